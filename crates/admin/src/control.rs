@@ -242,9 +242,7 @@ impl Control {
         let import_notes = serving.import_notes().to_vec();
         let sync_disabled = datasets::sync_disabled(serving);
         let scrub = serving.service().files.scrub_status().map(scrub::shown);
-        let offline = serving.offline();
-        let beside =
-            Beside { import_notes, notes, damaged, sync_disabled, dropped_log, scrub, offline };
+        let beside = Beside { import_notes, notes, damaged, sync_disabled, dropped_log, scrub };
         Ok(status::status(&serving.service().pool.status(), beside))
     }
 

@@ -1,15 +1,13 @@
 //! The state of a pool in the API's form: the engine's numbers in an administrator's terms, and
 //! what to do.
 
-use std::collections::BTreeSet;
-
 use aquifer_api::{
     Count, DamagedFile, DiskIo, DroppedLog, Health, LeafIo, LeafState, LeafStatus, PoolIo,
-    PoolStatus, PoolSummary, ResilverInfo, ScanState, ScrubInfo, SyncDisabled, VdevClass, VdevIo,
-    VdevKind, VdevStatus, guid_text,
+    PoolStatus, PoolSummary, ResilverInfo, ScanState, ScrubInfo, SpareInfo, SpareState,
+    SyncDisabled, VdevClass, VdevIo, VdevKind, VdevStatus, guid_text,
 };
 use aquifer_ondisk::Guid;
-use aquifer_ondisk::config::VdevClass as Class;
+use aquifer_ondisk::config::{Stands, VdevClass as Class};
 use aquifer_vdev::{IoCount, IoCounts};
 
 use aquifer_pool as pool;
@@ -129,6 +127,7 @@ pub(crate) fn absent_status(summary: PoolSummary, dropped_log: Option<DroppedLog
         held_bytes: 0,
         closed_metaslabs: 0,
         vdevs: Vec::new(),
+        spares: Vec::new(),
         import_notes: Vec::new(),
         notes: Vec::new(),
         damaged: Vec::new(),
@@ -150,21 +149,19 @@ pub(crate) struct Beside {
     pub sync_disabled: Vec<SyncDisabled>,
     pub dropped_log: Option<DroppedLog>,
     pub scrub: Option<ScrubInfo>,
-    /// Disks that the administrator took out of use.
-    pub offline: BTreeSet<Guid>,
 }
 
 /// The status of a pool in service.
 pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
-    let Beside { import_notes, notes, damaged, sync_disabled, dropped_log, scrub, offline } =
-        beside;
+    let Beside { import_notes, notes, damaged, sync_disabled, dropped_log, scrub } = beside;
     let damaged_files = u64::try_from(damaged.len()).unwrap_or(u64::MAX);
     problems::told(PoolStatus {
         summary: PoolSummary { damaged_files, ..summary(status) },
         txg: status.txg.0,
         held_bytes: status.space.held * SECTOR,
         closed_metaslabs: u64::try_from(status.closed_metaslabs).unwrap_or(u64::MAX),
-        vdevs: shown(status).map(|shown| of_vdev(shown, &offline)).collect(),
+        vdevs: shown(status).map(|shown| of_vdev(shown, status)).collect(),
+        spares: status.spares.iter().map(spare).collect(),
         import_notes,
         notes,
         damaged,
@@ -192,12 +189,12 @@ fn scan(resilver: &pool::ResilverStatus) -> ResilverInfo {
 }
 
 /// The work of the disks of a pool in service.
-pub(crate) fn io(status: &pool::PoolStatus, offline: &BTreeSet<Guid>) -> PoolIo {
+pub(crate) fn io(status: &pool::PoolStatus) -> PoolIo {
     let summary = summary(status);
     let of_leaf = |leaf: &pool::LeafStatus| LeafIo {
         path: leaf.path.clone(),
         guid: guid_text(leaf.guid.0),
-        state: state_of(leaf, offline),
+        state: state_of(leaf),
         io: disk_io(&leaf.io),
     };
     let of_vdev = |(index, class, vdev): (usize, VdevClass, &pool::VdevStatus)| VdevIo {
@@ -228,7 +225,7 @@ pub fn name_of(index: usize, vdev: &pool::VdevStatus) -> String {
 
 fn of_vdev(
     (index, class, vdev): (usize, VdevClass, &pool::VdevStatus),
-    offline: &BTreeSet<Guid>,
+    status: &pool::PoolStatus,
 ) -> VdevStatus {
     VdevStatus {
         name: name_of(index, vdev),
@@ -236,20 +233,44 @@ fn of_vdev(
         kind: kind_of(vdev.leaves.len()),
         size_bytes: vdev.sectors * SECTOR,
         health: vdev_health(vdev),
-        leaves: vdev.leaves.iter().map(|leaf| of_leaf(leaf, offline)).collect(),
+        leaves: vdev.leaves.iter().map(|leaf| of_leaf(leaf, status)).collect(),
     }
 }
 
-fn of_leaf(leaf: &pool::LeafStatus, offline: &BTreeSet<Guid>) -> LeafStatus {
+fn of_leaf(leaf: &pool::LeafStatus, status: &pool::PoolStatus) -> LeafStatus {
+    let path_of = |guid: Guid| {
+        let mut leaves = status.vdevs.iter().flat_map(|vdev| &vdev.leaves);
+        leaves.find(|leaf| leaf.guid == guid).map(|leaf| leaf.path.clone())
+    };
+    let (spare_for, replaces) = match leaf.stands {
+        Stands::ForItself => (None, None),
+        Stands::SpareFor(whom) => (path_of(whom), None),
+        Stands::Replaces(whom) => (None, path_of(whom)),
+    };
     LeafStatus {
+        spare_for,
+        replaces,
         path: leaf.path.clone(),
         guid: guid_text(leaf.guid.0),
-        state: state_of(leaf, offline),
+        state: state_of(leaf),
         read_errors: leaf.read_errors,
         write_errors: leaf.write_errors,
         checksum_errors: leaf.checksum_errors,
         repaired: leaf.repaired,
         last_error: leaf.last_error.clone(),
+    }
+}
+
+fn spare(spare: &pool::SpareStatus) -> SpareInfo {
+    SpareInfo {
+        path: spare.path.clone(),
+        guid: guid_text(spare.guid.0),
+        state: match (spare.present, &spare.stands_for) {
+            (false, _) => SpareState::Missing,
+            (true, None) => SpareState::Avail,
+            (true, Some(_)) => SpareState::InUse,
+        },
+        stands_for: spare.stands_for.clone(),
     }
 }
 
@@ -263,11 +284,11 @@ fn disk_io(counts: &IoCounts) -> DiskIo {
     }
 }
 
-fn state_of(leaf: &pool::LeafStatus, offline: &BTreeSet<Guid>) -> LeafState {
+fn state_of(leaf: &pool::LeafStatus) -> LeafState {
     use aquifer_vdev::LeafState as Engine;
     match leaf.state {
         Engine::Online => LeafState::Online,
-        Engine::Failed | Engine::Outdated if offline.contains(&leaf.guid) => LeafState::Offline,
+        Engine::Failed | Engine::Outdated if leaf.offline => LeafState::Offline,
         Engine::Failed => LeafState::Failed,
         Engine::Outdated => LeafState::Outdated,
         Engine::Missing => LeafState::Missing,

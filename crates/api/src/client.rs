@@ -23,9 +23,10 @@ use tokio_rustls::TlsConnector;
 use crate::{
     AddVdevs, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset, CreatePool,
     CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyDataset, DestroyPool,
-    DiskRequest, Event, EventQuery, HistoryEntry, ImportRequest, LocksInfo, NfsStat, OnlineDisk,
-    PoolCreated, PoolDone, PoolIo, PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest,
-    ScanResult, ScrubRequest, SetProperties, ShareInfo, ShareQuery, ShareWhy, TokenInfo, TokenMade,
+    DiskRequest, Event, EventQuery, HistoryEntry, ImportRequest, LocksInfo, NfsStat, OfflineDisk,
+    OnlineDisk, PoolCreated, PoolDone, PoolIo, PoolStatus, PoolSummary, ReplaceDisk, RotateToken,
+    ScanRequest, ScanResult, ScrubRequest, SetProperties, ShareInfo, ShareQuery, ShareWhy,
+    TokenInfo, TokenMade,
 };
 
 /// A client of one daemon.
@@ -192,7 +193,7 @@ impl Client {
     }
 
     /// Takes a disk out of use.
-    pub async fn offline_disk(&self, name: &str, request: &DiskRequest) -> Answer<PoolDone> {
+    pub async fn offline_disk(&self, name: &str, request: &OfflineDisk) -> Answer<PoolDone> {
         self.post(&format!("/pools/{}/offline", escaped(name)), request).await
     }
 

@@ -12,6 +12,7 @@ mod access;
 pub mod client;
 mod counts;
 mod datasets;
+mod disks;
 mod history;
 pub mod keys;
 mod locks;
@@ -19,6 +20,7 @@ mod pools;
 mod scrub;
 mod shares;
 pub mod shown;
+mod spares;
 pub mod time;
 
 use std::path::PathBuf;
@@ -34,16 +36,18 @@ pub use datasets::{
     ClearDamage, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
     DestroyDataset, PropertyValue, SetProperties,
 };
+pub use disks::{DiskRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
 pub use history::{HistoryChange, HistoryEntry, HistoryOutcome};
 pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 pub use pools::{
-    AddVdevs, CreatePool, DestroyPool, DiskRequest, DroppedLog, FoundPool, FoundVdev, Health,
-    ImportRequest, LeafState, LeafStatus, OnlineDisk, PoolCreated, PoolDone, PoolStatus,
-    PoolSummary, ReplaceDisk, ResilverInfo, ScanRequest, ScanResult, ScanState, SyncDisabled,
-    VdevClass, VdevKind, VdevLayout, VdevRequest, VdevStatus,
+    AddVdevs, CreatePool, DestroyPool, DroppedLog, FoundPool, FoundVdev, Health, ImportRequest,
+    LeafState, LeafStatus, PoolCreated, PoolDone, PoolStatus, PoolSummary, ResilverInfo,
+    ScanRequest, ScanResult, ScanState, SyncDisabled, VdevClass, VdevKind, VdevLayout, VdevRequest,
+    VdevStatus,
 };
 pub use scrub::{ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
 pub use shares::{HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
+pub use spares::{SpareInfo, SpareState};
 
 /// `GET /daemon`: the daemon's own data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::DamagedFile;
-use crate::ScrubInfo;
 use crate::time;
+use crate::{ScrubInfo, SpareInfo};
 
 /// One line of `pool list`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +62,9 @@ pub struct PoolStatus {
     pub closed_metaslabs: u64,
     /// Its vdevs.
     pub vdevs: Vec<VdevStatus>,
+    /// Its spares.
+    #[serde(default)]
+    pub spares: Vec<SpareInfo>,
     /// Notes of the import.
     pub import_notes: Vec<String>,
     /// Further notes, such as exports that do not work.
@@ -181,6 +184,12 @@ pub struct LeafStatus {
     pub repaired: u64,
     /// The last error.
     pub last_error: Option<String>,
+    /// It is a spare, and stands for the disk of this path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spare_for: Option<String>,
+    /// The disk of this path leaves once this one holds everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<String>,
 }
 
 /// The state of a disk.
@@ -222,6 +231,9 @@ pub struct CreatePool {
     /// Its log vdevs.
     #[serde(default)]
     pub logs: Vec<VdevRequest>,
+    /// Its spares.
+    #[serde(default)]
+    pub spares: Vec<String>,
     /// Properties of the pool's own dataset, which those below inherit.
     #[serde(default)]
     pub properties: BTreeMap<String, String>,
@@ -246,6 +258,9 @@ pub struct AddVdevs {
     /// Log vdevs.
     #[serde(default)]
     pub logs: Vec<VdevRequest>,
+    /// Spares.
+    #[serde(default)]
+    pub spares: Vec<String>,
     /// Also accept disks that hold something else.
     #[serde(default)]
     pub force: bool,
@@ -253,43 +268,6 @@ pub struct AddVdevs {
     #[serde(default)]
     pub dry_run: bool,
     /// Make image files that do not exist, of this many bytes.
-    #[serde(default)]
-    pub create_bytes: Option<u64>,
-}
-
-/// `POST /pools/{name}/online`: takes a disk into use again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OnlineDisk {
-    /// The disk: its path or guid.
-    pub disk: String,
-    /// Also use disks of its vdev that have become larger. It may be in use then.
-    #[serde(default)]
-    pub expand: bool,
-}
-
-/// `POST /pools/{name}/remove`, `detach`, `offline` and `clear-disk`: one disk of a pool in
-/// service.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DiskRequest {
-    /// The disk, as `pool status` shows it, by any other name of it, or by its guid. The name of a
-    /// vdev (`mirror-1`) stands for the whole vdev.
-    pub disk: String,
-}
-
-/// `POST /pools/{name}/replace` and `attach`: a disk of the pool, and a new one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ReplaceDisk {
-    /// The disk that is replaced, or whose vdev gets another side.
-    pub disk: String,
-    /// The new disk.
-    pub new: String,
-    /// Accept it even if it holds something else.
-    #[serde(default)]
-    pub force: bool,
-    /// Make it, if it is an image file that does not exist, of this many bytes.
     #[serde(default)]
     pub create_bytes: Option<u64>,
 }
@@ -306,6 +284,9 @@ pub struct PoolCreated {
     /// The log vdevs.
     #[serde(default)]
     pub logs: Vec<VdevLayout>,
+    /// The paths of the spares.
+    #[serde(default)]
+    pub spares: Vec<String>,
     /// Notes for people.
     pub notes: Vec<String>,
 }

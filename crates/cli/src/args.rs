@@ -236,17 +236,33 @@ pub enum Hypervisor {
 /// Where the daemon is asked if nobody says otherwise.
 const API_SOCKET: &str = "/run/aquifer/aquifer.sock";
 
-/// The vdevs that the words of a command line ask for: those for data, those for the log.
+/// What the words of a command line ask for.
+#[derive(Debug, Default)]
+pub(crate) struct Vdevs {
+    /// Vdevs for data.
+    pub data: Vec<VdevRequest>,
+    /// Vdevs for the log.
+    pub logs: Vec<VdevRequest>,
+    /// Spares.
+    pub spares: Vec<String>,
+}
+
+/// The vdevs that the words of a command line ask for.
 ///
 /// # Errors
-/// Words that are not offered, and a mirror or a log without disks.
-pub(crate) fn vdevs(words: &[String]) -> Result<(Vec<VdevRequest>, Vec<VdevRequest>), String> {
-    let (mut data, mut logs) = (Vec::new(), Vec::new());
-    let (mut of_log, mut mirror) = (false, false);
+/// Words that are not offered, and a mirror, a log or spares without disks.
+pub(crate) fn vdevs(words: &[String]) -> Result<Vdevs, String> {
+    let Vdevs { mut data, mut logs, mut spares } = Vdevs::default();
+    let (mut of_log, mut of_spares, mut mirror) = (false, false, false);
     for word in words {
         let vdevs: &mut Vec<VdevRequest> = if of_log { &mut logs } else { &mut data };
         match word.as_str() {
             "log" if of_log => return Err("the word log is given twice".into()),
+            "spare" if of_spares => return Err("the word spare is given twice".into()),
+            "spare" => of_spares = true,
+            "log" | "mirror" if of_spares => {
+                return Err("spares are disks, and come last: spare A B".into());
+            }
             "log" => (of_log, mirror) = (true, false),
             "mirror" => {
                 mirror = true;
@@ -255,9 +271,10 @@ pub(crate) fn vdevs(words: &[String]) -> Result<(Vec<VdevRequest>, Vec<VdevReque
             "raidz" | "raidz1" | "raidz2" | "raidz3" | "draid" => {
                 return Err(format!("{word} is not offered by this version; there is mirror"));
             }
-            "cache" | "spare" | "special" | "dedup" => {
+            "cache" | "special" | "dedup" => {
                 return Err(format!("{word} devices are not offered by this version"));
             }
+            disk if of_spares => spares.push(disk.into()),
             disk => match vdevs.last_mut().filter(|_| mirror) {
                 Some(vdev) => vdev.disks.push(disk.into()),
                 None => {
@@ -270,10 +287,13 @@ pub(crate) fn vdevs(words: &[String]) -> Result<(Vec<VdevRequest>, Vec<VdevReque
     if of_log && logs.is_empty() {
         return Err("the word log needs a disk behind it: log A, or log mirror A B".into());
     }
+    if of_spares && spares.is_empty() {
+        return Err("the word spare needs a disk behind it: spare A".into());
+    }
     let lonely = |vdev: &VdevRequest| vdev.kind == VdevKind::Mirror && vdev.disks.len() < 2;
     match data.iter().chain(&logs).any(lonely) {
         true => Err("a mirror needs at least two disks: mirror A B".into()),
-        false => Ok((data, logs)),
+        false => Ok(Vdevs { data, logs, spares }),
     }
 }
 

@@ -21,7 +21,7 @@ use std::io::{IsTerminal, Write};
 use aquifer_api::client::Client;
 use aquifer_api::keys;
 use aquifer_api::shown::{PLAIN, RED, lines_shown, shown};
-use aquifer_api::{ImportRequest, OnlineDisk, ReplaceDisk, ScrubAct};
+use aquifer_api::{ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
 use aquifer_meter::size;
 use serde::Serialize;
 
@@ -136,15 +136,12 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
         }
         PoolCommand::Detach { name, disk } => disks::detach(client, output, &name, disk).await,
         PoolCommand::Scrub { pause, stop, wait, name } => {
-            let act = match (pause, stop) {
-                (true, _) => ScrubAct::Pause,
-                (_, true) => ScrubAct::Stop,
-                _ => ScrubAct::Start,
-            };
-            scrub::scrub(client, output, &name, act, wait).await
+            scrub::scrub(client, output, &name, scrub::act(pause, stop), wait).await
         }
         PoolCommand::Wait { name } => disks::wait(client, output, &name).await,
-        PoolCommand::Offline { name, disk } => disks::offline(client, output, &name, disk).await,
+        PoolCommand::Offline { temporary, name, disk } => {
+            disks::offline(client, output, &name, OfflineDisk { disk, temporary }).await
+        }
         PoolCommand::Online { expand, name, disk } => {
             disks::online(client, output, &name, OnlineDisk { disk, expand }).await
         }

@@ -76,6 +76,7 @@ impl Daemon {
                 name: "tank".into(),
                 vdevs: vec![VdevRequest { kind: VdevKind::Single, disks: vec![disk] }],
                 logs: Vec::new(),
+                spares: Vec::new(),
                 properties: Default::default(),
                 force: false,
                 dry_run: false,

@@ -332,7 +332,6 @@ fn fix_end(uberblock: &mut Uberblock, chain: &Chain, chain_id: u64) {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the one place where an import's findings meet")]
 fn build(
     world: Arc<dyn World>,
     tree: VdevTree,

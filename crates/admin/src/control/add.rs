@@ -22,7 +22,7 @@ impl Control {
     pub async fn add_vdevs(&self, name: &str, request: AddVdevs) -> Result<PoolCreated, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
-        if request.vdevs.is_empty() && request.logs.is_empty() {
+        if request.vdevs.is_empty() && request.logs.is_empty() && request.spares.is_empty() {
             return Err(ApiError::invalid("nothing is named that could be added"));
         }
         layout::check(request.vdevs.iter().chain(&request.logs))?;
@@ -31,7 +31,7 @@ impl Control {
         let present = data.map(|vdev: &VdevStatus| layout::kind(vdev.redundancy));
         layout::check_alike(present, &request.vdevs, request.force)?;
         let taken = take(TakeRequest {
-            disks: layout::disks(request.vdevs.iter().chain(&request.logs)),
+            disks: layout::disks(request.vdevs.iter().chain(&request.logs), &request.spares),
             force: request.force,
             create_bytes: request.create_bytes,
             dry_run: request.dry_run,
@@ -44,12 +44,14 @@ impl Control {
             dry_run: request.dry_run,
             vdevs: layout::shown(&request.vdevs, &mut takers),
             logs: layout::shown(&request.logs, &mut takers),
+            spares: layout::spares_shown(takers),
             notes: Vec::new(),
         };
         if request.dry_run {
             return Ok(added);
         }
-        let opened = taken.opened();
+        let mut opened = taken.opened();
+        let spares = opened.split_off(opened.len() - request.spares.len());
         let mut disks = opened.iter().map(OpenDisk::named);
         let data = layout::specs(&request.vdevs, &mut disks);
         let logs = layout::specs(&request.logs, &mut disks);
@@ -68,6 +70,13 @@ impl Control {
                 VdevClass::Data => ("vdev.added", "vdev added"),
             };
             tracing::info!(class, pool = name, disks, "{message}");
+        }
+        for spare in spares {
+            let disk = spare.path.clone();
+            add_spare(&serving, spare, request.force).await?;
+            taken.keep_made(std::slice::from_ref(&disk));
+            added.notes.extend(self.list_anew(&serving));
+            tracing::info!(class = "spare.added", pool = name, disk, "spare added");
         }
         Ok(added)
     }
@@ -104,6 +113,18 @@ async fn add(
         VdevClass::Log => pool.add_log(&spec, force).await,
     })
     .await
+}
+
+/// Makes a disk a spare of the pool.
+pub(super) async fn add_spare(
+    serving: &Serving,
+    disk: OpenDisk,
+    force: bool,
+) -> Result<(), ApiError> {
+    let named = disk.named();
+    on_pool(serving, async move |pool| pool.add_spare(named, force).await).await?;
+    serving.take_disks(vec![disk]);
+    Ok(())
 }
 
 /// Lets the vdev of a disk use all of its disks. Returns what came of it, for people.

@@ -42,9 +42,7 @@ impl Control {
             Some(name) => vec![self.serving(name)?],
             None => self.all_serving(),
         };
-        let io = |serving: &Arc<Serving>| {
-            status::io(&serving.service().pool.status(), &serving.offline())
-        };
+        let io = |serving: &Arc<Serving>| status::io(&serving.service().pool.status());
         Ok(pools.iter().map(io).collect())
     }
 

@@ -152,7 +152,7 @@ impl Control {
     /// The state of a pool's disks, and its notices that await clearing.
     pub fn facts_of_pool(&self, name: &str) -> Facts {
         let Ok(serving) = self.serving(name) else { return Facts::new() };
-        let beside = Beside { offline: serving.offline(), ..Beside::default() };
+        let beside = Beside::default();
         let status = status::status(&serving.service().pool.status(), beside);
         let mut facts = Facts::new();
         for vdev in &status.vdevs {

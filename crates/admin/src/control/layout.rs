@@ -51,9 +51,17 @@ pub(super) fn check<'a>(vdevs: impl IntoIterator<Item = &'a VdevRequest>) -> Res
     Ok(())
 }
 
-/// The disks of all requested vdevs, in order.
-pub(super) fn disks<'a>(vdevs: impl IntoIterator<Item = &'a VdevRequest>) -> Vec<String> {
-    vdevs.into_iter().flat_map(|vdev| vdev.disks.clone()).collect()
+/// The disks of all requested vdevs, in order, then the spares.
+pub(super) fn disks<'a>(
+    vdevs: impl IntoIterator<Item = &'a VdevRequest>,
+    spares: &[String],
+) -> Vec<String> {
+    vdevs.into_iter().flat_map(|vdev| &vdev.disks).chain(spares).cloned().collect()
+}
+
+/// The paths of the spares, which it takes from `takers`.
+pub(super) fn spares_shown<'a>(takers: impl Iterator<Item = &'a Taker>) -> Vec<String> {
+    takers.map(|taker| taker.path.display().to_string()).collect()
 }
 
 /// The vdevs with the paths and sizes of the disks, which it takes from `takers`.

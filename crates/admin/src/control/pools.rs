@@ -16,6 +16,7 @@ use aquifer_pool::import::ImportOptions;
 use aquifer_vdev::label_io::erase_labels;
 use tokio::runtime::Handle;
 
+use super::add::add_spare;
 use super::datasets::act_on;
 use super::history::Leaving;
 use super::serving::{Serving, close};
@@ -47,7 +48,7 @@ impl Control {
             properties::check(&request.name, property, value)?;
         }
         let taken = take(TakeRequest {
-            disks: layout::disks(request.vdevs.iter().chain(&request.logs)),
+            disks: layout::disks(request.vdevs.iter().chain(&request.logs), &request.spares),
             force: request.force,
             create_bytes: request.create_bytes,
             dry_run: request.dry_run,
@@ -60,12 +61,14 @@ impl Control {
             dry_run: request.dry_run,
             vdevs: layout::shown(&request.vdevs, &mut takers),
             logs: layout::shown(&request.logs, &mut takers),
+            spares: layout::spares_shown(takers),
             notes: Vec::new(),
         };
         if request.dry_run {
             return Ok(created);
         }
-        let disks = taken.opened();
+        let mut disks = taken.opened();
+        let spares = disks.split_off(disks.len() - request.spares.len());
         let config = format(&request, &disks).await?;
         taken.keep();
         let unimported = |error: ApiError| {
@@ -83,6 +86,12 @@ impl Control {
                 created.notes.push(error.to_string());
             }
         }
+        for spare in spares {
+            if let Err(error) = add_spare(&serving, spare, request.force).await {
+                created.notes.push(error.to_string());
+            }
+        }
+        created.notes.extend(self.list_anew(&serving));
         let guid = guid_text(config.pool_guid.0);
         tracing::info!(class = "pool.created", pool = %created.name, %guid, "pool created");
         created.notes.extend(self.refresh_exports().await);

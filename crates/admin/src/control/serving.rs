@@ -15,7 +15,6 @@ use aquifer_api::{ApiError, DroppedLog};
 use aquifer_blockio::{FileDisk, TokioWorld};
 use aquifer_dataset::{DatasetInfo, Property, SyncMode};
 use aquifer_files::Service;
-use aquifer_ondisk::Guid;
 use aquifer_pool::import::ImportOptions;
 use parking_lot::Mutex;
 
@@ -28,9 +27,6 @@ pub(super) struct Serving {
     service: Service,
     /// The disks that are present, those included that the engine does not use at the moment.
     disks: Mutex<Vec<OpenDisk>>,
-    /// Disks that an act took out of use since the import. The engine only knows that they missed
-    /// something.
-    offline: Mutex<BTreeSet<Guid>>,
     dropped_log: Option<DroppedLog>,
     import_notes: Vec<String>,
     engine: EngineThread,
@@ -76,8 +72,8 @@ impl Serving {
                 "imported without its log or the end of it: acknowledged changes may be missing"
             );
         }
-        let (disks, offline) = (Mutex::new(disks), Mutex::default());
-        Serving { service, disks, offline, dropped_log, import_notes, engine }
+        let disks = Mutex::new(disks);
+        Serving { service, disks, dropped_log, import_notes, engine }
     }
 
     /// The engine.
@@ -127,21 +123,6 @@ impl Serving {
         disks.iter().map(|disk| disk.path.clone()).filter(|path| !own.contains(path)).collect()
     }
 
-    /// Disks that were taken out of use.
-    pub fn offline(&self) -> BTreeSet<Guid> {
-        self.offline.lock().clone()
-    }
-
-    /// A disk was taken out of use.
-    pub fn note_offline(&self, disk: Guid) {
-        self.offline.lock().insert(disk);
-    }
-
-    /// A disk was taken into use again.
-    pub fn note_online(&self, disk: Guid) {
-        self.offline.lock().remove(&disk);
-    }
-
     /// Runs `work` on the pool's thread.
     pub async fn run<T: Send + 'static>(
         &self,
@@ -182,8 +163,9 @@ impl Serving {
 
 /// The paths of the pool's disks.
 fn own_paths(service: &Service) -> BTreeSet<String> {
-    let vdevs = service.pool.status().vdevs.into_iter();
-    vdevs.flat_map(|vdev| vdev.leaves).map(|leaf| leaf.path).collect()
+    let status = service.pool.status();
+    let leaves = status.vdevs.into_iter().flat_map(|vdev| vdev.leaves).map(|leaf| leaf.path);
+    leaves.chain(status.spares.into_iter().map(|spare| spare.path)).collect()
 }
 
 /// Closes disks that no one else holds.

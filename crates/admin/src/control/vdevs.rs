@@ -6,7 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use aquifer_api::{ApiError, DiskRequest, OnlineDisk, PoolDone, ReplaceDisk, VdevClass, guid_text};
+use aquifer_api::{
+    ApiError, DiskRequest, OfflineDisk, OnlineDisk, PoolDone, ReplaceDisk, VdevClass, guid_text,
+};
 use aquifer_ondisk::Guid;
 use aquifer_pool::create::NamedDisk;
 use aquifer_pool::{ImportError, LeafStatus, Pool};
@@ -58,7 +60,7 @@ impl Member {
 }
 
 impl Control {
-    /// Removes a log vdev from a pool.
+    /// Removes a log vdev or a spare from a pool.
     ///
     /// # Errors
     /// There is none of this name; the engine's errors.
@@ -69,6 +71,9 @@ impl Control {
     ) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
+        if let Some(guid) = spare(&serving, &request.disk) {
+            return self.remove_spare(&serving, guid).await;
+        }
         let member = member(&serving, &request.disk)?;
         if member.class == VdevClass::Data {
             return Err(ApiError::invalid(format!(
@@ -90,6 +95,15 @@ impl Control {
         let disks = member.all.join(", ");
         tracing::info!(class = "log.removed", pool = name, disks, "log device removed");
         Ok(PoolDone::new(name, self.list_anew(&serving).into_iter().collect()))
+    }
+
+    async fn remove_spare(&self, serving: &Arc<Serving>, guid: Guid) -> Result<PoolDone, ApiError> {
+        on_pool(serving, async move |pool| pool.remove_spare(&guid.to_string()).await).await?;
+        let left = serving.left();
+        serving.drop_disks(&left).await;
+        let (pool, disk) = (serving.name(), left.join(", "));
+        tracing::info!(class = "spare.removed", pool, disk, "spare removed");
+        Ok(PoolDone::new(pool, self.list_anew(serving).into_iter().collect()))
     }
 
     /// Replaces a disk with another one. A new disk for data is resilvered in the background; an
@@ -211,21 +225,23 @@ impl Control {
         Ok(PoolDone::new(name, Vec::new()))
     }
 
-    /// Takes a disk out of use, until it is brought online again.
+    /// Takes a disk out of use, until it is brought online again; a `temporary` one until the next
+    /// import at most.
     ///
     /// # Errors
     /// There is none of this name; the engine's errors.
     pub async fn offline_disk(
         &self,
         name: &str,
-        request: DiskRequest,
+        request: OfflineDisk,
     ) -> Result<PoolDone, ApiError> {
+        let temporary = request.temporary;
         let _act = self.act().await?;
         let serving = self.serving(name)?;
         let member = one_disk(&serving, &request.disk)?;
         let guid = member.guid;
-        on_pool(&serving, async move |pool| pool.offline_disk(&guid.to_string()).await).await?;
-        serving.note_offline(guid);
+        on_pool(&serving, async move |pool| pool.offline_disk(&guid.to_string(), temporary).await)
+            .await?;
         let disk = member.path;
         let (class, message) = match member.class {
             VdevClass::Log => ("log.offline", "log device taken out of use"),
@@ -257,7 +273,6 @@ impl Control {
         let again = opened.named();
         on_pool(&serving, async move |pool| pool.online_disk(&guid.to_string(), again).await)
             .await?;
-        serving.note_online(guid);
         serving.drop_disks(std::slice::from_ref(&disk)).await;
         serving.take_disks(vec![opened]);
         let (class, message) = match member.class {
@@ -296,11 +311,12 @@ impl Control {
     pub(super) fn note_disks(&self, serving: &Arc<Serving>) {
         let pool = &serving.service().pool;
         let status = pool.status();
-        let leaves = status.vdevs.iter().flat_map(|vdev| &vdev.leaves);
+        let leaves = status.vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| &leaf.path);
+        let disks = leaves.chain(status.spares.iter().map(|spare| &spare.path));
         let cached = CachedPool {
             name: serving.name().into(),
             guid: guid_text(pool.guid().0),
-            disks: leaves.map(|leaf| PathBuf::from(&leaf.path)).collect(),
+            disks: disks.map(PathBuf::from).collect(),
         };
         self.put(cached, State::Serving(Arc::clone(serving)));
     }
@@ -330,13 +346,27 @@ fn held(serving: &Serving, path: &str) -> Option<OpenDisk> {
     serving.disks().into_iter().find(|disk| disk.path == path)
 }
 
+/// Finds a spare: by its path, another name of it, or its guid.
+fn spare(serving: &Serving, name: &str) -> Option<Guid> {
+    let spares = serving.service().pool.status().spares;
+    let same = same_disk(name);
+    let mut found =
+        spares.iter().filter(|spare| same(&spare.path) || guid_text(spare.guid.0) == name);
+    found.next().map(|spare| spare.guid)
+}
+
+/// Whether a path is another name of the disk of this name.
+fn same_disk(name: &str) -> impl Fn(&str) -> bool {
+    let identity = resolve(name).ok().and_then(|path| Identity::of(&path).ok());
+    move |path: &str| {
+        path == name || identity.is_some() && Identity::of(Path::new(path)).ok() == identity
+    }
+}
+
 /// Finds a disk: by its path or another name of it, by its guid, or by the name of its vdev.
 fn member(serving: &Serving, name: &str) -> Result<Member, ApiError> {
     let status = serving.service().pool.status();
-    let identity = resolve(name).ok().and_then(|path| Identity::of(&path).ok());
-    let same = |path: &str| {
-        path == name || identity.is_some() && Identity::of(Path::new(path)).ok() == identity
-    };
+    let same = same_disk(name);
     for (index, class, vdev) in shown(&status) {
         let (of, count) = (name_of(index, vdev), vdev.leaves.len());
         let found =

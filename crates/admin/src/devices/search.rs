@@ -196,7 +196,13 @@ fn open_each(paths: &[PathBuf], options: OpenOptions) -> Vec<Result<OpenDisk, Op
 
 /// The paths where all disks of the pool are, or were last seen.
 pub(crate) fn all_paths(leaves: &[FoundLeaf]) -> Vec<PathBuf> {
-    leaf_states(leaves).into_iter().flatten().map(|(path, _)| PathBuf::from(path)).collect()
+    let spares = newest_config(leaves).into_iter().flat_map(|config| &config.spares);
+    let spares = spares.map(|spare| {
+        let found = leaves.iter().find(|found| found.labels.label.leaf_guid == spare.guid);
+        found.map_or(&spare.path, |found| &found.disk.path).clone()
+    });
+    let states = leaf_states(leaves).into_iter().flatten().map(|(path, _)| path);
+    states.chain(spares).map(PathBuf::from).collect()
 }
 
 /// Whether every disk of the pool is present, except those that an uberblock marks as outdated.

@@ -20,6 +20,7 @@ mod once;
 mod refusals;
 mod remote;
 mod scrub;
+mod spares;
 mod status;
 mod support;
 mod unprivileged;

@@ -27,11 +27,11 @@ pub enum PoolCommand {
         /// The pool's name.
         name: String,
         /// Disks: `A B` stripes, `mirror A B` mirrors, `mirror A B mirror C D` does both; behind
-        /// the word `log` likewise those of the intent log.
-        #[arg(required = true, value_name = "[log] [mirror] DISK")]
+        /// the word `log` those of the intent log, behind `spare` spares.
+        #[arg(required = true, value_name = "[log] [spare] [mirror] DISK")]
         disks: Vec<String>,
     },
-    /// Add vdevs to a pool: for data, and for the intent log.
+    /// Add vdevs to a pool: for data, for the intent log, and spares.
     Add {
         /// Also take disks that hold something else, which is lost, and single disks beside
         /// mirrors.
@@ -46,11 +46,11 @@ pub enum PoolCommand {
         /// The pool.
         name: String,
         /// Disks: `A`, `mirror A B`; behind the word `log` those of the intent log: `log A`, `log A
-        /// B` (two, used in turn), `log mirror A B`.
-        #[arg(required = true, value_name = "[log] [mirror] DISK")]
+        /// B` (two, used in turn), `log mirror A B`; behind the word `spare` spares.
+        #[arg(required = true, value_name = "[log] [spare] [mirror] DISK")]
         disks: Vec<String>,
     },
-    /// Take a log device out of a pool.
+    /// Take a log device or a spare out of a pool.
     Remove {
         /// The pool.
         name: String,
@@ -116,6 +116,9 @@ pub enum PoolCommand {
     },
     /// Take a disk out of use until it is taken into use again.
     Offline {
+        /// Until the next import at most.
+        #[arg(short = 't')]
+        temporary: bool,
         /// The pool.
         name: String,
         /// The disk.

@@ -5,8 +5,8 @@ fn words(text: &str) -> Vec<String> {
 }
 
 fn layout(text: &str) -> Result<Vec<(VdevKind, usize)>, String> {
-    let (data, logs) = vdevs(&words(text))?;
-    assert!(logs.is_empty(), "{text}");
+    let Vdevs { data, logs, spares } = vdevs(&words(text))?;
+    assert!(logs.is_empty() && spares.is_empty(), "{text}");
     Ok(data.iter().map(|vdev| (vdev.kind, vdev.disks.len())).collect())
 }
 
@@ -24,7 +24,7 @@ fn disks_are_striped_or_mirrored() {
 fn what_stands_behind_log_is_the_logs() {
     use VdevKind::{Mirror, Single};
     let both = |text: &str| {
-        let (data, logs) = vdevs(&words(text)).unwrap();
+        let Vdevs { data, logs, .. } = vdevs(&words(text)).unwrap();
         [data, logs].map(|vdevs| {
             vdevs.into_iter().map(|vdev| (vdev.kind, vdev.disks.join(" "))).collect::<Vec<_>>()
         })
@@ -39,6 +39,14 @@ fn what_stands_behind_log_is_the_logs() {
 }
 
 #[test]
+fn what_stands_behind_spare_are_spares() {
+    let wanted = vdevs(&words("mirror a b log c spare d e")).unwrap();
+    assert_eq!((wanted.data.len(), wanted.logs.len()), (1, 1));
+    assert_eq!(wanted.spares, ["d", "e"]);
+    assert_eq!(vdevs(&words("spare d")).unwrap().spares, ["d"]);
+}
+
+#[test]
 fn layouts_that_cannot_be_say_why() {
     for (text, part) in [
         ("mirror", "at least two"),
@@ -50,7 +58,11 @@ fn layouts_that_cannot_be_say_why() {
         ("a log", "needs a disk"),
         ("a log b log c", "given twice"),
         ("a log raidz b c d", "raidz is not offered"),
-        ("a spare b", "spare devices"),
+        ("a cache b", "cache devices"),
+        ("a spare", "needs a disk"),
+        ("a spare b spare c", "given twice"),
+        ("a spare mirror b c", "come last"),
+        ("a spare b log c", "come last"),
     ] {
         let error = layout(text).unwrap_err();
         assert!(error.contains(part), "{text}: {error}");

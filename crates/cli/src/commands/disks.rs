@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use aquifer_api::client::Client;
 use aquifer_api::{
-    AddVdevs, DiskRequest, LeafState, OnlineDisk, PoolDone, ReplaceDisk, ScanState, ScrubState,
+    AddVdevs, DiskRequest, LeafState, OfflineDisk, OnlineDisk, PoolDone, ReplaceDisk, ScanState,
+    ScrubState,
 };
 
 use super::pool::{Wish, layout};
 use super::{Output, tell};
-use crate::args::vdevs;
+use crate::args::{Vdevs, vdevs};
 use crate::failure::Failure;
 
 pub(super) async fn add(
@@ -19,9 +20,9 @@ pub(super) async fn add(
     wish: Wish,
     disks: &[String],
 ) -> Result<(), Failure> {
-    let (vdevs, logs) = vdevs(disks).map_err(Failure::usage)?;
+    let Vdevs { data: vdevs, logs, spares } = vdevs(disks).map_err(Failure::usage)?;
     let Wish { force, dry_run, create_size: create_bytes, name, .. } = wish;
-    let request = AddVdevs { vdevs, logs, force, dry_run, create_bytes };
+    let request = AddVdevs { vdevs, logs, spares, force, dry_run, create_bytes };
     let added = client.add_vdevs(&name, &request).await?;
     output.answer(&added, |added| match added.dry_run {
         true => format!("would add to pool {name:?}:\n\n{}", layout(added, output)),
@@ -102,9 +103,9 @@ pub(super) async fn offline(
     client: &Client,
     output: Output,
     name: &str,
-    disk: String,
+    request: OfflineDisk,
 ) -> Result<(), Failure> {
-    done(output, &client.offline_disk(name, &DiskRequest { disk }).await?)
+    done(output, &client.offline_disk(name, &request).await?)
 }
 
 pub(super) async fn online(

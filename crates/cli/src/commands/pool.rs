@@ -10,7 +10,7 @@ use aquifer_api::{
 };
 
 use super::{Output, tell};
-use crate::args::vdevs;
+use crate::args::{Vdevs, vdevs};
 use crate::failure::Failure;
 use crate::table::Table;
 
@@ -30,7 +30,7 @@ pub(super) async fn create(
     wish: Wish,
     disks: &[String],
 ) -> Result<(), Failure> {
-    let (vdevs, logs) = vdevs(disks).map_err(Failure::usage)?;
+    let Vdevs { data: vdevs, logs, spares } = vdevs(disks).map_err(Failure::usage)?;
     if vdevs.is_empty() {
         let why = "a pool needs disks for data beside those of the log: A log B";
         return Err(Failure::usage(why));
@@ -38,6 +38,7 @@ pub(super) async fn create(
     let request = CreatePool {
         vdevs,
         logs,
+        spares,
         name: wish.name,
         properties: wish.properties.into_iter().collect(),
         force: wish.force,
@@ -66,6 +67,8 @@ pub(super) fn layout(created: &PoolCreated, output: Output) -> String {
     text.extend(created.vdevs.iter().map(|vdev| vdev_text(vdev, output)));
     text.extend(logs);
     text.extend(created.logs.iter().map(|vdev| vdev_text(vdev, output)));
+    text.extend((!created.spares.is_empty()).then(|| "\tspares\n".to_string()));
+    text.extend(created.spares.iter().map(|disk| format!("\t  {disk}\n")));
     text
 }
 

@@ -13,6 +13,15 @@ use crate::failure::Failure;
 /// How often a scrub is looked at while somebody waits for it.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
+/// What the options ask for.
+pub(super) fn act(pause: bool, stop: bool) -> ScrubAct {
+    match (pause, stop) {
+        (true, _) => ScrubAct::Pause,
+        (_, true) => ScrubAct::Stop,
+        _ => ScrubAct::Start,
+    }
+}
+
 /// Begins, resumes, pauses or stops a scrub; and waits for its end.
 pub(super) async fn scrub(
     client: &Client,

@@ -155,7 +155,7 @@ fn config(pool: &PoolStatus, verbose: bool, output: Output) -> String {
         let mut cells = vec![name, state];
         cells.extend(counts(leaves));
         cells.extend(more.into_iter().filter(|_| verbose));
-        cells.push(repaired(leaves));
+        cells.push(remarks(leaves));
         table.row(cells);
     };
     let all: Vec<&LeafStatus> = pool.vdevs.iter().flat_map(|vdev| &vdev.leaves).collect();
@@ -181,6 +181,14 @@ fn config(pool: &PoolStatus, verbose: bool, output: Output) -> String {
             row(format!("{indent}{}", leaf.path), word(leaf.state), &[leaf], more);
         }
     }
+    if !pool.spares.is_empty() {
+        row("\tspares".into(), String::new(), &[], [String::new(), String::new()]);
+    }
+    for spare in &pool.spares {
+        let more = [String::new(), spare.guid.clone()];
+        let name = format!("\t  {}", spare.path);
+        row(name, word(spare.state), &[], more);
+    }
     table.text(false)
 }
 
@@ -193,11 +201,18 @@ fn counts(leaves: &[&LeafStatus]) -> [String; 3] {
     [sum(|leaf| leaf.read_errors), sum(|leaf| leaf.write_errors), sum(|leaf| leaf.checksum_errors)]
 }
 
-fn repaired(leaves: &[&LeafStatus]) -> String {
-    match leaves.iter().map(|leaf| leaf.repaired).sum::<u64>() {
-        0 => String::new(),
-        repaired => format!("({repaired} repaired)"),
-    }
+/// Behind the numbers: what was repaired, and for which other disk a single one is there.
+fn remarks(leaves: &[&LeafStatus]) -> String {
+    let repaired = match leaves.iter().map(|leaf| leaf.repaired).sum::<u64>() {
+        0 => None,
+        repaired => Some(format!("({repaired} repaired)")),
+    };
+    let stands = match leaves {
+        [LeafStatus { spare_for: Some(whom), .. }] => Some(format!("spare for {whom}")),
+        [LeafStatus { replaces: Some(whom), .. }] => Some(format!("replaces {whom}")),
+        _ => None,
+    };
+    repaired.into_iter().chain(stands).collect::<Vec<_>>().join(" ")
 }
 
 /// Datasets that promise no durability.

@@ -19,7 +19,7 @@
 //! POST /pools/{name}/export     operator                  -> PoolDone
 //! POST /pools/{name}/clear      operator                  -> PoolDone
 //! POST /pools/{name}/clear-disk operator DiskRequest     -> PoolDone
-//! POST /pools/{name}/offline    operator  DiskRequest     -> PoolDone
+//! POST /pools/{name}/offline    operator  OfflineDisk     -> PoolDone
 //! POST /pools/{name}/online     operator  OnlineDisk      -> PoolDone
 //! POST /pools/{name}/scrub      operator  ScrubRequest    -> PoolDone
 //! POST /datasets                operator  CreateDataset   -> DatasetDone    (2)
@@ -294,9 +294,9 @@ async fn offline_disk(
     acting: Acting,
     State(control): Control_,
     Name(name): Name,
-    Body(request): Body<api::DiskRequest>,
+    Body(request): Body<api::OfflineDisk>,
 ) -> Response {
-    let told = words::on_disk("offline", &name, &request);
+    let told = words::offline_disk(&name, &request);
     acting.carry_out(told, control.offline_disk(&name, request)).await
 }
 

@@ -6,8 +6,8 @@ use aquifer_admin::control::history::Leaving;
 use aquifer_api::time::text_s;
 use aquifer_api::{
     AddVdevs, ClearDamage, ClearLocks, CreateDataset, CreatePool, CreateToken, DestroyDataset,
-    DiskRequest, ImportRequest, OnlineDisk, ReplaceDisk, RotateToken, ScrubAct, ScrubRequest,
-    SetProperties, VdevKind, VdevRequest,
+    DiskRequest, ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk, RotateToken, ScrubAct,
+    ScrubRequest, SetProperties, VdevKind, VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -69,7 +69,8 @@ fn unless(dry_run: bool, about: About) -> About {
 }
 
 pub(super) fn create_pool(request: &CreatePool) -> Told {
-    let CreatePool { name, vdevs, logs, properties, force, dry_run, create_bytes } = request;
+    let CreatePool { name, vdevs, logs, spares, properties, force, dry_run, create_bytes } =
+        request;
     let words = Words::of("pool create").flag(*force, "-f");
     let words = properties
         .iter()
@@ -78,20 +79,28 @@ pub(super) fn create_pool(request: &CreatePool) -> Told {
         .word(name)
         .vdevs(vdevs)
         .flag(!logs.is_empty(), "log")
-        .vdevs(logs);
+        .vdevs(logs)
+        .flag(!spares.is_empty(), "spare")
+        .words(spares);
     words.told(unless(*dry_run, About::Coming))
 }
 
 pub(super) fn add_vdevs(name: &str, request: &AddVdevs) -> Told {
-    let AddVdevs { vdevs, logs, force, dry_run, create_bytes } = request;
+    let AddVdevs { vdevs, logs, spares, force, dry_run, create_bytes } = request;
     let words = Words::of("pool add").flag(*force, "-f");
     let words = words.option("--create-size", bytes(*create_bytes)).word(name).vdevs(vdevs);
     let words = words.flag(!logs.is_empty(), "log").vdevs(logs);
+    let words = words.flag(!spares.is_empty(), "spare").words(spares);
     words.told(unless(*dry_run, About::Pool(name.into())))
 }
 
 pub(super) fn on_disk(act: &str, name: &str, DiskRequest { disk }: &DiskRequest) -> Told {
     let words = Words::of("pool").word(act).word(name).word(disk);
+    words.told(About::Pool(name.into()))
+}
+
+pub(super) fn offline_disk(name: &str, OfflineDisk { disk, temporary }: &OfflineDisk) -> Told {
+    let words = Words::of("pool offline").flag(*temporary, "-t").word(name).word(disk);
     words.told(About::Pool(name.into()))
 }
 

@@ -117,6 +117,8 @@ fn example() -> String {
     };
     let io = IoCounts::default();
     let leaf = pool::LeafStatus {
+        offline: false,
+        stands: aquifer_ondisk::config::Stands::ForItself,
         guid: Guid(1),
         path: "/dev/a".into(),
         state: LeafState::Online,
@@ -128,6 +130,7 @@ fn example() -> String {
         io: io.clone(),
     };
     let status = pool::PoolStatus {
+        spares: Vec::new(),
         name: "tank".into(),
         guid: Guid(1),
         txg: Txg(9),

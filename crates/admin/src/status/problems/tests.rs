@@ -11,6 +11,8 @@ fn leaf(path: &str, state: LeafState) -> LeafStatus {
         write_errors: 0,
         checksum_errors: 0,
         repaired: 0,
+        spare_for: None,
+        replaces: None,
         last_error: None,
     }
 }
@@ -28,6 +30,7 @@ fn vdev(class: VdevClass, leaves: Vec<LeafStatus>) -> VdevStatus {
 /// A pool on a mirror, whose sides are in these states.
 fn mirror(a: LeafState, b: LeafState) -> PoolStatus {
     PoolStatus {
+        spares: Vec::new(),
         summary: PoolSummary {
             name: "tank".into(),
             guid: "00000000000000ff".into(),

@@ -11,6 +11,8 @@ fn leaf(path: &str, state: LeafState) -> LeafStatus {
         write_errors: 0,
         checksum_errors: 0,
         repaired: 0,
+        spare_for: None,
+        replaces: None,
         last_error: None,
     }
 }
@@ -33,6 +35,7 @@ fn pool() -> PoolStatus {
         leaves: vec![leaf("/dev/c", LeafState::Online)],
     };
     PoolStatus {
+        spares: Vec::new(),
         summary: PoolSummary {
             name: "tank".into(),
             guid: "00000000000000ff".into(),

@@ -1,0 +1,29 @@
+//! Spares of a pool.
+
+use serde::{Deserialize, Serialize};
+
+/// A disk that takes the place of one that fails.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpareInfo {
+    /// Its path, or the one where it was last seen.
+    pub path: String,
+    /// Identity.
+    pub guid: String,
+    /// Its state.
+    pub state: SpareState,
+    /// The path of the disk for which it stands now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stands_for: Option<String>,
+}
+
+/// The state of a spare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum SpareState {
+    /// It waits.
+    Avail,
+    /// It stands for another disk.
+    InUse,
+    /// It was not found.
+    Missing,
+}
