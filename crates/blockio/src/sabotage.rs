@@ -148,6 +148,10 @@ pub enum Rule {
     LastSideWaits,
     /// A side that does not answer fails before anything is acknowledged without it.
     LateSideFails,
+    /// A resilver writes over sectors between two blocks only if they are free.
+    BridgesOnlyWhatIsFree,
+    /// A write to sectors that a resilver writes over waits until that has ended.
+    WritesWaitForHolds,
 }
 
 /// The number of rules that there may be.

@@ -38,6 +38,7 @@ pub const SCALE: Scale = Scale {
     node_bytes: 400,
     record_segment_sectors: 32,
     piece_blocks_max: 24,
+    piece_copy_ms_max: 10,
 };
 
 /// How the earlier life ended, if nobody has checked since; and the witness.

@@ -41,6 +41,9 @@ pub struct Scale {
     pub record_segment_sectors: u64,
     /// Most blocks of a piece of a walk over everything.
     pub piece_blocks_max: usize,
+    /// A resilver copies so long over one root, in milliseconds. What is freed meanwhile is held
+    /// back.
+    pub piece_copy_ms_max: u64,
 }
 
 impl Scale {
@@ -52,7 +55,8 @@ impl Scale {
         reap_entries_max: 20_000,
         node_bytes: NODE_CAPACITY_BYTES,
         record_segment_sectors: SEGMENT_SECTORS,
-        piece_blocks_max: 1 << 16,
+        piece_blocks_max: usize::MAX,
+        piece_copy_ms_max: 20_000,
     };
 }
 

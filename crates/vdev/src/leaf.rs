@@ -1,5 +1,6 @@
 //! A leaf: one disk, its state, and its counters.
 
+mod held;
 mod work;
 
 use std::sync::{Arc, Weak};
@@ -13,6 +14,7 @@ use aquifer_sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::io::IoCounters;
 use crate::ticks::Ticks;
 
+pub use held::Held;
 pub(crate) use work::{Act, Io, PATIENCE_MS};
 
 /// The state of a leaf.
@@ -78,6 +80,7 @@ pub struct Leaf {
     asked: AtomicBool,
     /// It counts after a resilver, and no uberblock says so yet.
     is_unsettled: AtomicBool,
+    holds: held::Holds,
 }
 
 impl Leaf {
@@ -107,6 +110,7 @@ impl Leaf {
             offline: AtomicBool::new(false),
             asked: AtomicBool::new(false),
             is_unsettled: AtomicBool::new(false),
+            holds: held::Holds::default(),
         }
     }
 

@@ -43,6 +43,7 @@ struct Machine {
     world: Arc<dyn World>,
     disks: Vec<SimDisk>,
     model: Arc<Mutex<Model>>,
+    piece_blocks_max: usize,
     /// This disk is whole; the others may be, or are none of the pool's.
     keeper: usize,
     /// The disks that were the pool's when all were whole.
@@ -87,6 +88,7 @@ pub fn run_sides_seed(seed: u64, bases: &[Vec<Image>], hangs: bool) -> Result<Si
         world,
         disks,
         model,
+        piece_blocks_max: if seed % 3 == 0 { 8 } else { 24 },
         keeper: 0,
         members: Vec::new(),
         run: SidesRun::default(),
@@ -255,8 +257,9 @@ impl Machine {
         work: impl AsyncFnOnce(&Open, &Machine) -> Result<(), String>,
     ) -> Result<Result<(), Stop>, String> {
         let mut options = ImportOptions { rewind, ..ImportOptions::default() };
-        // A resilver takes many pieces, and each has another root.
-        options.scale.piece_blocks_max = 8;
+        // A resilver takes many pieces, and each has another root. Or few, whose blocks lie close.
+        options.scale.piece_blocks_max = self.piece_blocks_max;
+        options.scale.piece_copy_ms_max = 5;
         let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
         // The machine is only read while its simulation runs.
         let mut sim = std::mem::replace(&mut self.sim, Sim::new(0));
