@@ -198,6 +198,8 @@ impl Disks {
 
     /// Returns the seconds that it took.
     fn new_side(&mut self, what: &str) -> Result<f64> {
+        // What clients wrote last goes to its place on fast disks.
+        std::thread::sleep(TXG_LENGTH);
         self.target.throttle(true)?;
         self.third.throttle(true)?;
         let raw = self.target.probes().first().map_or(1.0, |probe| probe.write_mb_per_s * 1e6);
@@ -264,4 +266,6 @@ const ALONE: &str = "the same without it";
 const BIG_BYTES: usize = 512 << 10;
 const RAW_BYTES: u64 = 512 << 20;
 const RAW_LENGTH: Duration = Duration::from_secs(3);
+/// Longer than a txg stays open.
+const TXG_LENGTH: Duration = Duration::from_secs(18);
 const PATIENCE: Duration = Duration::from_secs(1800);

@@ -148,6 +148,8 @@ pub enum Rule {
     LastSideWaits,
     /// A side that does not answer fails before anything is acknowledged without it.
     LateSideFails,
+    /// A piece of a resilver that ends early goes on where it ended.
+    PieceGoesOnByPlace,
     /// A resilver writes over sectors between two blocks only if they are free.
     BridgesOnlyWhatIsFree,
     /// A write to sectors that a resilver writes over waits until that has ended.

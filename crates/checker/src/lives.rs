@@ -39,6 +39,7 @@ pub const SCALE: Scale = Scale {
     record_segment_sectors: 32,
     piece_blocks_max: 24,
     piece_copy_ms_max: 10,
+    zeros_share: 0,
 };
 
 /// How the earlier life ended, if nobody has checked since; and the witness.

@@ -44,6 +44,9 @@ pub struct Scale {
     /// A resilver copies so long over one root, in milliseconds. What is freed meanwhile is held
     /// back.
     pub piece_copy_ms_max: u64,
+    /// A leaf that kept something gets blocks, and with them at most this part of their size in
+    /// zeros between them: on flash, what is written counts. A divisor; 0 is no limit.
+    pub zeros_share: usize,
 }
 
 impl Scale {
@@ -57,6 +60,7 @@ impl Scale {
         record_segment_sectors: SEGMENT_SECTORS,
         piece_blocks_max: usize::MAX,
         piece_copy_ms_max: 20_000,
+        zeros_share: 5,
     };
 }
 

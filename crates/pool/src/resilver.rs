@@ -190,6 +190,10 @@ impl Pool {
         while self.committed_txg() <= came && !left_out(Rule::WalkAfterItCame) {
             self.sync().await?;
         }
+        // What was freed before is free then, and may be written over.
+        for _ in 0..aquifer_ondisk::layout::REWIND_TXGS {
+            self.sync().await?;
+        }
         self.copy_missed(vdev, leaf, (kept, came), progress).await?;
         let _act = self.acts.turn.lock().await;
         self.copy_in_place(vdev, leaf).await?;
@@ -272,8 +276,8 @@ impl Pool {
             let _reading = (!left_out(Rule::PieceHoldsItsRoot)).then_some(reading);
             match copier.copy(&piece.into_blocks()).await {
                 // The same once more, over a newer root: what lies behind that place.
-                Some(rest) => (to, first) = (next, rest),
-                None => (start, (to, first)) = (next, whole),
+                Some(rest) if !left_out(Rule::PieceGoesOnByPlace) => (to, first) = (next, rest),
+                _ => (start, (to, first)) = (next, whole),
             }
             if copier.is_over() {
                 return Err(ResilverError::Failed);

@@ -91,6 +91,7 @@ impl Copier<'_> {
     /// write costs a disk less than two.
     async fn write_run(&self, run: &Run, spans: &[Part], pages: Vec<Page>) {
         let place = |skip: usize| run.first.plus(skip as u64);
+        let zeros_share = self.pool.limits().scale.zeros_share;
         if spans.len() > 1 {
             self.pool.load_if_cheap(types::Run::new(run.first, 1)).await;
         }
@@ -100,6 +101,10 @@ impl Copier<'_> {
             let mut out = pages.get(first..end).unwrap_or_default().to_vec();
             let mut held = Vec::new();
             while let Some((next, count)) = spans.peek().copied() {
+                let zeros = next - first - copied;
+                if self.kept > Txg(0) && zeros * zeros_share > copied {
+                    break;
+                }
                 let gap = types::Run::new(place(end), (next - end) as u64);
                 // Held first: what is allocated from here on is written later.
                 let hold = self.leaf.hold(gap.place.sector()..gap.end_sector());

@@ -88,7 +88,7 @@ pub fn run_sides_seed(seed: u64, bases: &[Vec<Image>], hangs: bool) -> Result<Si
         world,
         disks,
         model,
-        piece_blocks_max: if seed % 3 == 0 { 8 } else { 24 },
+        piece_blocks_max: if seed.is_multiple_of(3) { 8 } else { 24 },
         keeper: 0,
         members: Vec::new(),
         run: SidesRun::default(),
@@ -260,6 +260,7 @@ impl Machine {
         // A resilver takes many pieces, and each has another root. Or few, whose blocks lie close.
         options.scale.piece_blocks_max = self.piece_blocks_max;
         options.scale.piece_copy_ms_max = 5;
+        options.scale.zeros_share = 0;
         let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
         // The machine is only read while its simulation runs.
         let mut sim = std::mem::replace(&mut self.sim, Sim::new(0));
