@@ -8,10 +8,11 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use aquifer_rig::work::WorkDir;
+use aquifer_rig::work::{Scratch, WorkDir};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::load::Life;
 use crate::measure::{self, Sample};
 use crate::raw::{Io, Raw};
 use crate::slow::{Limits, SlowDisk};
@@ -26,6 +27,10 @@ pub struct Options {
     pub setup: Setup,
     /// How long clients are measured.
     pub length: Duration,
+    /// Scrub, new and returning side, and the clients beside a scrub.
+    pub steps: bool,
+    /// New sides of pools of different fill.
+    pub fills: bool,
 }
 
 /// One figure.
@@ -43,23 +48,50 @@ pub struct Figure {
     pub to: &'static str,
 }
 
-/// Measures all of it, on one pool: a mirror of two slow disks, and a third one.
+/// Measures all of it, on mirrors of two slow disks, each with a third one beside.
 ///
 /// # Errors
 /// The server's, and [`Error::Failed`] where disks cannot be slow.
 pub fn run(options: &Options) -> Result<Vec<Figure>> {
-    let work = WorkDir::open()?;
-    eprintln!("making a mirror of two slow disks, and a third disk");
-    let mut target = Target::start("aquifer-slow", &options.setup, work.scratch("bench")?)?;
-    let beside = work.scratch("third")?;
-    let third = beside.join("c.img");
-    let third = SlowDisk::new(&third, options.setup.image_bytes, true, Limits::default())?;
-    let mut bench = Disks { target: &mut target, third, length: options.length, figures: vec![] };
-    bench.scrub_alone()?;
-    bench.scrub_beside_clients()?;
-    bench.new_side()?;
-    bench.returning_side()?;
-    Ok(bench.figures)
+    let mut figures = Vec::new();
+    if options.steps {
+        let mut bench = Disks::new(&options.setup, options.length)?;
+        bench.new_side("new side, young pool")?;
+        bench.scrub_alone()?;
+        bench.scrub_beside_clients()?;
+        bench.wear()?;
+        bench.new_side("new side, pool written over at random")?;
+        bench.returning_side()?;
+        figures.append(&mut bench.figures);
+    }
+    if options.fills {
+        figures.append(&mut fills(options)?);
+    }
+    Ok(figures)
+}
+
+/// The time that a new side takes on a pool 10 % full, against one 50 % full.
+fn fills(options: &Options) -> Result<Vec<Figure>> {
+    let mut took = Vec::new();
+    let mut figures = Vec::new();
+    for percent in [50, 10] {
+        let bytes = options.setup.image_bytes / 100 * percent;
+        let file_bytes = usize::try_from(bytes >> 20).unwrap_or_default() << 20;
+        let setup = Setup { file_bytes, ..options.setup.clone() };
+        let mut bench = Disks::new(&setup, options.length)?;
+        took.push(bench.new_side(&format!("new side, pool {percent} % full"))?);
+        figures.append(&mut bench.figures);
+    }
+    if let [half, tenth] = took.as_slice() {
+        figures.push(Figure {
+            what: "new side, pool 10 % full: time".into(),
+            value: *tenth,
+            unit: "s",
+            ratio: tenth / half,
+            to: "that of one 50 % full",
+        });
+    }
+    Ok(figures)
 }
 
 /// The figures as a table.
@@ -73,14 +105,26 @@ pub fn text(figures: &[Figure]) -> String {
     out
 }
 
-struct Disks<'a> {
-    target: &'a mut Target,
+/// Dropped in this order: the server has the third disk open.
+struct Disks {
+    target: Target,
     third: SlowDisk,
+    _beside: Scratch,
     length: Duration,
     figures: Vec<Figure>,
 }
 
-impl Disks<'_> {
+impl Disks {
+    fn new(setup: &Setup, length: Duration) -> Result<Disks> {
+        let work = WorkDir::open()?;
+        eprintln!("making a mirror of two slow disks, and a third disk");
+        let target = Target::start("aquifer-slow", setup, work.scratch("bench")?)?;
+        let beside = work.scratch("third")?;
+        let third = beside.join("c.img");
+        let third = SlowDisk::new(&third, setup.image_bytes, true, Limits::default())?;
+        Ok(Disks { target, third, _beside: beside, length, figures: Vec::new() })
+    }
+
     fn add(&mut self, what: &str, value: f64, unit: &'static str, ratio: f64, to: &'static str) {
         let figure = Figure { what: what.into(), value, unit, ratio, to };
         eprint!("{}", text(std::slice::from_ref(&figure)));
@@ -116,7 +160,7 @@ impl Disks<'_> {
     }
 
     fn clients(&mut self) -> Result<Sample> {
-        measure::sample(self.target, &workload::stable_4k_32(), 1, self.length)
+        measure::sample(&mut self.target, &workload::stable_4k_32(), 1, self.length)
     }
 
     fn scrub_beside_clients(&mut self) -> Result<()> {
@@ -143,7 +187,19 @@ impl Disks<'_> {
         Ok(())
     }
 
-    fn new_side(&mut self) -> Result<()> {
+    /// Writes as many pages as the file has, anywhere in it: about a third of them stay where they
+    /// were, between places that are free.
+    fn wear(&mut self) -> Result<()> {
+        self.target.throttle(false)?;
+        let pages = u32::try_from(self.target.file_bytes() / 4096).unwrap_or(u32::MAX);
+        self.target.pass(&workload::wear(), 1, Life::Calls(pages), &mut |_| Ok(()))?;
+        self.target.compare()
+    }
+
+    /// Returns the seconds that it took.
+    fn new_side(&mut self, what: &str) -> Result<f64> {
+        // What clients wrote last goes to its place on fast disks.
+        std::thread::sleep(TXG_LENGTH);
         self.target.throttle(true)?;
         self.third.throttle(true)?;
         let raw = self.target.probes().first().map_or(1.0, |probe| probe.write_mb_per_s * 1e6);
@@ -155,9 +211,10 @@ impl Disks<'_> {
         let took = begun.elapsed().as_secs_f64();
         let bytes = number(&self.status()?, &["scan", "copied_bytes"])?;
         let rate = bytes / took;
-        self.add("new side", rate / 1e6, "MB/s", rate / raw, "a disk's sequential writes");
+        self.add(what, rate / 1e6, "MB/s", rate / raw, "a disk's sequential writes");
         self.ask(&["pool", "detach", "tank", shown(&new)?])?;
-        self.third.throttle(false)
+        self.third.throttle(false)?;
+        Ok(took)
     }
 
     fn returning_side(&mut self) -> Result<()> {
@@ -165,24 +222,34 @@ impl Disks<'_> {
         self.ask(&["pool", "offline", "tank", shown(&second)?])?;
         let missed = self.clients()?;
         self.target.throttle(true)?;
+        let before = written_bytes(&second)?;
         let begun = Instant::now();
         self.ask(&["pool", "online", "tank", shown(&second)?])?;
         self.ask(&["pool", "wait", "tank"])?;
         let took = begun.elapsed().as_secs_f64();
-        let bytes = number(&self.status()?, &["scan", "copied_bytes"])?;
-        // All of them, not only those in the window.
-        let ratio = bytes / (missed.ops as f64 * 4096.0);
+        let bytes = written_bytes(&second)? - before;
+        // Those before the window, too.
+        let away = missed.seconds + self.target.warm_up().as_secs_f64();
+        let ratio = bytes / (missed.ops_per_s * away * 4096.0);
         self.add(
-            "side that was away: copied to it",
+            "side that was away: written to it",
             bytes / 1e6,
             "MB",
             ratio,
             "what clients wrote",
         );
-        let away = missed.seconds;
         self.add("side that was away: back after", took, "s", took / away, "the time it was away");
         Ok(())
     }
+}
+
+/// Bytes that a device was given to write so far, by the kernel's count.
+fn written_bytes(device: &Path) -> Result<f64> {
+    let name = device.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let stat = Path::new("/sys/class/block").join(name).join("stat");
+    let text = std::fs::read_to_string(&stat).map_err(Error::at("read", &stat))?;
+    let sectors = text.split_whitespace().nth(6).and_then(|count| count.parse::<f64>().ok());
+    sectors.map(|sectors| sectors * 512.0).ok_or_else(|| Error::Malformed(text))
 }
 
 fn number(status: &Value, path: &[&str]) -> Result<f64> {
@@ -199,4 +266,6 @@ const ALONE: &str = "the same without it";
 const BIG_BYTES: usize = 512 << 10;
 const RAW_BYTES: u64 = 512 << 20;
 const RAW_LENGTH: Duration = Duration::from_secs(3);
+/// Longer than a txg stays open.
+const TXG_LENGTH: Duration = Duration::from_secs(18);
 const PATIENCE: Duration = Duration::from_secs(1800);

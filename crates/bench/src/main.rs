@@ -119,6 +119,9 @@ struct DisksArgs {
     /// Size of each slow disk, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 6144)]
     disk: u64,
+    /// Only this: steps (scrub, new and returning side), fills (pools 10 and 50 % full).
+    #[arg(long, value_parser = ["steps", "fills"])]
+    only: Option<String>,
     /// Print everything as JSON instead of a table.
     #[arg(long)]
     json: bool,
@@ -211,6 +214,8 @@ fn disks(args: &DisksArgs) -> ExitCode {
         disks::run(&disks::Options {
             setup: Setup { memory_bytes: Some(args.memory << 20), sparse_disks: true, ..setup },
             length: Duration::try_from_secs_f64(args.seconds).unwrap_or(Duration::from_secs(1)),
+            steps: args.only.as_deref() != Some("fills"),
+            fills: args.only.as_deref() != Some("steps"),
         })
     });
     match ran {

@@ -118,6 +118,12 @@ pub fn age() -> Plan {
     unstable(Plan { order: Order::Shuffled, ..random(0, 8, 64) }, 4096)
 }
 
+/// Ages a file as guests do: writes over any block of 4 KiB, so that some stay where they were.
+#[must_use]
+pub fn wear() -> Plan {
+    unstable(random(0, 4, 64), 4096)
+}
+
 /// Fills a file before anything else.
 #[must_use]
 pub fn fill() -> Plan {

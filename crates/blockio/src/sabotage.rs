@@ -156,6 +156,12 @@ pub enum Rule {
     MetaslabSizeStays,
     /// A spare that stands for a disk is no spare meanwhile.
     SpareStandsOnce,
+    /// A piece of a resilver that ends early goes on where it ended.
+    PieceGoesOnByPlace,
+    /// A resilver writes over sectors between two blocks only if they are free.
+    BridgesOnlyWhatIsFree,
+    /// A write to sectors that a resilver writes over waits until that has ended.
+    WritesWaitForHolds,
 }
 
 /// The number of rules that there may be.

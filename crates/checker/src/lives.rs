@@ -40,6 +40,8 @@ pub const SCALE: Scale = Scale {
     record_segment_sectors: 32,
     spare_after: Duration::from_secs(60),
     piece_blocks_max: 24,
+    piece_copy_ms_max: 10,
+    zeros_share: 0,
 };
 
 /// How the earlier life ended, if nobody has checked since; and the witness.

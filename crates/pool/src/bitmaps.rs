@@ -12,7 +12,7 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::codec::checksum128;
 use aquifer_ondisk::layout::REWIND_TXGS;
 use aquifer_ondisk::txg_record::SlotEntry;
-use aquifer_ondisk::types::Place;
+use aquifer_ondisk::types::{Place, Run};
 use aquifer_ondisk::{Corruption, Txg};
 use aquifer_space::{MetaslabId, SlotWrite};
 use aquifer_sync::atomic::Ordering;
@@ -115,6 +115,21 @@ impl Pool {
         };
         self.space.lock().finish_load(id, &entry, found.as_deref());
         Ok(())
+    }
+
+    /// Loads the bitmap that tells of a run, while bitmaps are within their share of memory. One
+    /// that cannot be read now is left alone.
+    pub(crate) async fn load_if_cheap(&self, run: Run) {
+        let unloaded = {
+            let mut space = self.space.lock();
+            let id = space.unloaded_for(run);
+            let id = id.filter(|_| space.bitmap_bytes() < self.limits.bitmap_bytes);
+            id.and_then(|id| Some((id, space.begin_load(id)?)))
+        };
+        let Some((id, (entry, places))) = unloaded else { return };
+        if let Ok(bytes) = self.read_slot(&entry, &places).await {
+            self.space.lock().finish_load(id, &entry, Some(&bytes));
+        }
     }
 
     /// Reads the first copy of a slot that verifies. The error is one that may pass, if any is.

@@ -16,6 +16,11 @@ use crate::piece::{Block, Piece, RUNS_AT_ONCE, Run, Sums, runs};
 use crate::pool::{BoxFuture, Pool};
 use crate::walk::Span;
 
+/// Blocks and bytes of a piece of a scrub: its root is held until they are read. (A resilver ends
+/// by the clock.)
+const PIECE_BLOCKS_MAX: usize = 1 << 16;
+const PIECE_BYTES_MAX: u64 = 512 << 20;
+
 /// Something of which no copy verifies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
@@ -80,8 +85,9 @@ impl Pool {
             let _turn = self.acts.background.lock().await;
             // Nothing is reused while it is read and mended.
             let reading = self.reading();
-            let blocks_max = self.limits().piece_blocks_max;
-            let mut piece = Piece::new(blocks_max, span.to, Box::new(|_, _| true));
+            let blocks_max = self.limits().piece_blocks_max.min(PIECE_BLOCKS_MAX);
+            let full = (blocks_max, PIECE_BYTES_MAX);
+            let mut piece = Piece::new(full, span.to, Box::new(|_, _| true));
             let next = self.trees()?.walk(self.roots(), Txg(0), span.from, &mut piece).await?;
             let _reading = (!left_out(Rule::PieceHoldsItsRoot)).then_some(reading);
             let next = next.filter(|next| *next < span.to);

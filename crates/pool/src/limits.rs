@@ -45,6 +45,12 @@ pub struct Scale {
     pub piece_blocks_max: usize,
     /// How long a disk is away, or fails again and again, before a spare takes its place.
     pub spare_after: Duration,
+    /// A resilver copies so long over one root, in milliseconds. What is freed meanwhile is held
+    /// back.
+    pub piece_copy_ms_max: u64,
+    /// A leaf that kept something gets blocks, and with them at most this part of their size in
+    /// zeros between them: on flash, what is written counts. A divisor; 0 is no limit.
+    pub zeros_share: usize,
 }
 
 impl Scale {
@@ -56,8 +62,10 @@ impl Scale {
         reap_entries_max: 20_000,
         node_bytes: NODE_CAPACITY_BYTES,
         record_segment_sectors: SEGMENT_SECTORS,
-        piece_blocks_max: 1 << 16,
         spare_after: Duration::from_secs(60),
+        piece_blocks_max: usize::MAX,
+        piece_copy_ms_max: 20_000,
+        zeros_share: 5,
     };
 }
 

@@ -24,9 +24,6 @@ pub(crate) const RUNS_AT_ONCE: usize = 8;
 const RUN_SECTORS_MAX: u64 = 256;
 /// Sectors between two blocks that are read with them rather than passed over (64 KiB).
 const GAP_SECTORS_MAX: u64 = 16;
-/// Bytes of a piece at most: its root is held until they are read.
-const PIECE_BYTES_MAX: u64 = 512 << 20;
-
 /// The checksums of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Sums {
@@ -99,7 +96,8 @@ pub(crate) struct Piece {
     wanted: Wanted,
     /// It ends here at the latest.
     to: WalkPosition,
-    blocks_max: usize,
+    /// It ends with so many blocks, or so many bytes.
+    full: (usize, u64),
     blocks: Vec<Block>,
     bytes: u64,
     /// Nodes that no copy gives, and why.
@@ -115,8 +113,8 @@ pub(crate) struct Run {
 }
 
 impl Piece {
-    pub fn new(blocks_max: usize, to: WalkPosition, wanted: Wanted) -> Piece {
-        Piece { wanted, to, blocks_max, blocks: Vec::new(), bytes: 0, unread: Vec::new() }
+    pub fn new(full: (usize, u64), to: WalkPosition, wanted: Wanted) -> Piece {
+        Piece { wanted, to, full, blocks: Vec::new(), bytes: 0, unread: Vec::new() }
     }
 
     fn take(&mut self, place: Place, sums: Sums, span: Span) {
@@ -130,7 +128,8 @@ impl Piece {
     }
 
     fn goes_on(&self) -> ControlFlow<()> {
-        let is_full = self.blocks.len() >= self.blocks_max || self.bytes >= PIECE_BYTES_MAX;
+        let (blocks_max, bytes_max) = self.full;
+        let is_full = self.blocks.len() >= blocks_max || self.bytes >= bytes_max;
         if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 

@@ -33,7 +33,7 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::resilver_mark::ResilverMark;
 use aquifer_ondisk::scrub::WalkPosition;
-use aquifer_ondisk::{Guid, Txg};
+use aquifer_ondisk::{Guid, Place, Txg};
 use aquifer_sync::atomic::Ordering;
 use aquifer_vdev::label_io::{self, DiskLabels, LabelError};
 use aquifer_vdev::{Leaf, LeafState, Vdev};
@@ -190,6 +190,10 @@ impl Pool {
         while self.committed_txg() <= came && !left_out(Rule::WalkAfterItCame) {
             self.sync().await?;
         }
+        // What was freed before is free then, and may be written over.
+        for _ in 0..aquifer_ondisk::layout::REWIND_TXGS {
+            self.sync().await?;
+        }
         self.copy_missed(vdev, leaf, (kept, came), progress).await?;
         let _act = self.acts.turn.lock().await;
         self.copy_in_place(vdev, leaf).await?;
@@ -261,14 +265,20 @@ impl Pool {
         progress: &Arc<Progress>,
     ) -> Result<(), ResilverError> {
         let copier = Copier { pool: self, vdev, leaf, kept, came, progress };
-        let mut next = Some(WalkPosition::default());
-        while let Some(start) = next {
-            let mut piece = copier.piece();
+        let whole = (WalkPosition::END, Place::NULL);
+        let (mut start, (mut to, mut first)) = (WalkPosition::default(), whole);
+        while start < WalkPosition::END {
+            let mut piece = copier.piece(to, first);
             // No place is reused before the last copy is on the leaf.
             let reading = self.reading();
-            next = self.trees()?.walk(self.roots(), kept, start, &mut piece).await?;
+            let next = self.trees()?.walk(self.roots(), kept, start, &mut piece).await?;
+            let next = next.map_or(to, |next| next.min(to));
             let _reading = (!left_out(Rule::PieceHoldsItsRoot)).then_some(reading);
-            copier.copy(&piece.into_blocks()).await;
+            match copier.copy(&piece.into_blocks()).await {
+                // The same once more, over a newer root: what lies behind that place.
+                Some(rest) if !left_out(Rule::PieceGoesOnByPlace) => (to, first) = (next, rest),
+                _ => (start, (to, first)) = (next, whole),
+            }
             if copier.is_over() {
                 return Err(ResilverError::Failed);
             }

@@ -93,8 +93,53 @@ proptest! {
                     txg += 1;
                 }
             }
+            let run = beside(&busy, pick, size);
+            let free = |sector| !busy.contains(&sector) && !is_reserved(sector);
+            let is_free = sectors(run).all(free) && is_in_one_metaslab(run);
+            prop_assert_eq!(allocator.is_free(run), is_free, "{:?}", run);
         }
     }
+}
+
+/// A run at or near a busy sector.
+fn beside(busy: &BTreeSet<u64>, pick: u64, size: u64) -> Run {
+    let at = busy.iter().nth(pick as usize % busy.len().max(1)).copied().unwrap_or(4096);
+    let before = (pick >> 32) % 40;
+    Run::new(Place(at - before.min(Place(at).sector())), size)
+}
+
+fn is_in_one_metaslab(run: Run) -> bool {
+    let geometry = Geometry::new(run.place.vdev(), 64, Redundancy::Single);
+    let of = |sector| sector / geometry.metaslab_sectors();
+    of(run.place.sector()) == of(run.end_sector() - 1)
+}
+
+/// Whether a sector of [`fresh`] never holds blocks, of vdevs of 64 segments.
+fn is_reserved(sector: u64) -> bool {
+    let place = Place(sector);
+    let geometry = Geometry::new(place.vdev(), 64, Redundancy::Single);
+    let of = place.sector() / geometry.metaslab_sectors();
+    let mut reserved = geometry.reserved(of).into_iter();
+    reserved.any(|(first, count)| (first..first + count).contains(&place.sector()))
+}
+
+/// What is not known to be free is not: a bitmap that is not loaded, or closed, and a run that
+/// leaves its metaslab.
+#[test]
+fn only_what_is_known_to_be_free_is_free() {
+    let geometry = Geometry::new(0, 64, Redundancy::Single);
+    let size = geometry.metaslab_sectors();
+    let mut allocator = Allocator::new(&[Some(geometry)]);
+    let inside = Run::new(Place::new(0, size - 8), 8);
+    assert!(!allocator.is_free(inside), "not loaded");
+    for id in allocator.wanted_loads(u64::MAX) {
+        assert!(allocator.begin_load(id).is_none());
+    }
+    assert!(allocator.is_free(inside));
+    assert!(!allocator.is_free(Run::new(Place::new(0, size - 8), 9)));
+    assert!(!allocator.is_free(Run::new(Place::new(1, size - 8), 8)), "no such vdev");
+    allocator.reserve(Run::new(Place::new(0, size - 1), 1)).unwrap();
+    assert!(!allocator.is_free(inside));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A leaf: one disk, its state, and its counters.
 
+mod held;
 mod work;
 
 use std::sync::{Arc, Weak};
@@ -13,6 +14,7 @@ use aquifer_sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::io::IoCounters;
 use crate::ticks::Ticks;
 
+pub use held::Held;
 pub(crate) use work::{Act, Io, PATIENCE_MS};
 
 /// The state of a leaf.
@@ -80,6 +82,7 @@ pub struct Leaf {
     asked: AtomicBool,
     /// It counts after a resilver, and no uberblock says so yet.
     is_unsettled: AtomicBool,
+    holds: held::Holds,
 }
 
 impl Leaf {
@@ -110,6 +113,7 @@ impl Leaf {
             offline: AtomicBool::new(false),
             asked: AtomicBool::new(false),
             is_unsettled: AtomicBool::new(false),
+            holds: held::Holds::default(),
         }
     }
 

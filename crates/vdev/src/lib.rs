@@ -11,6 +11,7 @@
 //!   that holds everything has answered. The last of these never fails so: all wait for it.
 //! - I/O that a disk was given is never dropped: nobody may wait for it any more, but it is counted
 //!   until the disk has answered. (Reads count no more if their reader is cancelled.)
+//! - A write to sectors that are held (`leaf::held`) reaches the disk after what holds them.
 
 mod examine;
 mod io;
@@ -21,5 +22,5 @@ mod vdev;
 
 pub use examine::{Copies, Part};
 pub use io::{IoCount, IoCounters, IoCounts, IoKind};
-pub use leaf::{Leaf, LeafCounters, LeafState};
+pub use leaf::{Held, Leaf, LeafCounters, LeafState};
 pub use vdev::{Good, ReadError, Vdev, VdevLost};

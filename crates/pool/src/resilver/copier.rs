@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_blockio::Page;
-use aquifer_ondisk::Txg;
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::scrub::WalkPosition;
+use aquifer_ondisk::{Place, Txg, types};
 use aquifer_sync::atomic::Ordering;
-use aquifer_vdev::{Leaf, LeafState, Part, Vdev};
+use aquifer_vdev::{Held, Leaf, LeafState, Part, Vdev};
 use futures_util::StreamExt;
 use futures_util::stream;
 
@@ -32,16 +33,15 @@ pub(super) struct Copier<'a> {
 }
 
 impl Copier<'_> {
-    /// Takes the blocks that the leaf misses.
-    pub fn piece(&self) -> Piece {
+    /// Takes the blocks that the leaf misses up to a position, those at `first` and after it. As
+    /// many as memory bears: the more there are, the closer they lie.
+    pub fn piece(&self, to: WalkPosition, first: Place) -> Piece {
         let (index, kept, came) = (self.vdev.index, self.kept, self.came);
         let missed = move |written| written > kept && written <= came;
+        let wanted =
+            move |place: Place, written| place.vdev() == index && place >= first && missed(written);
         let blocks_max = self.pool.limits().piece_blocks_max;
-        Piece::new(
-            blocks_max,
-            WalkPosition::END,
-            Box::new(move |place, written| place.vdev() == index && missed(written)),
-        )
+        Piece::new((blocks_max, u64::MAX), to, Box::new(wanted))
     }
 
     /// Whether the leaf takes no more, or the pool has ended.
@@ -49,11 +49,18 @@ impl Copier<'_> {
         self.leaf.state() != LeafState::Resilvering || self.pool.txgs.failure().is_some()
     }
 
-    /// Copies blocks in the order of the disk. All writes have ended when this returns.
-    pub async fn copy(&self, blocks: &[Block]) {
-        let copies =
-            runs(blocks).into_iter().map(|run| self.pool.in_background(self.copy_run(run, blocks)));
+    /// Copies blocks in the order of the disk, for some time. All writes have ended when this
+    /// returns. Returns the place of the first block that it has not come to.
+    pub async fn copy(&self, blocks: &[Block]) -> Option<Place> {
+        let longest = Duration::from_millis(self.pool.limits().scale.piece_copy_ms_max);
+        let begun = self.pool.world().now();
+        let is_in_time = || self.pool.world().now().saturating_sub(begun) < longest;
+        // The first goes in any case.
+        let mut rest = runs(blocks).into_iter().enumerate().peekable();
+        let next = std::iter::from_fn(|| rest.next_if(|(at, _)| *at == 0 || is_in_time()));
+        let copies = next.map(|(_, run)| self.pool.in_background(self.copy_run(run, blocks)));
         stream::iter(copies).buffer_unordered(RUNS_AT_ONCE).for_each(async |()| {}).await;
+        rest.peek().map(|(_, run)| run.first)
     }
 
     async fn copy_run(&self, run: Run, blocks: &[Block]) {
@@ -69,10 +76,7 @@ impl Copier<'_> {
         let first = run.first.sector();
         match self.vdev.read_good(first, run.sectors, &verify).await {
             Ok(good) if good.bad.is_empty() => {
-                for (skip, sectors) in run.spans(blocks) {
-                    let pages = good.pages.get(skip..skip + sectors).unwrap_or_default();
-                    self.write(first + skip as u64, pages.to_vec()).await;
-                }
+                self.write_run(&run, &run.spans(blocks), good.pages).await;
             }
             // Each copy may be bad in another part.
             _ => {
@@ -80,6 +84,41 @@ impl Copier<'_> {
                     self.copy_part(part, first).await;
                 }
             }
+        }
+    }
+
+    /// Writes spans of a run. What lies between two is written over with zeros if it is free: one
+    /// write costs a disk less than two.
+    async fn write_run(&self, run: &Run, spans: &[Part], pages: Vec<Page>) {
+        let place = |skip: usize| run.first.plus(skip as u64);
+        let zeros_share = self.pool.limits().scale.zeros_share;
+        if spans.len() > 1 {
+            self.pool.load_if_cheap(types::Run::new(run.first, 1)).await;
+        }
+        let mut spans = spans.iter().copied().peekable();
+        while let Some((first, count)) = spans.next() {
+            let (mut end, mut copied) = (first + count, count);
+            let mut out = pages.get(first..end).unwrap_or_default().to_vec();
+            let mut held = Vec::new();
+            while let Some((next, count)) = spans.peek().copied() {
+                let zeros = next - first - copied;
+                if self.kept > Txg(0) && zeros * zeros_share > copied {
+                    break;
+                }
+                let gap = types::Run::new(place(end), (next - end) as u64);
+                // Held first: what is allocated from here on is written later.
+                let hold = self.leaf.hold(gap.place.sector()..gap.end_sector());
+                let is_free = self.pool.space.lock().is_free(gap);
+                if !is_free && !left_out(Rule::BridgesOnlyWhatIsFree) {
+                    break;
+                }
+                held.push(hold);
+                out.resize(next - first, Page::zeroed());
+                (end, copied) = (next + count, copied + count);
+                out.extend_from_slice(pages.get(next..end).unwrap_or_default());
+                spans.next();
+            }
+            self.write(place(first).sector(), out, (copied, held)).await;
         }
     }
 
@@ -96,7 +135,7 @@ impl Copier<'_> {
         match read {
             Ok(pages) => {
                 debug_assert_eq!(pages.len(), count);
-                self.write(first + skip as u64, pages).await;
+                self.write(first + skip as u64, pages, (count, Vec::new())).await;
             }
             // What no copy has is missing on the leaf as it is on the others.
             Err(_) => {
@@ -105,10 +144,11 @@ impl Copier<'_> {
         }
     }
 
-    /// A write that fails ends the resilver.
-    async fn write(&self, sector: u64, pages: Vec<Page>) {
-        let bytes = (pages.len() * 4096) as u64;
-        if !self.is_over() && self.leaf.write(sector, pages).await.is_ok() {
+    /// Writes pages, of which so many are blocks; the others are held. A write that fails ends the
+    /// resilver.
+    async fn write(&self, sector: u64, pages: Vec<Page>, (copied, held): (usize, Vec<Held>)) {
+        let bytes = (copied * 4096) as u64;
+        if !self.is_over() && self.leaf.write_held(sector, pages, held).await.is_ok() {
             self.progress.copied_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
     }

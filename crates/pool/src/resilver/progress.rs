@@ -17,7 +17,7 @@ pub(crate) struct Progress {
     /// By the world's clock.
     begun: Duration,
     ended: Mutex<Option<(Duration, bool)>>,
-    /// Bytes written to the leaf, beside those that clients write.
+    /// Bytes of blocks copied to the leaf.
     pub copied_bytes: AtomicU64,
     /// Blocks that no copy gave.
     pub unread_blocks: AtomicU64,

@@ -55,6 +55,7 @@ struct Machine {
     world: Arc<dyn World>,
     disks: Vec<SimDisk>,
     model: Arc<Mutex<Model>>,
+    piece_blocks_max: usize,
     /// This disk is whole; the others may be, or are none of the pool's.
     keeper: usize,
     /// The disks that were the pool's when all were whole.
@@ -100,6 +101,7 @@ pub fn run_sides_seed(seed: u64, bases: &[Vec<Image>], about: About) -> Result<S
         world,
         disks,
         model,
+        piece_blocks_max: if seed.is_multiple_of(3) { 8 } else { 24 },
         keeper: 0,
         members: Vec::new(),
         run: SidesRun::default(),
@@ -288,8 +290,10 @@ impl Machine {
         work: impl AsyncFnOnce(&Open, &Machine) -> Result<(), String>,
     ) -> Result<Result<(), Stop>, String> {
         let mut options = ImportOptions { rewind, ..ImportOptions::default() };
-        // A resilver takes many pieces, and each has another root.
-        options.scale.piece_blocks_max = 8;
+        // A resilver takes many pieces, and each has another root. Or few, whose blocks lie close.
+        options.scale.piece_blocks_max = self.piece_blocks_max;
+        options.scale.piece_copy_ms_max = 5;
+        options.scale.zeros_share = 0;
         if self.about == About::Spares {
             options.scale.spare_after = Duration::from_millis(300);
         }

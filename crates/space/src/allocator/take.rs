@@ -88,6 +88,15 @@ impl Allocator {
         Err(SpaceError::NoSpace(SEGMENT_SECTORS))
     }
 
+    /// Whether all sectors of a run could be handed out. Never where the bitmap is not loaded.
+    pub fn is_free(&self, run: Run) -> bool {
+        let Some((id, start)) = self.locate(run) else { return false };
+        let views =
+            self.metaslab(id).filter(|slab| !slab.closed).and_then(|slab| slab.views.as_ref());
+        let count = usize::try_from(run.sectors).unwrap_or(usize::MAX);
+        views.is_some_and(|views| views.taken.count_range(start, count) == 0)
+    }
+
     fn taken(&mut self, txg: Txg, run: Run) -> Run {
         self.use_.taken += run.sectors;
         self.open.entry(txg).or_default().allocated.push(run);

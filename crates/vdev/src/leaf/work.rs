@@ -5,6 +5,7 @@
 //! with it. What comes of it then is no longer anybody's result.
 
 use std::future::poll_fn;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -65,6 +66,16 @@ impl Act {
         }
     }
 
+    /// The sectors that it writes.
+    fn sectors(&self) -> Option<Range<u64>> {
+        match self {
+            Act::Write(first, pages) | Act::DurableWrite(first, pages) => {
+                Some(*first..*first + pages.len() as u64)
+            }
+            Act::Flush => None,
+        }
+    }
+
     /// The same for another leaf.
     pub(crate) fn again(&self) -> Act {
         match self {
@@ -107,12 +118,13 @@ impl Leaf {
 
     /// Writes to this leaf alone. A failure fails the leaf.
     pub async fn write(self: &Arc<Self>, sector: u64, pages: Vec<Page>) -> Result<(), DiskError> {
-        self.alone(Act::Write(sector, pages)).await
+        let act = Act::Write(sector, pages);
+        self.alone(act.kind(), act.bytes(), self.begin(act)).await
     }
 
     /// Flushes this leaf alone. A failure fails the leaf.
     pub async fn flush(self: &Arc<Self>) -> Result<(), DiskError> {
-        self.alone(Act::Flush).await
+        self.alone(IoKind::Flush, 0, self.begin(Act::Flush)).await
     }
 
     /// Tells the disk that sectors are no longer needed; failures do not matter.
@@ -122,9 +134,14 @@ impl Leaf {
         }
     }
 
-    async fn alone(self: &Arc<Self>, act: Act) -> Result<(), DiskError> {
-        let (kind, bytes, begun) = (act.kind(), act.bytes(), self.io.begin());
-        let done = self.wait_for(self.begin(act), Longest::Change(kind, begun)).await;
+    pub(super) async fn alone(
+        self: &Arc<Self>,
+        kind: IoKind,
+        bytes: u64,
+        io: Io<()>,
+    ) -> Result<(), DiskError> {
+        let begun = self.io.begin();
+        let done = self.wait_for(io, Longest::Change(kind, begun)).await;
         self.has_done(kind, bytes, begun, done)
     }
 
@@ -200,13 +217,23 @@ impl Leaf {
 
     /// Carries out an act, however long it takes.
     pub(crate) async fn carry_out(&self, act: Act) -> Result<(), DiskError> {
-        let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
-        let io = match act {
-            Act::Write(sector, pages) => disk.write(sector, pages),
-            Act::DurableWrite(sector, pages) => disk.write_durable(sector, pages),
-            Act::Flush => disk.flush(),
+        let io = async {
+            if let Some(sectors) = act.sectors() {
+                self.holds.let_pass(sectors).await;
+            }
+            self.put(act).await
         };
         self.answered(io).await
+    }
+
+    /// Gives an act to the disk.
+    pub(super) async fn put(&self, act: Act) -> Result<(), DiskError> {
+        let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
+        match act {
+            Act::Write(sector, pages) => disk.write(sector, pages).await,
+            Act::DurableWrite(sector, pages) => disk.write_durable(sector, pages).await,
+            Act::Flush => disk.flush().await,
+        }
     }
 
     /// Reads, however long it takes.
@@ -218,7 +245,7 @@ impl Leaf {
     }
 
     /// Counts I/O while the disk has not answered it.
-    async fn answered<T>(&self, io: impl Future<Output = T>) -> T {
+    pub(super) async fn answered<T>(&self, io: impl Future<Output = T>) -> T {
         self.unanswered.fetch_add(1, Ordering::AcqRel);
         let result = io.await;
         self.unanswered.fetch_sub(1, Ordering::AcqRel);
