@@ -37,8 +37,8 @@ pub use datasets::{
 pub use history::{HistoryChange, HistoryEntry, HistoryOutcome};
 pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 pub use pools::{
-    AddVdevs, CreatePool, DestroyPool, DiskRequest, DroppedLog, FoundPool, FoundVdev, Health,
-    ImportRequest, LeafState, LeafStatus, PoolCreated, PoolDone, PoolStatus, PoolSummary,
+    AddVdevs, CreatePool, DestroyPool, DiskRequest, DroppedLog, ExportPool, FoundPool, FoundVdev,
+    Health, ImportRequest, LeafState, LeafStatus, PoolCreated, PoolDone, PoolStatus, PoolSummary,
     ReplaceDisk, ResilverInfo, ScanRequest, ScanResult, ScanState, SyncDisabled, VdevClass,
     VdevKind, VdevLayout, VdevRequest, VdevStatus,
 };

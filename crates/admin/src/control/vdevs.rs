@@ -350,6 +350,7 @@ impl Control {
             name: serving.name().into(),
             guid: guid_text(pool.guid().0),
             disks: leaves.map(|leaf| PathBuf::from(&leaf.path)).collect(),
+            whole: None,
         };
         self.put(cached, State::Serving(Arc::clone(serving)));
     }

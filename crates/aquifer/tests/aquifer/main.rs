@@ -18,6 +18,8 @@ mod lost;
 mod once;
 mod refusals;
 mod remote;
+mod removable;
+mod revive;
 mod scrub;
 mod status;
 mod support;
