@@ -100,7 +100,7 @@ fn inspect(place: &Place, daemon: Daemon, pool: &str, disk: &str) {
 #[test]
 fn a_pool_whose_only_disk_vanishes_comes_back_with_it() {
     let place = Place::new();
-    let Some(mut disk) = Removable::new(&place, "a") else { return };
+    let Some(disk) = Removable::new(&place, "a") else { return };
     let other = place.image("other");
     let daemon = place.serve();
     let file = with_file(&place, "tank", &[&disk.path]);
@@ -152,8 +152,8 @@ fn a_pool_whose_only_disk_vanishes_comes_back_with_it() {
 #[test]
 fn a_side_that_was_outdated_before_does_not_come_up_alone() {
     let place = Place::new();
-    let Some(mut a) = Removable::new(&place, "a") else { return };
-    let Some(mut b) = Removable::new(&place, "b") else { return };
+    let Some(a) = Removable::new(&place, "a") else { return };
+    let Some(b) = Removable::new(&place, "b") else { return };
     let daemon = place.serve();
     let file = with_file(&place, "tank", &["mirror", &a.path, &b.path]);
     let mut client = Client::new(&place, "127.0.0.1");
@@ -195,8 +195,8 @@ fn a_side_that_was_outdated_before_does_not_come_up_alone() {
 #[test]
 fn a_mirror_that_loses_both_sides_comes_back_whole() {
     let place = Place::new();
-    let Some(mut a) = Removable::new(&place, "a") else { return };
-    let Some(mut b) = Removable::new(&place, "b") else { return };
+    let Some(a) = Removable::new(&place, "a") else { return };
+    let Some(b) = Removable::new(&place, "b") else { return };
     let daemon = place.serve();
     let file = with_file(&place, "tank", &["mirror", &a.path, &b.path]);
     let writer = Writer::new(Client::new(&place, "127.0.0.1"), file.clone());
@@ -223,7 +223,7 @@ fn a_mirror_that_loses_both_sides_comes_back_whole() {
 #[test]
 fn another_disk_or_an_older_copy_does_not_bring_a_pool_back() {
     let place = Place::new();
-    let Some(mut disk) = Removable::new(&place, "a") else { return };
+    let Some(disk) = Removable::new(&place, "a") else { return };
     let daemon = place.serve();
     let file = with_file(&place, "tank", &[&disk.path]);
     let copy = place.text("copy");
@@ -252,5 +252,74 @@ fn another_disk_or_an_older_copy_does_not_bring_a_pool_back() {
     disk.show(&image);
     wait_for_health(&place, "tank", "ONLINE");
     check(&mut client, &file, 1);
+    inspect(&place, daemon, "tank", &disk.path);
+}
+
+/// A disk that hangs is waited for: nothing is lost, and nothing is suspended.
+#[test]
+fn a_pool_whose_only_disk_hangs_goes_on_when_it_answers() {
+    let place = Place::new();
+    let Some(disk) = Removable::new(&place, "a") else { return };
+    let other = place.image("other");
+    let daemon = place.serve();
+    let file = with_file(&place, "tank", &[&disk.path]);
+    let other_file = with_file(&place, "dozer", &[&other]);
+    let writer = Writer::new(Client::new(&place, "127.0.0.1"), file.clone());
+    let beside = Writer::new(Client::new(&place, "127.0.0.1"), other_file.clone());
+    sleep(Duration::from_millis(300));
+    let _hanging = disk.hang();
+    sleep(Duration::from_secs(4));
+    disk.come_back();
+    sleep(Duration::from_millis(500));
+    let (written, beside) = (writer.end(), beside.end());
+    assert!(written.slowest > Duration::from_secs(3), "{:?}", written.slowest);
+    assert!(beside.slowest < Duration::from_secs(2), "{:?}", beside.slowest);
+    assert_eq!(place.health("tank"), "ONLINE");
+    let mut client = Client::new(&place, "127.0.0.1");
+    check(&mut client, &file, written.pages);
+    assert_eq!(events(&place, "pool.suspended"), 0);
+    inspect(&place, daemon, "tank", &disk.path);
+}
+
+/// A disk that hangs cannot hold its pool, nor an act on it, nor other pools.
+#[test]
+fn an_export_by_force_returns_although_the_disk_hangs() {
+    let place = Place::new();
+    let Some(disk) = Removable::new(&place, "a") else { return };
+    let other = place.image("other");
+    let daemon = place.serve();
+    let file = with_file(&place, "tank", &[&disk.path]);
+    let other_file = with_file(&place, "dozer", &[&other]);
+    let mut client = Client::new(&place, "127.0.0.1");
+    for number in 0..20 {
+        client.write(&file, number * 4096, &page(number), true);
+    }
+    let mut beside = Client::new(&place, "127.0.0.1");
+    let _hanging = disk.hang();
+    // A call that hangs with it, and an act.
+    let mut hanging = Client::new(&place, "127.0.0.1");
+    let (late, given) = (file.clone(), page(20));
+    let call = thread::spawn(move || hanging.try_write(&late, 20 * 4096, &given, true));
+    let mut act = place.command(&["create", "tank/more"]).spawn().unwrap();
+    sleep(Duration::from_secs(1));
+    let begun = Instant::now();
+    let said = place.ask(&["pool", "export", "--force", "tank"]);
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    let left = format!("tank: left behind: {} owe answers", disk.path);
+    assert!(said.code == 0 && said.err.contains(&left), "{said:?}");
+    assert_ne!(act.wait().unwrap().code(), Some(0));
+    assert_eq!(call.join().unwrap(), Err(JUKEBOX));
+    assert!(!place.must(&["pool", "list"]).contains("tank"));
+    beside.write(&other_file, 0, &page(0), true);
+    // What was left behind keeps the disk.
+    let refused = place.ask(&["pool", "create", "-f", "new", &disk.path]);
+    assert!(refused.code == 1 && refused.err.contains("tank"), "{refused:?}");
+
+    disk.come_back();
+    let said = || place.ask(&["pool", "import", "-d", &disk.path, "tank"]);
+    place.wait_for(|| said().code == 0);
+    let mut client = Client::new(&place, "127.0.0.1");
+    check(&mut client, &file, 20);
+    place.must(&["list", "tank/vms"]);
     inspect(&place, daemon, "tank", &disk.path);
 }
