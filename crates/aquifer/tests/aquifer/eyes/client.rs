@@ -64,7 +64,7 @@ impl Client {
         });
         let stream = TcpStream::from(connected.into_inner().unwrap());
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         Client { stream, sent_bytes: 0, got_bytes: 0, spent: BTreeMap::new() }
     }
 
