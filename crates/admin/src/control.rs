@@ -24,6 +24,7 @@ mod serving;
 mod shares;
 mod startup;
 mod vdevs;
+mod whole;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
