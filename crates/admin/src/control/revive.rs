@@ -177,7 +177,8 @@ impl Control {
         due
     }
 
-    /// A pool has just been suspended: notes the disks that hold everything, for the next start too.
+    /// A pool has just been suspended: notes the disks that hold everything, for the next start
+    /// too.
     fn note_whole(&self, cached: CachedPool, serving: Arc<Serving>) {
         let whole = Some(whole_note(&serving.service().pool));
         self.put(CachedPool { whole, ..cached }, State::Serving(serving));
@@ -224,7 +225,8 @@ impl Control {
             }
             looks.waits.clone_from(&waits);
         }
-        tracing::info!(class = "pool.awaited", pool = %cached.name, waits, "a pool waits for disks");
+        let pool = &cached.name;
+        tracing::info!(class = "pool.awaited", %pool, waits, "a pool waits for disks");
         if let State::Unavail(_) = state
             && self.is_listed(listed)
         {
@@ -282,8 +284,8 @@ impl Control {
         }
     }
 
-    /// The old instance gives way: nobody must hold it any more. Not if the pool is in another state
-    /// by now.
+    /// The old instance gives way: nobody must hold it any more. Not if the pool is in another
+    /// state by now.
     async fn take_out(&self, listed: Listed, cached: &CachedPool) -> bool {
         let Ok(act) = self.act().await else { return false };
         if !self.is_listed(&listed) {

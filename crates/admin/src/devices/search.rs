@@ -89,8 +89,8 @@ pub(crate) async fn search_patiently(sought: Sought, unanswered: &Unanswered) ->
     let mut found = Search::default();
     for paths in paths.chunks(OPEN_MAX) {
         let mut looks = Vec::new();
-        for path in paths.iter().filter(|path| unanswered.begin(path)).cloned() {
-            let unanswered = unanswered.clone();
+        for path in paths.iter().filter(|path| unanswered.begin(path)) {
+            let (path, unanswered) = (path.clone(), unanswered.clone());
             looks.push(timeout(
                 ANSWER_PATIENCE,
                 tokio::spawn(async move {

@@ -68,9 +68,9 @@ fn suspended(pool: &PoolStatus) -> Problem {
              {reason}."
         ),
         format!(
-            "Attach disks that are missing: the pool then comes back by itself. To look for them at \
-             once, type `aquifer pool clear {name}`. `aquifer pool export --force {name}` takes it \
-             out of service."
+            "Attach disks that are missing: the pool then comes back by itself. To look for them \
+             at once, type `aquifer pool clear {name}`. `aquifer pool export --force {name}` takes \
+             it out of service."
         ),
     )
 }

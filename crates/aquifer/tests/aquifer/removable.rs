@@ -1,5 +1,5 @@
-//! A disk that can vanish, hang and come back: an image file, shown in a file system of this process
-//! (FUSE). A write that hangs lands late, when the disk answers again.
+//! A disk that can vanish, hang and come back: an image file, shown in a file system of this
+//! process (FUSE). A write that hangs lands late, when the disk answers again.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -77,8 +77,8 @@ impl Removable {
         self.set(Mood::Errs);
     }
 
-    /// From now on it does not answer. If the test fails meanwhile, it gives errors: a process whose
-    /// I/O hangs cannot end.
+    /// From now on it does not answer. If the test fails meanwhile, it gives errors: a process
+    /// whose I/O hangs cannot end.
     pub fn hang(&self) -> Hanging<'_> {
         self.set(Mood::Hangs);
         Hanging(self)
