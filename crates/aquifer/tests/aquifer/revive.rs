@@ -260,13 +260,21 @@ fn another_disk_or_an_older_copy_does_not_bring_a_pool_back() {
     inspect(&place, daemon, "tank", &disk.path);
 }
 
+/// A daemon whose threads wait for no disk. With io_uring the kernel may carry out a write to FUSE
+/// on the thread that submits it.
+fn serve_hanging(place: &Place) -> Daemon {
+    let daemon = place.spawn_with("state", &[("AQUIFER_DISK_ENGINE", "pread".into())]);
+    place.wait_for(|| place.ask(&["pool", "list"]).code == 0);
+    daemon
+}
+
 /// A disk that hangs is waited for: nothing is lost, and nothing is suspended.
 #[test]
 fn a_pool_whose_only_disk_hangs_goes_on_when_it_answers() {
     let place = Place::new();
     let Some(disk) = Removable::new(&place, "a") else { return };
     let other = place.image("other");
-    let daemon = place.serve();
+    let daemon = serve_hanging(&place);
     let file = with_file(&place, "tank", &[&disk.path]);
     let other_file = with_file(&place, "dozer", &[&other]);
     let writer = Writer::new(Client::new(&place, "127.0.0.1"), file.clone());
@@ -292,7 +300,7 @@ fn an_export_by_force_returns_although_the_disk_hangs() {
     let place = Place::new();
     let Some(disk) = Removable::new(&place, "a") else { return };
     let other = place.image("other");
-    let daemon = place.serve();
+    let daemon = serve_hanging(&place);
     let file = with_file(&place, "tank", &[&disk.path]);
     let other_file = with_file(&place, "dozer", &[&other]);
     let mut client = Client::new(&place, "127.0.0.1");
