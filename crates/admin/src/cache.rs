@@ -18,7 +18,8 @@ use aquifer_blockio::durable;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
-use aquifer_api::DroppedLog;
+use aquifer_api::{DroppedLog, guid_text};
+use aquifer_ondisk::Guid;
 
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,34 @@ pub struct CachedPool {
     pub guid: String,
     /// Paths of its disks when it was imported; for missing disks, where they were last seen.
     pub disks: Vec<PathBuf>,
+    /// It was suspended, and has not been in service since: the disks that then held everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole: Option<WholeNote>,
+}
+
+/// The disks that held everything when a pool was suspended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WholeNote {
+    /// Those of each vdev. None of a vdev that the pool did without.
+    pub vdevs: Vec<Vec<WholeDisk>>,
+    /// Each has an uberblock at least this new.
+    pub sequence: u64,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WholeDisk {
+    /// Identity: 16 hexadecimal digits.
+    pub guid: String,
+    /// Where it was.
+    pub path: PathBuf,
+}
+
+impl WholeDisk {
+    /// Whether it is this one.
+    pub fn is(&self, leaf: Guid) -> bool {
+        self.guid == guid_text(leaf.0)
+    }
 }
 
 /// The file's content.

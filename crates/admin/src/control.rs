@@ -13,16 +13,19 @@
 mod add;
 mod counts;
 mod datasets;
+mod forced;
 pub mod history;
 mod layout;
 mod locks;
 mod pools;
 mod properties;
+mod revive;
 mod scrub;
 mod serving;
 mod shares;
 mod startup;
 mod vdevs;
+mod whole;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -49,6 +52,7 @@ use crate::events::EventRing;
 use crate::status::{self, Beside};
 pub use counts::NfsCounts;
 pub(crate) use counts::sum;
+use revive::Awaited;
 use serving::Serving;
 
 /// The clients' side of the pools: NFS in the daemon, nothing where no service is wanted.
@@ -141,6 +145,8 @@ pub struct Control {
     forbidden: Mutex<Option<Instant>>,
     events: Arc<EventRing>,
     names: tokio::sync::Mutex<counts::Names>,
+    /// Pools without their disks.
+    awaited: Awaited,
 }
 
 /// A pool on the list.
@@ -152,7 +158,7 @@ struct Listed {
 
 #[derive(Debug, Clone)]
 enum State {
-    /// The daemon has just started.
+    /// It is being imported: the daemon has just started, or its disks are back.
     Importing,
     /// The import failed, for this reason.
     Unavail(String),
@@ -192,6 +198,7 @@ impl Control {
             forbidden: Mutex::default(),
             events,
             names: Default::default(),
+            awaited: Awaited::default(),
         }))
     }
 
@@ -241,6 +248,9 @@ impl Control {
         notes.extend(of_frontend.iter().filter(|note| note.contains(&own)).cloned());
         let import_notes = serving.import_notes().to_vec();
         let sync_disabled = datasets::sync_disabled(serving);
+        if let Some(waits) = self.waits_for(&listed.cached.guid) {
+            notes.push(format!("waits for disks: {waits}"));
+        }
         let scrub = serving.service().files.scrub_status().map(scrub::shown);
         let beside = Beside { import_notes, notes, damaged, sync_disabled, dropped_log, scrub };
         Ok(status::status(&serving.service().pool.status(), beside))

@@ -22,7 +22,8 @@ use aquifer_pool::create::NamedDisk;
 
 pub use search::disks_of_pool;
 pub(crate) use search::{
-    Claimed, Search, Sought, all_paths, claim, found_pool, is_complete, search,
+    Claimed, Search, Sought, Unanswered, all_paths, claim, found_pool, is_complete, is_importable,
+    search, search_patiently,
 };
 pub(crate) use take::{TakeRequest, Taker, open_again, resolve, take};
 

@@ -35,6 +35,13 @@ pub(crate) struct EngineThread {
 #[error("the engine's work did not come to its end: {0}")]
 pub(crate) struct Unfinished(String);
 
+impl Unfinished {
+    /// Nobody waits for the pool's disks any more.
+    pub fn of_left() -> Unfinished {
+        Unfinished("the pool was exported by force".into())
+    }
+}
+
 impl EngineThread {
     /// Starts a thread for the pool `name`.
     pub fn start(name: &str) -> io::Result<EngineThread> {

@@ -23,10 +23,10 @@ use tokio_rustls::TlsConnector;
 use crate::{
     AddVdevs, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset, CreatePool,
     CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyDataset, DestroyPool,
-    DiskRequest, Event, EventQuery, HistoryEntry, ImportRequest, LocksInfo, NfsStat, OfflineDisk,
-    OnlineDisk, PoolCreated, PoolDone, PoolIo, PoolStatus, PoolSummary, ReplaceDisk, RotateToken,
-    ScanRequest, ScanResult, ScrubRequest, SetProperties, ShareInfo, ShareQuery, ShareWhy,
-    TokenInfo, TokenMade,
+    DiskRequest, Event, EventQuery, ExportPool, HistoryEntry, ImportRequest, LocksInfo, NfsStat,
+    OfflineDisk, OnlineDisk, PoolCreated, PoolDone, PoolIo, PoolStatus, PoolSummary, ReplaceDisk,
+    RotateToken, ScanRequest, ScanResult, ScrubRequest, SetProperties, ShareInfo, ShareQuery,
+    ShareWhy, TokenInfo, TokenMade,
 };
 
 /// A client of one daemon.
@@ -148,11 +148,11 @@ impl Client {
     }
 
     /// Exports a pool.
-    pub async fn export_pool(&self, name: &str) -> Answer<PoolDone> {
-        self.post(&format!("/pools/{}/export", escaped(name)), &()).await
+    pub async fn export_pool(&self, name: &str, request: &ExportPool) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/export", escaped(name)), request).await
     }
 
-    /// Clears a pool's notice of a loss.
+    /// Clears a pool's notice of a loss and its errors; looks for the disks that it waits for.
     pub async fn clear_pool(&self, name: &str) -> Answer<PoolDone> {
         self.post(&format!("/pools/{}/clear", escaped(name)), &()).await
     }

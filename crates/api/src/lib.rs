@@ -40,10 +40,10 @@ pub use disks::{DiskRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
 pub use history::{HistoryChange, HistoryEntry, HistoryOutcome};
 pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 pub use pools::{
-    AddVdevs, CreatePool, DestroyPool, DroppedLog, FoundPool, FoundVdev, Health, ImportRequest,
-    LeafState, LeafStatus, PoolCreated, PoolDone, PoolStatus, PoolSummary, ResilverInfo,
-    ScanRequest, ScanResult, ScanState, SyncDisabled, VdevClass, VdevKind, VdevLayout, VdevRequest,
-    VdevStatus,
+    AddVdevs, CreatePool, DestroyPool, DroppedLog, ExportPool, FoundPool, FoundVdev, Health,
+    ImportRequest, LeafState, LeafStatus, PoolCreated, PoolDone, PoolStatus, PoolSummary,
+    ResilverInfo, ScanRequest, ScanResult, ScanState, SyncDisabled, VdevClass, VdevKind,
+    VdevLayout, VdevRequest, VdevStatus,
 };
 pub use scrub::{ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
 pub use shares::{HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};

@@ -40,7 +40,7 @@ pub enum Health {
     Online,
     /// In service, with fewer copies than it should have.
     Degraded,
-    /// It answers nothing until it is imported again.
+    /// It changes nothing until its disks are back and it is imported again.
     Suspended,
     /// It is being imported.
     Importing,
@@ -442,6 +442,15 @@ impl PoolDone {
     pub fn new(name: &str, notes: Vec<String>) -> PoolDone {
         PoolDone { name: name.into(), notes, dropped_log: None }
     }
+}
+
+/// `POST /pools/{name}/export`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportPool {
+    /// Within a bounded time, even if disks do not answer.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// `POST /pools/{name}/destroy`.

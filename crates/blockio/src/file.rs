@@ -8,7 +8,7 @@ use std::future::Future;
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use crate::backing::{Backing, BackingKind, byte_of};
@@ -30,6 +30,18 @@ pub enum Engine {
     /// By one blocking system call each, on tokio's blocking pool. Outside of a runtime (where the
     /// other engine does the same), on the calling thread.
     Pread,
+}
+
+/// What may stay of a dropped disk: operations that the kernel has not answered, and the claim that
+/// keeps others away meanwhile.
+#[derive(Debug, Clone)]
+pub struct Remains(Weak<Backing>);
+
+impl Remains {
+    /// Whether nothing stays: no operation of it can change the disk any more.
+    pub fn is_over(&self) -> bool {
+        self.0.strong_count() == 0
+    }
 }
 
 /// An opened image file or block device.
@@ -67,6 +79,11 @@ impl FileDisk {
         let backing = Arc::new(backing);
         let discards = Arc::new(Discards::new(Arc::clone(&backing), engine));
         Ok(FileDisk { backing, engine, discards })
+    }
+
+    /// What may stay of it when it is dropped.
+    pub fn remains(&self) -> Remains {
+        Remains(Arc::downgrade(&self.backing))
     }
 
     /// Whether it is a file or a device.

@@ -24,7 +24,7 @@ pub mod world;
 pub use backing::BackingKind;
 pub use buf::{Filling, Page, PageMut};
 pub use disk::{Disk, DiskError, IoFuture};
-pub use file::{Engine, FileDisk};
+pub use file::{Engine, FileDisk, Remains};
 pub use open::{Access, DiskNumbers, ENGINE_VARIABLE, OpenError, OpenOptions, create_image};
 pub use page_pool::pool_bytes;
 #[cfg(feature = "permute")]

@@ -166,7 +166,7 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
             };
             import_or_scan(client, output, request).await
         }
-        PoolCommand::Export { name } => pool::export(client, output, &name).await,
+        PoolCommand::Export { force, name } => pool::export(client, output, &name, force).await,
         PoolCommand::Clear { name, disk } => pool::clear(client, output, &name, disk).await,
         PoolCommand::List { name } => pool::list(client, output, name).await,
         PoolCommand::Status { verbose, problems: false, name } => {

@@ -127,7 +127,11 @@ async fn run(
     let start = tokio::spawn(async move {
         starting.start().await;
         manager::ready();
-        tokio::join!(manager::report_health(&starting), look_in_time(&starting));
+        tokio::join!(
+            manager::report_health(&starting),
+            look_in_time(&starting),
+            starting.look_for_disks()
+        );
     });
     let name = signals.next().await;
     tracing::info!(signal = name, "stopping; a second signal ends at once");

@@ -90,9 +90,10 @@ fn pool(error: &PoolError) -> Nfsstat3 {
         PoolError::NoSpace => Nfsstat3::NoSpc,
         PoolError::ReadOnly => Nfsstat3::Rofs,
         PoolError::Destroyed => Nfsstat3::Stale,
-        PoolError::Suspended(_) | PoolError::Exported | PoolError::Contradiction(_) => {
-            Nfsstat3::Jukebox
-        }
+        PoolError::Suspended(_)
+        | PoolError::TakenOver(_)
+        | PoolError::Exported
+        | PoolError::Contradiction(_) => Nfsstat3::Jukebox,
         PoolError::Read(_)
         | PoolError::GivenUp(_)
         | PoolError::Format(_)

@@ -4,16 +4,17 @@
 //! flushed it. If a leaf fails on the way, a further uberblock names it before this returns. So no
 //! acknowledgement relies on a side that could later come up alone as whole.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_ondisk::Txg;
 use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::txg_record::RecordPointer;
 use aquifer_ondisk::uberblock::{Host, Outdated, ROOTS, Uberblock};
-use aquifer_sync::AsyncMutex;
+use aquifer_ondisk::{Guid, Txg};
 use aquifer_sync::atomic::Ordering;
+use aquifer_sync::{AsyncMutex, Mutex};
 use aquifer_vdev::{Leaf, LeafState, Vdev, label_io};
 use futures_util::future::join_all;
 
@@ -27,8 +28,31 @@ pub type UberblockState = Uberblock;
 #[derive(Debug)]
 pub(crate) struct Committer {
     current: AsyncMutex<Current>,
+    /// See [`Known`].
+    known: Mutex<Known>,
     /// The machine that writes them.
     pub host: Option<Host>,
+}
+
+/// What is known of the uberblocks on disk, without waiting for one that is being written.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    /// The sequence of the last one that counts: each leaf that it does not name has it.
+    pub sequence: u64,
+    /// The leaves that it names outdated, and those that one after it may name.
+    pub named: BTreeSet<Guid>,
+}
+
+impl Known {
+    fn of(uberblock: &Uberblock) -> Known {
+        let mut known = Known { sequence: uberblock.sequence, named: BTreeSet::new() };
+        known.may_name(uberblock);
+        known
+    }
+
+    fn may_name(&mut self, uberblock: &Uberblock) {
+        self.named.extend(uberblock.outdated.iter().map(|outdated| outdated.leaf));
+    }
 }
 
 /// The last uberblock, and the state of watching others'.
@@ -45,8 +69,13 @@ pub(crate) struct Current {
 
 impl Committer {
     pub fn new(uberblock: Uberblock, host: Option<Host>) -> Self {
+        let known = Mutex::new(Known::of(&uberblock));
         let current = Current { uberblock, written: None, looked: None, taken_over: None };
-        Committer { current: AsyncMutex::new(current), host }
+        Committer { current: AsyncMutex::new(current), known, host }
+    }
+
+    pub fn known(&self) -> Known {
+        self.known.lock().clone()
     }
 }
 
@@ -90,6 +119,8 @@ impl Pool {
             next.wall_ns = self.world.wall_ns();
             next.mark = next.mark.max(self.log.mark());
             let named = self.name_failed(&mut next);
+            // Also if this write fails: it may be on a disk nevertheless.
+            self.committer.known.lock().may_name(&next);
             self.write_to_leaves(&next).await?;
             // A leaf that failed on the way may not have the uberblock: name it too.
             for leaf in named {
@@ -97,6 +128,7 @@ impl Pool {
                 self.acts.tell_change();
             }
             if self.failed_leaves().is_empty() || left_out(Rule::NameOutdated) {
+                *self.committer.known.lock() = Known::of(&next);
                 current.uberblock = next;
                 current.written = Some(self.world.now());
                 return Ok(());

@@ -26,9 +26,12 @@ pub enum PoolError {
     /// The pool is full for this class of request.
     #[error("the pool is out of space")]
     NoSpace,
-    /// Too few disks are left; the pool answers nothing until it is imported again.
+    /// Too few disks are left; the pool changes nothing until it is imported again.
     #[error("the pool is suspended: {0}")]
     Suspended(String),
+    /// Another host uses the pool now: this one must not import it again by itself.
+    #[error("the pool is suspended: {0}")]
+    TakenOver(String),
     /// The dataset was destroyed while the request waited.
     #[error("the dataset was destroyed")]
     Destroyed,

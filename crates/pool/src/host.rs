@@ -81,7 +81,7 @@ impl Pool {
             || "a host that does not say its name".to_string(),
             |host| format!("host {:?} (id {:016x})", host.name, host.id),
         );
-        let error = PoolError::Suspended(format!(
+        let error = PoolError::TakenOver(format!(
             "{host} has taken the pool over: it wrote uberblock {}, the newest of this host is \
              {}. Nothing more is written here",
             found.sequence, own.sequence

@@ -99,6 +99,8 @@ impl Pool {
         if patience == Patience::Long && self.discards_unreadable() {
             return Err(PoolError::GivenUp(error));
         }
+        // A pool without its disks comes back, and the data with it.
+        self.txgs.check()?;
         Err(error.into())
     }
 }

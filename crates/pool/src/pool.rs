@@ -272,30 +272,6 @@ impl Pool {
         self.trees.get().and_then(Weak::upgrade).ok_or(PoolError::Exported)
     }
 
-    /// The reason why the pool answers nothing any more, if so.
-    pub fn suspended(&self) -> Option<String> {
-        match self.txgs.failure() {
-            Some(PoolError::Suspended(why)) => Some(why),
-            Some(PoolError::Contradiction(what)) => Some(what.to_string()),
-            _ => None,
-        }
-    }
-
-    /// Suspends the pool: it acknowledges nothing any more, and its disks stay as they are.
-    pub(crate) fn suspend(&self, error: PoolError) {
-        let error = match error {
-            PoolError::Suspended(_) | PoolError::Contradiction(_) | PoolError::Exported => error,
-            // To clients every error is a suspension: they wait for the pool to come back.
-            other => PoolError::Suspended(other.to_string()),
-        };
-        tracing::error!(
-            class = "pool.suspended", pool = %self.name, %error, "pool suspended"
-        );
-        self.txgs.fail(error.clone());
-        self.acts.tell_change();
-        self.log.fail(error);
-    }
-
     /// Requests that the open txg close soon, and does not wait for it.
     pub fn request_txg(&self) {
         self.txgs.request_close();

@@ -7,6 +7,7 @@ fn pool(name: &str) -> CachedPool {
         name: name.into(),
         guid: "00c0ffee00c0ffee".into(),
         disks: vec!["/dev/sda".into(), "/images/b".into()],
+        whole: None,
     }
 }
 

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aquifer_api::{
-    ApiError, CreatePool, DestroyPool, DroppedLog, ImportRequest, PoolCreated, PoolDone,
-    ScanRequest, ScanResult, guid_text,
+    ApiError, CreatePool, DestroyPool, DroppedLog, ExportPool, ImportRequest, PoolCreated,
+    PoolDone, ScanRequest, ScanResult, guid_text,
 };
 use aquifer_blockio::TokioWorld;
 use aquifer_ondisk::Guid;
@@ -126,6 +126,7 @@ impl Control {
         let mut found = search(self.sought(request.places)).await;
         let guid = found.pool(&request.pool)?;
         self.check_not_imported(&guid_text(guid.0))?;
+        self.check_not_left(guid)?;
         let leaves = found.pools.remove(&guid).unwrap_or_default();
         let name = found_pool(guid, &leaves).name;
         self.check_name_is_free(&name, Some(guid))?;
@@ -153,7 +154,15 @@ impl Control {
     ///
     /// # Errors
     /// There is none of this name, or the list cannot be written.
-    pub async fn export_pool(&self, name: &str, leaving: &Leaving) -> Result<PoolDone, ApiError> {
+    pub async fn export_pool(
+        &self,
+        name: &str,
+        request: ExportPool,
+        leaving: &Leaving,
+    ) -> Result<PoolDone, ApiError> {
+        if request.force {
+            return self.export_by_force(name, leaving).await;
+        }
         let _act = self.act().await?;
         let (disks, notes) = self.withdraw(name, leaving).await?;
         close(disks).await;
@@ -167,7 +176,8 @@ impl Control {
     /// There is none of this name, or the list cannot be written: the notice stays then.
     pub async fn clear_pool(&self, name: &str) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
-        let guid = self.listed(name)?.cached.guid;
+        let listed = self.listed(name)?;
+        let guid = listed.cached.guid.clone();
         let cleared = self.dropped_logs.lock().remove(&guid);
         if let Some(cleared) = cleared {
             if let Err(error) = self.store() {
@@ -179,7 +189,12 @@ impl Control {
         if let Ok(serving) = self.serving(name) {
             serving.service().pool.clear_errors(None);
         }
-        Ok(PoolDone::new(name, Vec::new()))
+        let is_looked_for = self.look_at_once(&listed);
+        let note = format!(
+            "{name}: is without its disks, which are looked for now; `aquifer pool status {name}` \
+             shows what it waits for"
+        );
+        Ok(PoolDone::new(name, Vec::from_iter(is_looked_for.then_some(note))))
     }
 
     /// Exports a pool and blanks its labels.
@@ -267,8 +282,9 @@ impl Control {
         options: ImportOptions,
     ) -> Result<Arc<Serving>, ApiError> {
         let disks = all_paths(&claimed.leaves);
-        let cached = CachedPool { name: name.into(), guid: guid_text(guid.0), disks };
-        let serving = Arc::new(Serving::bring_up(name, claimed, options).await?);
+        let (name, guid) = (name.to_string(), guid_text(guid.0));
+        let cached = CachedPool { name, guid, disks, whole: None };
+        let serving = Arc::new(Serving::bring_up(&cached.name, claimed, options).await?);
         if let Some(dropped) = serving.dropped_log().cloned() {
             let mut all = self.dropped_logs.lock();
             let dropped = match all.remove(&cached.guid) {
@@ -283,9 +299,9 @@ impl Control {
             Err(error) => {
                 // It is not on the list, so it must not stay in service: a restart would not bring
                 // it back.
-                self.pools.write().remove(name);
+                self.pools.write().remove(serving.name());
                 if let Some(error) = serving.export().await {
-                    tracing::error!(pool = %name, %error, "pool not exported cleanly");
+                    tracing::error!(pool = %serving.name(), %error, "pool not exported cleanly");
                 }
                 close(serving.let_go().await).await;
                 Err(error)
@@ -313,7 +329,12 @@ impl Control {
                 Some((Identity::of(Path::new(&disk.path)).ok()?, name.to_string()))
             })
         });
-        disks.collect()
+        let left = self.remnants().into_iter().flat_map(|remnant| {
+            let identity = |path: &String| Identity::of(Path::new(path)).ok();
+            let held: Vec<_> = remnant.holds().iter().filter_map(identity).collect();
+            held.into_iter().map(move |identity| (identity, remnant.name.clone()))
+        });
+        disks.chain(left).collect()
     }
 
     /// Checks that no other pool has this name. A pool on the list whose import failed keeps its

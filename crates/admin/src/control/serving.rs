@@ -4,19 +4,28 @@
 //! Then the frontend releases the pool: the engine may have begun something on its runtimes that
 //! the export had to wait for. [`let_go`](Serving::let_go) is last.
 //!
-//! Invariant: when `let_go` returns, only the caller holds the disks.
+//! What does not answer cannot be taken down so. [`leave`](Serving::leave) ends it in a task of its
+//! own, and returns the [`Remnant`] at once.
+//!
+//! # Invariants
+//! - When `let_go` returns, only the caller holds the disks.
+//! - A disk of a remnant is claimed as long as anything of the old instance can still change it.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use aquifer_api::time;
-use aquifer_api::{ApiError, DroppedLog};
-use aquifer_blockio::{FileDisk, TokioWorld};
+use aquifer_api::{ApiError, DroppedLog, guid_text};
+use aquifer_blockio::{FileDisk, Remains, TokioWorld};
 use aquifer_dataset::{DatasetInfo, Property, SyncMode};
 use aquifer_files::Service;
+use aquifer_ondisk::Guid;
 use aquifer_pool::import::ImportOptions;
+use aquifer_vdev::Leaf;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::devices::{Claimed, OpenDisk};
 use crate::engine::{EngineThread, Unfinished};
@@ -30,6 +39,32 @@ pub(super) struct Serving {
     dropped_log: Option<DroppedLog>,
     import_notes: Vec<String>,
     engine: EngineThread,
+    /// The pool was left: who waits for its work gives up.
+    left: Left,
+}
+
+/// Whether a pool was left.
+#[derive(Debug, Default)]
+struct Left {
+    is_left: AtomicBool,
+    changed: Notify,
+}
+
+impl Left {
+    fn cancel(&self) {
+        self.is_left.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    async fn wait(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.is_left.load(Ordering::Acquire) {
+                return;
+            }
+            changed.await;
+        }
+    }
 }
 
 impl Serving {
@@ -72,8 +107,8 @@ impl Serving {
                 "imported without its log or the end of it: acknowledged changes may be missing"
             );
         }
-        let disks = Mutex::new(disks);
-        Serving { service, disks, dropped_log, import_notes, engine }
+        let (disks, left) = (Mutex::new(disks), Left::default());
+        Serving { service, disks, dropped_log, import_notes, engine, left }
     }
 
     /// The engine.
@@ -128,7 +163,16 @@ impl Serving {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Unfinished> {
-        self.engine.run(work).await
+        tokio::select! {
+            done = self.engine.run(work) => done,
+            () = self.left.wait() => Err(Unfinished::of_left()),
+        }
+    }
+
+    /// Ends the pool without waiting for its disks, and all acts that wait for it.
+    pub fn abandon(&self) {
+        self.service.pool.abandon();
+        self.left.cancel();
     }
 
     /// Commits everything and marks the pool cleanly exported; it answers nothing any more. Returns
@@ -143,22 +187,94 @@ impl Serving {
 
     /// Ends the engine; returns the disks, still open.
     pub async fn let_go(self: Arc<Self>) -> Vec<OpenDisk> {
-        // A request for a status holds it for a moment.
-        let mut shared = self;
-        let serving = loop {
-            match Arc::try_unwrap(shared) {
-                Ok(serving) => break serving,
-                Err(still) => shared = still,
-            }
-            tokio::time::sleep(POLL).await;
-        };
-        let Serving { service, engine, disks, .. } = serving;
+        let Serving { service, engine, disks, .. } = self.alone().await;
         let disks = disks.into_inner();
         drop(service);
         engine.stop().await;
         released(&disks).await;
         disks
     }
+
+    /// Leaves a pool that answers nothing any more, and is on no list: all that still runs for it
+    /// ends by itself, at the latest when its disks have answered.
+    pub fn leave(self: Arc<Self>) -> Remnant {
+        self.abandon();
+        let pool = &self.service.pool;
+        let held = self.disks();
+        let of_leaf = |leaf: &Arc<Leaf>| {
+            let disk = held.iter().find(|disk| disk.path == leaf.path)?;
+            Some((leaf.guid, leaf.path.clone(), disk.file.remains()))
+        };
+        let disks = Arc::new(pool.leaves().iter().filter_map(of_leaf).collect());
+        let remnant = Remnant { name: pool.name().into(), guid: guid_text(pool.guid().0), disks };
+        tokio::spawn(end(self, remnant.clone()));
+        remnant
+    }
+
+    /// It, once nobody else holds it: a request for a status does for a moment.
+    async fn alone(self: Arc<Self>) -> Serving {
+        let mut shared = self;
+        loop {
+            match Arc::try_unwrap(shared) {
+                Ok(serving) => return serving,
+                Err(still) => shared = still,
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
+/// What stays of a pool that was left: disks that have not answered, and what waits for them.
+#[derive(Debug, Clone)]
+pub(super) struct Remnant {
+    /// The pool's name.
+    pub name: String,
+    /// The pool's guid, as text.
+    pub guid: String,
+    disks: Arc<Vec<(Guid, String, Remains)>>,
+}
+
+impl Remnant {
+    /// The disks that it still holds.
+    pub fn holds(&self) -> Vec<String> {
+        self.held().map(|(_, path)| path.to_string()).collect()
+    }
+
+    /// Whether it still holds one of these.
+    pub fn holds_any(&self, disks: &[Guid]) -> bool {
+        self.held().any(|(guid, _)| disks.contains(&guid))
+    }
+
+    fn held(&self) -> impl Iterator<Item = (Guid, &str)> {
+        let held = self.disks.iter().filter(|(_, _, remains)| !remains.is_over());
+        held.map(|(guid, path, _)| (*guid, path.as_str()))
+    }
+
+    /// Waits until it holds nothing any more, at most so long. Whether that is so.
+    pub async fn over_within(&self, patience: Duration) -> bool {
+        let over = async {
+            while self.held().next().is_some() {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        tokio::time::timeout(patience, over).await.is_ok()
+    }
+}
+
+/// Ends what was left: first all that uses the pool, then its thread. While a disk owes answers the
+/// thread stays: it holds the memory of those answers.
+async fn end(serving: Arc<Serving>, remnant: Remnant) {
+    let leaves = serving.service.pool.leaves();
+    let leaves: Vec<_> = leaves.iter().map(Arc::downgrade).collect();
+    let Serving { service, engine, disks, .. } = serving.alone().await;
+    drop((service, disks));
+    let mut quiet_looks = 0;
+    while !remnant.holds().is_empty() && quiet_looks < QUIET_LOOKS {
+        tokio::time::sleep(POLL).await;
+        let mut used = leaves.iter().filter_map(Weak::upgrade);
+        quiet_looks = if used.all(|leaf| leaf.is_quiet()) { quiet_looks + 1 } else { 0 };
+    }
+    engine.stop().await;
 }
 
 /// The paths of the pool's disks.
@@ -210,5 +326,8 @@ fn may_have_lost(info: &DatasetInfo) -> bool {
 
 /// Time between two checks whether the others have released them.
 const POLL: Duration = Duration::from_millis(5);
+/// Looks at a disk that owes no answer before its pool's thread is stopped: half a second, in which
+/// tasks end that had something to do after the answer.
+const QUIET_LOOKS: u32 = 100;
 /// 5 s in all.
 const RELEASE_POLLS_MAX: u32 = 1000;

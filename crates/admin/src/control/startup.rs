@@ -63,16 +63,29 @@ impl Control {
     async fn import_listed(&self, cached: CachedPool) {
         let name = cached.name.clone();
         match self.bring_back(&cached).await {
-            Ok(serving) => {
+            Ok(serving) if self.is_importing(&cached) => {
                 let notes = serving.import_notes();
                 tracing::info!(class = "pool.imported", pool = %name, ?notes, "pool imported");
                 self.note_disks(&Arc::new(serving));
             }
-            Err(error) => {
+            // It was exported by force meanwhile.
+            Ok(serving) => {
+                let serving = Arc::new(serving);
+                if let Some(error) = serving.export().await {
+                    tracing::error!(pool = %name, %error, "pool not exported cleanly");
+                }
+                close(serving.let_go().await).await;
+            }
+            Err(Absent { error, waits }) => {
                 tracing::error!(
                     class = "pool.unavailable", pool = %name, %error, "pool not imported"
                 );
-                self.put(cached, State::Unavail(error.message));
+                if self.is_importing(&cached) {
+                    if waits {
+                        self.await_disks(&cached.guid);
+                    }
+                    self.put(cached, State::Unavail(error.message));
+                }
             }
         }
     }
@@ -86,12 +99,24 @@ impl Control {
         }
     }
 
-    async fn bring_back(&self, cached: &CachedPool) -> Result<Serving, ApiError> {
-        let leaves = find_listed(cached, self.config.wait_for_disks).await?;
+    async fn bring_back(&self, cached: &CachedPool) -> Result<Serving, Absent> {
+        let leaves = find_listed(cached, self.config.wait_for_disks).await;
+        let leaves = leaves.map_err(|error| Absent { error, waits: true })?;
+        let prepared = self.prepare(leaves, cached);
+        let (leaves, cached) = prepared.map_err(|error| Absent { error, waits: true })?;
+        if cached.whole.is_some() {
+            self.put(cached.clone(), State::Importing);
+            self.store().map_err(|error| Absent { error, waits: true })?;
+        }
+        let waits = !is_complete(&leaves);
         let guid = leaves.first().map(|leaf| leaf.labels.label.config.pool_guid);
-        let claimed = claim(guid.unwrap_or_default(), Search::paths(&leaves)).await?;
+        let paths = Search::paths(&leaves);
         drop(leaves);
-        Serving::bring_up(&cached.name, claimed, self.import_options()).await
+        let imported = async {
+            let claimed = claim(guid.unwrap_or_default(), paths).await?;
+            Serving::bring_up(&cached.name, claimed, self.import_options()).await
+        };
+        imported.await.map_err(|error| Absent { error, waits })
     }
 
     pub(super) fn import_options(&self) -> ImportOptions {
@@ -126,6 +151,13 @@ impl Control {
         let disks = join_all(serving.into_iter().map(Serving::let_go)).await;
         join_all(disks.into_iter().map(close)).await;
     }
+}
+
+/// A pool was not imported.
+struct Absent {
+    error: ApiError,
+    /// Disks are missing: it is looked for.
+    waits: bool,
 }
 
 /// The disks of a listed pool. It tries the disks of the list first. If some are missing, it tries

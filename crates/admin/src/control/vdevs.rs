@@ -317,6 +317,7 @@ impl Control {
             name: serving.name().into(),
             guid: guid_text(pool.guid().0),
             disks: disks.map(PathBuf::from).collect(),
+            whole: None,
         };
         self.put(cached, State::Serving(Arc::clone(serving)));
     }

@@ -1,16 +1,20 @@
 //! Searching disks for pools, and opening the disks of one exclusively.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use aquifer_api::{ApiError, FoundPool, FoundVdev, LeafState, guid_text};
+use aquifer_api::{ApiError, FoundPool, FoundVdev, LeafState, VdevClass, guid_text};
 use aquifer_blockio::{FileDisk, OpenError, OpenOptions};
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::PoolConfig;
 use aquifer_ondisk::uberblock::Uberblock;
 use aquifer_pool::create::NamedDisk;
 use aquifer_pool::import::{FoundLeaf, scan};
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use tokio::time::timeout;
 
 use super::take::open_error;
 use super::{Identity, OpenDisk, places};
@@ -61,7 +65,58 @@ pub(crate) async fn search(sought: Sought) -> Search {
     found
 }
 
+/// Disks that were asked and have not answered. They are not asked again meanwhile.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Unanswered(Arc<Mutex<BTreeSet<PathBuf>>>);
+
+impl Unanswered {
+    fn begin(&self, path: &Path) -> bool {
+        self.0.lock().insert(path.to_path_buf())
+    }
+
+    fn end(&self, path: &Path) {
+        self.0.lock().remove(path);
+    }
+}
+
+/// As [`search`], but passes over disks that do not answer.
+pub(crate) async fn search_patiently(sought: Sought, unanswered: &Unanswered) -> Search {
+    let listed = tokio::task::spawn_blocking(move || match sought {
+        Sought::Usual(also) => places::usual(also),
+        Sought::Places(list) => list,
+    });
+    let paths = listed.await.unwrap_or_default();
+    let mut found = Search::default();
+    for paths in paths.chunks(OPEN_MAX) {
+        let mut looks = Vec::new();
+        for path in paths.iter().filter(|path| unanswered.begin(path)) {
+            let (path, unanswered) = (path.clone(), unanswered.clone());
+            looks.push(timeout(
+                ANSWER_PATIENCE,
+                tokio::spawn(async move {
+                    let found = search(Sought::Places(vec![path.clone()])).await;
+                    unanswered.end(&path);
+                    found
+                }),
+            ));
+        }
+        for look in join_all(looks).await.into_iter().flatten().flatten() {
+            found.merge(look);
+        }
+    }
+    found
+}
+
 impl Search {
+    fn merge(&mut self, other: Search) {
+        let Search { pools, refused, twins } = other;
+        for (guid, leaves) in pools {
+            leaves.into_iter().for_each(|leaf| self.add_leaf(guid, leaf));
+        }
+        self.refused.extend(refused);
+        self.twins.extend(twins);
+    }
+
     async fn add(&mut self, disks: Vec<NamedDisk>) {
         let (pools, refused) = scan(disks).await;
         for (disk, error) in refused {
@@ -252,6 +307,17 @@ fn newest_config(leaves: &[FoundLeaf]) -> Option<&PoolConfig> {
     leaves.iter().max_by_key(rank).map(|leaf| &leaf.labels.label.config)
 }
 
+/// Whether each vdev that holds data has a disk, as an import would find them.
+pub(crate) fn is_importable(leaves: &[FoundLeaf]) -> bool {
+    let classes = newest_config(leaves).map(|config| config.vdevs.iter().map(|vdev| vdev.class));
+    let mut vdevs = leaf_states(leaves).into_iter().zip(classes.into_iter().flatten());
+    !leaves.is_empty()
+        && vdevs.all(|(leaves, class)| {
+            class_of(class) != Some(VdevClass::Data)
+                || leaves.iter().any(|(_, state)| *state == LeafState::Online)
+        })
+}
+
 /// Path and state of each leaf, vdev by vdev, as an import would find them.
 fn leaf_states(leaves: &[FoundLeaf]) -> Vec<Vec<(String, LeafState)>> {
     let Some(config) = newest_config(leaves) else { return Vec::new() };
@@ -274,5 +340,7 @@ fn leaf_states(leaves: &[FoundLeaf]) -> Vec<Vec<(String, LeafState)>> {
         .collect()
 }
 
+/// How long a disk may take to show its labels.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// Most disks that a search has open at the same time.
 const OPEN_MAX: usize = 64;

@@ -60,16 +60,17 @@ fn problems(pool: &PoolStatus) -> Vec<Problem> {
 }
 
 fn suspended(pool: &PoolStatus) -> Problem {
-    let (name, places) = (&pool.summary.name, places(pool));
+    let name = &pool.summary.name;
     let reason = pool.summary.reason.as_deref().unwrap_or("it cannot go on");
     Problem::new(
         format!(
-            "The pool is suspended, and answers nothing, so that nothing acknowledged is lost: \
+            "The pool is suspended, and changes nothing, so that nothing acknowledged is lost: \
              {reason}."
         ),
         format!(
-            "See to the disks. Then type `aquifer pool export {name}` and `aquifer pool \
-             import{places} {name}`: the import replays what the log holds."
+            "Attach disks that are missing: the pool then comes back by itself. To look for them \
+             at once, type `aquifer pool clear {name}`. `aquifer pool export --force {name}` takes \
+             it out of service."
         ),
     )
 }
@@ -79,8 +80,8 @@ fn unavailable(pool: &PoolStatus) -> Problem {
     Problem::new(
         pool.summary.reason.clone().unwrap_or_else(|| "The pool is not in service.".into()),
         format!(
-            "Attach what is missing, then `aquifer pool import {name}`. `aquifer pool export \
-             {name}` takes it off the list."
+            "Attach what is missing: the pool then comes by itself. To look for it at once, type \
+             `aquifer pool clear {name}`. `aquifer pool export {name}` takes it off the list."
         ),
     )
 }

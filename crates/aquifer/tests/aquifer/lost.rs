@@ -23,8 +23,9 @@ fn a_pool_that_cannot_be_imported_stops_no_other_and_comes_back() {
     assert_eq!(
         words.join(" "),
         format!(
-            "pool: tank state: UNAVAIL status: {reason} action: Attach what is missing, then \
-             `aquifer pool import tank`. `aquifer pool export tank` takes it off the list."
+            "pool: tank state: UNAVAIL status: {reason} action: Attach what is missing: the \
+             pool then comes by itself. To look for it at once, type `aquifer pool clear tank`. \
+             `aquifer pool export tank` takes it off the list."
         )
     );
     place.refuses(&["create", "tank/vms"], &format!("pool \"tank\" is not in service: {reason}"));
@@ -36,8 +37,27 @@ fn a_pool_that_cannot_be_imported_stops_no_other_and_comes_back() {
         ),
     );
     fs::rename(&away, &a).unwrap();
-    // Its place is remembered: no -d is needed.
-    place.must(&["pool", "import", "tank"]);
+    place.wait_for(|| place.health("tank") == "ONLINE");
+    place.must(&["list", "tank"]);
+    // One that was exported stays away.
+    place.must(&["pool", "export", "tank"]);
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    assert!(!place.must(&["pool", "list"]).contains("tank"));
+}
+
+/// A pool that nobody waits for any more is still brought in by an order.
+#[test]
+fn a_pool_without_its_disks_is_imported_from_elsewhere() {
+    let place = Place::new();
+    let a = place.image("a");
+    let daemon = place.serve();
+    place.must(&["pool", "create", "tank", &a]);
+    daemon.kill9();
+    let away = place.text("away");
+    fs::rename(&a, &away).unwrap();
+    let _daemon = place.serve();
+    assert_eq!(place.health("tank"), "UNAVAIL");
+    place.must(&["pool", "import", "-d", &away, "tank"]);
     assert_eq!(place.health("tank"), "ONLINE");
 }
 

@@ -19,6 +19,8 @@ mod lost;
 mod once;
 mod refusals;
 mod remote;
+mod removable;
+mod revive;
 mod scrub;
 mod spares;
 mod status;

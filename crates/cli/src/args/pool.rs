@@ -162,10 +162,14 @@ pub enum PoolCommand {
     },
     /// Take a pool out of service.
     Export {
+        /// Within a minute, even if disks do not answer; says what it leaves behind.
+        #[arg(long)]
+        force: bool,
         /// The pool.
         name: String,
     },
     /// Take a notice of loss off a pool's status, and count the errors of its disks from 0 again.
+    /// Look at once for disks that it waits for.
     Clear {
         /// The pool.
         name: String,

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use aquifer_api::client::Client;
 use aquifer_api::{
-    CreatePool, DestroyPool, DiskRequest, FoundPool, FoundVdev, Health, ImportRequest, LeafState,
-    PoolCreated, PoolSummary, ScanRequest, ScanResult, VdevClass, VdevKind, VdevLayout,
+    CreatePool, DestroyPool, DiskRequest, ExportPool, FoundPool, FoundVdev, Health, ImportRequest,
+    LeafState, PoolCreated, PoolSummary, ScanRequest, ScanResult, VdevClass, VdevKind, VdevLayout,
 };
 
 use super::{Output, tell};
@@ -153,8 +153,13 @@ pub(super) async fn import(
     Ok(())
 }
 
-pub(super) async fn export(client: &Client, output: Output, name: &str) -> Result<(), Failure> {
-    let done = client.export_pool(name).await?;
+pub(super) async fn export(
+    client: &Client,
+    output: Output,
+    name: &str,
+    force: bool,
+) -> Result<(), Failure> {
+    let done = client.export_pool(name, &ExportPool { force }).await?;
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
     Ok(())

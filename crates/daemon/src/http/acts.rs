@@ -24,6 +24,8 @@ pub(super) struct Told {
     pub about: About,
     /// What the caller must be, beyond what the route needs.
     pub needs: Role,
+    /// It does not wait for an act that may hang.
+    pub is_forced: bool,
 }
 
 /// What an act is about.
@@ -48,7 +50,7 @@ pub(super) enum About {
 impl Told {
     /// An act that needs no more than its route.
     pub fn new(words: String, about: About) -> Told {
-        Told { words, about, needs: Role::Metrics }
+        Told { words, about, needs: Role::Metrics, is_forced: false }
     }
 }
 
@@ -65,7 +67,7 @@ impl Acting {
         told: Told,
         act: impl Future<Output = Result<T, ApiError>> + Send,
     ) -> Response {
-        let Told { words, about, needs } = told;
+        let Told { words, about, needs, is_forced } = told;
         let (control, who) = (&self.api.control, self.caller.to_string());
         if let Err(refused) = self.caller.needs(needs) {
             control.note_forbidden(&about.concerned(), who, words);
@@ -78,6 +80,7 @@ impl Acting {
         // and locks are not waited for: to take a right away is not to wait for an import.
         let turn = match about {
             About::Locks(_) | About::Token(_) => None,
+            _ if is_forced => None,
             _ => Some(control.look_turn().await),
         };
         let before = self.facts(&about);

@@ -16,7 +16,7 @@
 //! GET  /tokens                  read                      -> [TokenInfo]
 //! POST /scan                    operator  ScanRequest     -> ScanResult
 //! POST /import                  operator  ImportRequest   -> PoolDone       (1)
-//! POST /pools/{name}/export     operator                  -> PoolDone
+//! POST /pools/{name}/export     operator ExportPool       -> PoolDone
 //! POST /pools/{name}/clear      operator                  -> PoolDone
 //! POST /pools/{name}/clear-disk operator DiskRequest     -> PoolDone
 //! POST /pools/{name}/offline    operator  OfflineDisk     -> PoolDone
@@ -209,10 +209,15 @@ async fn pool_status(State(control): Control_, Name(name): Name) -> Response {
     answer(control.pool_status(&name).await)
 }
 
-async fn export_pool(acting: Acting, State(control): Control_, Name(name): Name) -> Response {
+async fn export_pool(
+    acting: Acting,
+    State(control): Control_,
+    Name(name): Name,
+    Body(request): Body<api::ExportPool>,
+) -> Response {
     let leaving = Leaving::default();
-    let told = words::leave("export", &name, &leaving);
-    acting.carry_out(told, control.export_pool(&name, &leaving)).await
+    let told = words::export_pool(&name, request, &leaving);
+    acting.carry_out(told, control.export_pool(&name, request, &leaving)).await
 }
 
 async fn clear_pool(acting: Acting, State(control): Control_, Name(name): Name) -> Response {
@@ -226,7 +231,7 @@ async fn destroy_pool(
     Body(request): Body<api::DestroyPool>,
 ) -> Response {
     let leaving = Leaving::default();
-    let told = words::leave("destroy", &name, &leaving);
+    let told = words::destroy_pool(&name, &leaving);
     acting.carry_out(told, control.destroy_pool(&name, request, &leaving)).await
 }
 

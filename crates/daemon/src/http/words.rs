@@ -6,8 +6,8 @@ use aquifer_admin::control::history::Leaving;
 use aquifer_api::time::text_s;
 use aquifer_api::{
     AddVdevs, ClearDamage, ClearLocks, CreateDataset, CreatePool, CreateToken, DestroyDataset,
-    DiskRequest, ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk, RotateToken, ScrubAct,
-    ScrubRequest, SetProperties, VdevKind, VdevRequest,
+    DiskRequest, ExportPool, ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk, RotateToken,
+    ScrubAct, ScrubRequest, SetProperties, VdevKind, VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -127,9 +127,15 @@ pub(super) fn scrub_pool(name: &str, request: ScrubRequest) -> Told {
     words.word(name).told(About::Pool(name.into()))
 }
 
-pub(super) fn leave(act: &str, name: &str, leaving: &Leaving) -> Told {
+pub(super) fn destroy_pool(name: &str, leaving: &Leaving) -> Told {
     let about = About::Leaving(name.into(), leaving.clone());
-    Words::of("pool").word(act).word(name).told(about)
+    Words::of("pool destroy").word(name).told(about)
+}
+
+pub(super) fn export_pool(name: &str, request: ExportPool, leaving: &Leaving) -> Told {
+    let about = About::Leaving(name.into(), leaving.clone());
+    let words = Words::of("pool export").flag(request.force, "--force").word(name);
+    Told { is_forced: request.force, ..words.told(about) }
 }
 
 pub(super) fn import_pool(request: &ImportRequest) -> Told {

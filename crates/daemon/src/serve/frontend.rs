@@ -1,8 +1,8 @@
 //! NFS as the pools' frontend.
 //!
 //! # What holds
-//! - One server for all pools. It listens while any pool is in service, so that clients that could
-//!   wait are not refused.
+//! - One server for all pools. It listens from when the first pool is in service until the last
+//!   one has left the list, so that clients that could wait are not refused.
 //! - A change of exports replaces the table of the running server; clients keep their connections.
 //!   When a pool leaves, its exports go first. Then this waits for the requests that still work on
 //!   the pool.
@@ -117,7 +117,9 @@ impl NfsFrontend {
             self.serve_names(running.server.nfs(), &hosts);
         }
         match &mut state.running {
-            _ if offer.pools.is_empty() => self.stop(&mut state).await,
+            // Clients whose pools come back are asked to wait, not refused.
+            _ if offer.pools.is_empty() && !offer.more_to_come => self.stop(&mut state).await,
+            None if offer.pools.is_empty() => {}
             Some(running) => notes.extend(running.change(&offer, self.config.drain).await.err()),
             None => match self.start(&offer, &hosts).await {
                 Ok(running) => state.running = Some(running),

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use aquifer_api::client::ClientError;
 use aquifer_api::{
-    ClearLocks, CreateDataset, DatasetQuery, ErrorKind, SetProperties, ShareAccess, ShareInfo,
-    ShareQuery,
+    ClearLocks, CreateDataset, DatasetQuery, ErrorKind, ExportPool, SetProperties, ShareAccess,
+    ShareInfo, ShareQuery,
 };
 use aquifer_nfs::lock::{Client as Host, LockKind, LockState, LockView, Owner, Range};
 
@@ -30,7 +30,7 @@ async fn clients_see_what_an_act_made_and_leave_before_the_disks_do() {
     assert_eq!(daemon.told(), ["serve 0: ", "serve 1: ", "serve 1: /tank/my vms", "serve 1: "]);
     let query = DatasetQuery { name: Some(name), recursive: true };
     assert_eq!(daemon.client.datasets(&query).await.unwrap().len(), 1);
-    daemon.client.export_pool("tank").await.unwrap();
+    daemon.client.export_pool("tank", &ExportPool::default()).await.unwrap();
     assert_eq!(daemon.told(), ["serve 0: ", "release tank: exported true"]);
 }
 

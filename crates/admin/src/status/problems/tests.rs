@@ -274,23 +274,16 @@ fn damage_is_told() {
 }
 
 #[test]
-fn a_suspended_pool_has_one_way_out() {
+fn a_suspended_pool_comes_back_with_its_disks() {
     let mut pool = mirror(LeafState::Failed, LeafState::Missing);
     pool.summary.health = Health::Suspended;
     pool.summary.reason = Some("vdev 0: no disk left that takes writes".into());
-    let status = "The pool is suspended, and answers nothing, so that nothing acknowledged is \
+    let status = "The pool is suspended, and changes nothing, so that nothing acknowledged is \
                   lost: vdev 0: no disk left that takes writes.";
-    let out = |places: &str| {
-        format!(
-            "See to the disks. Then type `aquifer pool export tank` and `aquifer pool \
-             import{places} tank`: the import replays what the log holds."
-        )
-    };
-    says(pool.clone(), status, &out(""));
-    // Image files are found only where somebody says.
-    pool.vdevs[0].leaves[0].path = "/images/one/a.img".into();
-    pool.vdevs[0].leaves[1].path = "/images/it's/b.img".into();
-    says(pool, status, &out(" -d '/images/it'\\''s' -d /images/one"));
+    let action = "Attach disks that are missing: the pool then comes back by itself. To look for \
+                  them at once, type `aquifer pool clear tank`. `aquifer pool export --force tank` \
+                  takes it out of service.";
+    says(pool, status, action);
 }
 
 #[test]
@@ -305,8 +298,8 @@ fn a_pool_that_is_not_in_service_says_why() {
     says(
         absent(Health::Unavail, Some("none of its disks was found: /a")),
         "none of its disks was found: /a",
-        "Attach what is missing, then `aquifer pool import tank`. `aquifer pool export tank` \
-         takes it off the list.",
+        "Attach what is missing: the pool then comes by itself. To look for it at once, type \
+         `aquifer pool clear tank`. `aquifer pool export tank` takes it off the list.",
     );
     says(absent(Health::Importing, None), "The pool is being imported.", "");
 }

@@ -64,7 +64,7 @@ impl Client {
         });
         let stream = TcpStream::from(connected.into_inner().unwrap());
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         Client { stream, sent_bytes: 0, got_bytes: 0, spent: BTreeMap::new() }
     }
 
@@ -109,6 +109,40 @@ impl Client {
         let args = [opaque(file), head, opaque(data)].concat();
         self.nfs("write", 7, &args).unwrap();
         self.spent.get_mut("write").unwrap().bytes += u64::from(count);
+    }
+
+    /// Writes, or returns the status. The write verifier.
+    pub fn try_write(
+        &mut self,
+        file: &[u8],
+        offset: u64,
+        data: &[u8],
+        stable: bool,
+    ) -> Result<Vec<u8>, u32> {
+        let count = u32::try_from(data.len()).unwrap();
+        let head = words(&[0, u32::try_from(offset).unwrap(), count, u32::from(stable) * 2]);
+        let mut reply = self.nfs("write", 7, &[opaque(file), head, opaque(data)].concat())?;
+        reply.wcc();
+        assert_eq!(reply.word(), count);
+        reply.skip(4);
+        Ok(reply.body[reply.at..].to_vec())
+    }
+
+    /// Commits, or returns the status. The write verifier.
+    pub fn try_commit(&mut self, file: &[u8]) -> Result<Vec<u8>, u32> {
+        let mut reply = self.nfs("commit", 21, &[opaque(file), words(&[0, 0, 0])].concat())?;
+        reply.wcc();
+        Ok(reply.body[reply.at..].to_vec())
+    }
+
+    /// The content, or the status.
+    pub fn content(&mut self, file: &[u8], offset: u64, count: u32) -> Result<Vec<u8>, u32> {
+        let head = words(&[0, u32::try_from(offset).unwrap(), count]);
+        let mut reply = self.nfs("read", 6, &[opaque(file), head].concat())?;
+        assert_eq!(reply.word(), 1, "attributes follow");
+        // Attributes, count, end of file.
+        reply.skip(84 + 8);
+        Ok(reply.opaque())
     }
 
     /// The bytes that were read, or the error.
@@ -171,6 +205,16 @@ impl Reply {
 
     fn skip(&mut self, bytes: usize) {
         self.at += bytes;
+    }
+
+    /// Passes over attributes before and after a change.
+    fn wcc(&mut self) {
+        if self.word() == 1 {
+            self.skip(24);
+        }
+        if self.word() == 1 {
+            self.skip(84);
+        }
     }
 
     fn opaque(&mut self) -> Vec<u8> {

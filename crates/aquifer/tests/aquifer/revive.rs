@@ -1,0 +1,343 @@
+//! Pools that lose the disks they need, and come back by themselves, while clients write.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use crate::eyes::client::Client;
+use crate::removable::Removable;
+use crate::support::{Daemon, Place};
+
+/// NFS3ERR_JUKEBOX.
+const JUKEBOX: u32 = 10008;
+const PAGES: u64 = 4000;
+
+/// A client that writes page after page until it is told to stop, and asks again after JUKEBOX. No
+/// other error may come.
+struct Writer {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Written>,
+}
+
+/// What it did.
+struct Written {
+    /// Acknowledged pages, from the first on.
+    pages: u64,
+    /// How often it was asked to wait.
+    jukebox: u64,
+    slowest: Duration,
+}
+
+fn page(number: u64) -> Vec<u8> {
+    number.to_be_bytes().repeat(512)
+}
+
+impl Writer {
+    fn new(mut client: Client, file: Vec<u8>) -> Writer {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut done = Written { pages: 0, jukebox: 0, slowest: Duration::ZERO };
+            while !stopped.load(Ordering::Relaxed) && done.pages < PAGES {
+                let begun = Instant::now();
+                match client.try_write(&file, done.pages * 4096, &page(done.pages), true) {
+                    Ok(_) => done.pages += 1,
+                    Err(status) => {
+                        assert_eq!(status, JUKEBOX);
+                        done.jukebox += 1;
+                        sleep(Duration::from_millis(100));
+                    }
+                }
+                done.slowest = done.slowest.max(begun.elapsed());
+                sleep(Duration::from_millis(5));
+            }
+            done
+        });
+        Writer { stop, thread }
+    }
+
+    fn end(self) -> Written {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+fn check(client: &mut Client, file: &[u8], pages: u64) {
+    for number in 0..pages {
+        let read = client.content(file, number * 4096, 4096);
+        assert!(read == Ok(page(number)), "page {number}: {:?}", read.map(|read| read.len()));
+    }
+}
+
+/// A pool with a file system that is exported, and a file there.
+fn with_file(place: &Place, pool: &str, disks: &[&str]) -> Vec<u8> {
+    place.must(&[&["pool", "create", pool], disks].concat());
+    let dataset = format!("{pool}/vms");
+    place.must(&["create", "-o", "sharenfs=insecure", &dataset]);
+    let mut client = Client::new(place, "127.0.0.1");
+    let root = client.mount(&format!("/{dataset}"));
+    client.create(&root, "disk.raw")
+}
+
+fn events(place: &Place, class: &str) -> usize {
+    let events = place.json(&["events"]);
+    events.as_array().unwrap().iter().filter(|event| event["class"] == class).count()
+}
+
+/// The status of `tank`, without line breaks.
+fn status(place: &Place) -> String {
+    let status = place.must(&["pool", "status", "tank"]);
+    status.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn wait_for_health(place: &Place, pool: &str, health: &str) {
+    place.wait_for(|| place.health(pool) == health);
+}
+
+/// Exports it, and lets the second opinion read it.
+fn inspect(place: &Place, daemon: Daemon, pool: &str, disk: &str) {
+    place.must(&["pool", "export", pool]);
+    drop(daemon);
+    place.must(&["inspect", "--deep", "-d", disk, pool]);
+}
+
+#[test]
+fn a_pool_whose_only_disk_vanishes_comes_back_with_it() {
+    let place = Place::new();
+    let Some(disk) = Removable::new(&place, "a") else { return };
+    let other = place.image("other");
+    let daemon = place.serve();
+    let file = with_file(&place, "tank", &[&disk.path]);
+    let other_file = with_file(&place, "dozer", &[&other]);
+    let mut client = Client::new(&place, "127.0.0.1");
+    let writer = Writer::new(Client::new(&place, "127.0.0.1"), file.clone());
+    let beside = Writer::new(Client::new(&place, "127.0.0.1"), other_file.clone());
+    sleep(Duration::from_millis(500));
+    let unstable = PAGES * 4096;
+    let before = client.try_write(&file, unstable, &page(1), false).unwrap();
+
+    disk.vanish();
+    wait_for_health(&place, "tank", "SUSPENDED");
+    // What is in memory is read, and nothing is changed.
+    assert_eq!(client.content(&file, 0, 4096), Ok(page(0)));
+    assert_eq!(client.try_write(&file, unstable, &page(2), false), Err(JUKEBOX));
+    assert_eq!(client.try_commit(&file), Err(JUKEBOX));
+    let waits = format!("waits for disks: {} is missing", disk.path);
+    place.wait_for(|| status(&place).contains(&waits));
+    assert_eq!(place.health("dozer"), "ONLINE");
+    place.must(&["set", "compression=lz4", "dozer/vms"]);
+
+    disk.come_back();
+    // It is asked for, so that nobody waits for the next look.
+    place.must(&["pool", "clear", "tank"]);
+    wait_for_health(&place, "tank", "ONLINE");
+    // The client sees by the verifier that it must send again what was not committed.
+    assert_ne!(client.try_commit(&file).unwrap(), before);
+    sleep(Duration::from_millis(500));
+    let (written, beside) = (writer.end(), beside.end());
+    assert!(written.jukebox > 0 && beside.jukebox == 0);
+    assert!(beside.slowest < Duration::from_secs(2), "{:?}", beside.slowest);
+    check(&mut client, &file, written.pages);
+    check(&mut client, &other_file, beside.pages);
+    assert_eq!((events(&place, "pool.suspended"), events(&place, "pool.resumed")), (1, 1));
+
+    // A second time, and without being asked for.
+    disk.vanish();
+    assert_eq!(client.try_write(&file, unstable, &page(3), true), Err(JUKEBOX));
+    wait_for_health(&place, "tank", "SUSPENDED");
+    disk.come_back();
+    wait_for_health(&place, "tank", "ONLINE");
+    client.try_write(&file, unstable, &page(3), true).unwrap();
+    check(&mut client, &file, written.pages);
+    inspect(&place, daemon, "tank", &disk.path);
+}
+
+/// A mirror loses one side, goes on, and loses the other: only that one brings it back.
+#[test]
+fn a_side_that_was_outdated_before_does_not_come_up_alone() {
+    let place = Place::new();
+    let Some(a) = Removable::new(&place, "a") else { return };
+    let Some(b) = Removable::new(&place, "b") else { return };
+    let daemon = place.serve();
+    let file = with_file(&place, "tank", &["mirror", &a.path, &b.path]);
+    let mut client = Client::new(&place, "127.0.0.1");
+    client.write(&file, 0, &page(0), true);
+    b.vanish();
+    // Only side `a` has it.
+    client.write(&file, 4096, &page(1), true);
+    wait_for_health(&place, "tank", "DEGRADED");
+    a.vanish();
+    assert_eq!(client.try_write(&file, 8192, &page(2), true), Err(JUKEBOX));
+    wait_for_health(&place, "tank", "SUSPENDED");
+
+    b.come_back();
+    place.must(&["pool", "clear", "tank"]);
+    let waits = format!("waits for disks: {} is missing", a.path);
+    place.wait_for(|| status(&place).contains(&waits));
+    sleep(Duration::from_secs(3));
+    assert_eq!(place.health("tank"), "SUSPENDED");
+    // Nor after a restart: its list says who was whole.
+    daemon.kill9();
+    let daemon = place.spawn_serving(&["--wait-for-disks", "1"]);
+    assert_eq!(place.health("tank"), "UNAVAIL");
+    place.must(&["pool", "clear", "tank"]);
+    sleep(Duration::from_secs(3));
+    assert_eq!(place.health("tank"), "UNAVAIL");
+    assert!(status(&place).contains(&format!("{} is missing", a.path)), "{}", status(&place));
+
+    a.come_back();
+    wait_for_health(&place, "tank", "ONLINE");
+    let mut client = Client::new(&place, "127.0.0.1");
+    check(&mut client, &file, 2);
+    client.write(&file, 8192, &page(2), true);
+    check(&mut client, &file, 3);
+    inspect(&place, daemon, "tank", &a.path);
+}
+
+/// Both sides vanish at once: each holds everything, and they come back together.
+#[test]
+fn a_mirror_that_loses_both_sides_comes_back_whole() {
+    let place = Place::new();
+    let Some(a) = Removable::new(&place, "a") else { return };
+    let Some(b) = Removable::new(&place, "b") else { return };
+    let daemon = place.serve();
+    let file = with_file(&place, "tank", &["mirror", &a.path, &b.path]);
+    let writer = Writer::new(Client::new(&place, "127.0.0.1"), file.clone());
+    sleep(Duration::from_millis(300));
+    a.vanish();
+    b.vanish();
+    wait_for_health(&place, "tank", "SUSPENDED");
+    a.come_back();
+    sleep(Duration::from_secs(3));
+    b.come_back();
+    wait_for_health(&place, "tank", "ONLINE");
+    sleep(Duration::from_millis(300));
+    let written = writer.end();
+    assert!(written.jukebox > 0);
+    let mut client = Client::new(&place, "127.0.0.1");
+    check(&mut client, &file, written.pages);
+    place.wait_for(|| place.states("tank").1 == ["ONLINE", "ONLINE"]);
+    // Nothing stays noted: the next start goes by the disks alone.
+    let list = fs::read_to_string(place.path("state/pools.json")).unwrap();
+    assert!(!list.contains("whole"), "{list}");
+    inspect(&place, daemon, "tank", &a.path);
+}
+
+#[test]
+fn another_disk_or_an_older_copy_does_not_bring_a_pool_back() {
+    let place = Place::new();
+    let Some(disk) = Removable::new(&place, "a") else { return };
+    let daemon = place.serve();
+    let file = with_file(&place, "tank", &[&disk.path]);
+    let copy = place.text("copy");
+    fs::copy(&disk.image, &copy).unwrap();
+    let mut client = Client::new(&place, "127.0.0.1");
+    client.write(&file, 0, &page(0), true);
+    // A txg on disk, whose uberblock the copy lacks.
+    place.must(&["set", "compression=lz4", "tank/vms"]);
+    disk.vanish();
+    assert_eq!(client.try_write(&file, 4096, &page(1), true), Err(JUKEBOX));
+    wait_for_health(&place, "tank", "SUSPENDED");
+    let waits_for = |path: &str, why: &str| {
+        place.must(&["pool", "clear", "tank"]);
+        let waits = format!("waits for disks: {path} {why}");
+        place.wait_for(|| status(&place).contains(&waits));
+        assert_eq!(place.health("tank"), "SUSPENDED");
+    };
+    let (path, image, blank) = (disk.path.clone(), disk.image.clone(), place.image("blank"));
+    disk.show(&blank);
+    waits_for(&path, "is missing");
+    let before = fs::read(&copy).unwrap();
+    disk.show(&copy);
+    waits_for(&path, "holds an older state, as a copy made before does");
+    assert!(fs::read(&blank).unwrap().iter().all(|byte| *byte == 0), "nothing was written to it");
+    assert!(fs::read(&copy).unwrap() == before, "nothing was written to it");
+    disk.show(&image);
+    wait_for_health(&place, "tank", "ONLINE");
+    check(&mut client, &file, 1);
+    inspect(&place, daemon, "tank", &disk.path);
+}
+
+/// A daemon whose threads wait for no disk. With io_uring the kernel may carry out a write to FUSE
+/// on the thread that submits it.
+fn serve_hanging(place: &Place) -> Daemon {
+    let daemon = place.spawn_with("state", &[("AQUIFER_DISK_ENGINE", "pread".into())]);
+    place.wait_for(|| place.ask(&["pool", "list"]).code == 0);
+    daemon
+}
+
+/// A disk that hangs is waited for: nothing is lost, and nothing is suspended.
+#[test]
+fn a_pool_whose_only_disk_hangs_goes_on_when_it_answers() {
+    let place = Place::new();
+    let Some(disk) = Removable::new(&place, "a") else { return };
+    let other = place.image("other");
+    let daemon = serve_hanging(&place);
+    let file = with_file(&place, "tank", &[&disk.path]);
+    let other_file = with_file(&place, "dozer", &[&other]);
+    let writer = Writer::new(Client::new(&place, "127.0.0.1"), file.clone());
+    let beside = Writer::new(Client::new(&place, "127.0.0.1"), other_file.clone());
+    sleep(Duration::from_millis(300));
+    let _hanging = disk.hang();
+    sleep(Duration::from_secs(4));
+    disk.come_back();
+    sleep(Duration::from_millis(500));
+    let (written, beside) = (writer.end(), beside.end());
+    assert!(written.slowest > Duration::from_secs(3), "{:?}", written.slowest);
+    assert!(beside.slowest < Duration::from_secs(2), "{:?}", beside.slowest);
+    assert_eq!(place.health("tank"), "ONLINE");
+    let mut client = Client::new(&place, "127.0.0.1");
+    check(&mut client, &file, written.pages);
+    assert_eq!(events(&place, "pool.suspended"), 0);
+    inspect(&place, daemon, "tank", &disk.path);
+}
+
+/// A disk that hangs cannot hold its pool, nor an act on it, nor other pools.
+#[test]
+fn an_export_by_force_returns_although_the_disk_hangs() {
+    let place = Place::new();
+    let Some(disk) = Removable::new(&place, "a") else { return };
+    let other = place.image("other");
+    let daemon = serve_hanging(&place);
+    let file = with_file(&place, "tank", &[&disk.path]);
+    let other_file = with_file(&place, "dozer", &[&other]);
+    let mut client = Client::new(&place, "127.0.0.1");
+    for number in 0..20 {
+        client.write(&file, number * 4096, &page(number), true);
+    }
+    let mut beside = Client::new(&place, "127.0.0.1");
+    let _hanging = disk.hang();
+    // A call that hangs with it, and an act.
+    let mut hanging = Client::new(&place, "127.0.0.1");
+    let (late, given) = (file.clone(), page(20));
+    let call = thread::spawn(move || hanging.try_write(&late, 20 * 4096, &given, true));
+    let mut act = place.command(&["create", "tank/more"]).spawn().unwrap();
+    sleep(Duration::from_secs(1));
+    let begun = Instant::now();
+    let said = place.ask(&["pool", "export", "--force", "tank"]);
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    let left = format!("tank: left behind: {} owe answers", disk.path);
+    assert!(said.code == 0 && said.err.contains(&left), "{said:?}");
+    assert_ne!(act.wait().unwrap().code(), Some(0));
+    assert!(!place.must(&["pool", "list"]).contains("tank"));
+    beside.write(&other_file, 0, &page(0), true);
+    // What was left behind keeps the disk.
+    let refused = place.ask(&["pool", "create", "-f", "new", &disk.path]);
+    assert!(refused.code == 1 && refused.err.contains("tank"), "{refused:?}");
+
+    disk.come_back();
+    let said = || place.ask(&["pool", "import", "-d", &disk.path, "tank"]);
+    place.wait_for(|| said().code == 0);
+    let mut client = Client::new(&place, "127.0.0.1");
+    match call.join().unwrap() {
+        Ok(_) => check(&mut client, &file, 21),
+        Err(status) => {
+            assert_eq!(status, JUKEBOX);
+            check(&mut client, &file, 20);
+        }
+    }
+    place.must(&["list", "tank/vms"]);
+    inspect(&place, daemon, "tank", &disk.path);
+}
