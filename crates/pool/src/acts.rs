@@ -153,12 +153,19 @@ impl Pool {
         Ok(())
     }
 
-    /// Counts errors of disks from 0 again: of one, or of all.
+    /// Counts errors of disks from 0 again: of one, or of all. One that failed is tried again now,
+    /// if it may come back by itself.
     pub fn clear_errors(&self, disk: Option<Guid>) {
         let tree = self.tree();
         let leaves = tree.vdevs.iter().flat_map(|vdev| &vdev.leaves);
         let wanted = |leaf: &&Arc<Leaf>| disk.is_none_or(|guid| leaf.guid == guid);
-        leaves.filter(wanted).for_each(|leaf| leaf.clear_errors());
+        for leaf in leaves.filter(wanted) {
+            leaf.clear_errors();
+            if !leaf.takes_writes() && leaf.may_come_back() {
+                leaf.ask_back();
+            }
+        }
+        self.acts.disks_changed.notify_one();
     }
 
     /// The disk of this path or guid.
