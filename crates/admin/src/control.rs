@@ -12,6 +12,7 @@
 
 mod counts;
 mod datasets;
+mod disks;
 pub mod history;
 mod layout;
 mod locks;
@@ -45,6 +46,7 @@ use tokio::sync::MutexGuard;
 
 use crate::cache::{Cache, CacheError, CachedPool, Kept};
 use crate::events::EventRing;
+use crate::inventory::Inventory;
 use crate::status::{self, Beside};
 pub use counts::NfsCounts;
 pub(crate) use counts::sum;
@@ -114,6 +116,8 @@ pub struct ControlConfig {
     pub memory_bytes: u64,
     /// Longest wait at the start for disks that are missing.
     pub wait_for_disks: Duration,
+    /// The program that knows the health of disks; empty, if none is to be asked.
+    pub smartctl: PathBuf,
 }
 
 /// The administrator's side of a daemon.
@@ -140,6 +144,7 @@ pub struct Control {
     forbidden: Mutex<Option<Instant>>,
     events: Arc<EventRing>,
     names: tokio::sync::Mutex<counts::Names>,
+    inventory: Inventory,
 }
 
 /// A pool on the list.
@@ -176,6 +181,7 @@ impl Control {
             let state = State::Importing;
             (cached.name.clone(), Listed { cached, state })
         });
+        let inventory = Inventory::open(&config.state_dir, &config.smartctl);
         Ok(Arc::new(Control {
             pools: RwLock::new(listed.collect()),
             dropped_logs: Mutex::new(dropped_logs),
@@ -191,6 +197,7 @@ impl Control {
             forbidden: Mutex::default(),
             events,
             names: Default::default(),
+            inventory,
         }))
     }
 
@@ -231,6 +238,7 @@ impl Control {
             self.release_left().await;
         }
         let damaged = datasets::damaged(serving).await;
+        let disks = self.disks_of(serving).await;
         let mut notes = serving.export_problems();
         let exports = serving.exports();
         notes.extend(shares::unknown_hosts(&exports, &self.frontend.hosts()));
@@ -242,8 +250,16 @@ impl Control {
         let sync_disabled = datasets::sync_disabled(serving);
         let scrub = serving.service().files.scrub_status().map(scrub::shown);
         let offline = serving.offline();
-        let beside =
-            Beside { import_notes, notes, damaged, sync_disabled, dropped_log, scrub, offline };
+        let beside = Beside {
+            import_notes,
+            notes,
+            damaged,
+            sync_disabled,
+            dropped_log,
+            scrub,
+            offline,
+            disks,
+        };
         Ok(status::status(&serving.service().pool.status(), beside))
     }
 
@@ -281,6 +297,7 @@ impl Control {
 
     fn put(&self, cached: CachedPool, state: State) {
         self.pools.write().insert(cached.name.clone(), Listed { cached, state });
+        self.inventory.wake();
     }
 
     /// The data that a restart needs.

@@ -12,6 +12,7 @@ mod access;
 pub mod client;
 mod counts;
 mod datasets;
+mod disks;
 mod history;
 pub mod keys;
 mod locks;
@@ -34,6 +35,7 @@ pub use datasets::{
     ClearDamage, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
     DestroyDataset, PropertyValue, SetProperties,
 };
+pub use disks::{DiskInfo, SlowInfo, SmartInfo};
 pub use history::{HistoryChange, HistoryEntry, HistoryOutcome};
 pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 pub use pools::{

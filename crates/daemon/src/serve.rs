@@ -81,6 +81,7 @@ pub fn serve(runtime: &Runtime, socket: &Path, args: &ServeArgs) -> Result<(), F
         state_dir: settings.state_dir,
         memory_bytes: settings.memory,
         wait_for_disks: Duration::from_secs(settings.wait_for_disks_s.into()),
+        smartctl: settings.smartctl,
     };
     let events: Arc<EventRing> = Arc::default();
     log::to_stderr(&settings.log, &events)?;
@@ -127,7 +128,11 @@ async fn run(
     let start = tokio::spawn(async move {
         starting.start().await;
         manager::ready();
-        tokio::join!(manager::report_health(&starting), scrub_in_time(&starting));
+        tokio::join!(
+            manager::report_health(&starting),
+            scrub_in_time(&starting),
+            starting.watch_disks(),
+        );
     });
     let name = signals.next().await;
     tracing::info!(signal = name, "stopping; a second signal ends at once");

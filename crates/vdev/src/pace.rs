@@ -124,7 +124,9 @@ impl Pace {
             Verdict::Unknown => return false,
             Verdict::Slow(slow) => Some(slow),
             // It was slow at something else, which it did not do since.
-            Verdict::KeepsUp(kinds) if looks.slow.is_some_and(|slow| !kinds.contains(&slow.kind)) => {
+            Verdict::KeepsUp(kinds)
+                if looks.slow.is_some_and(|slow| !kinds.contains(&slow.kind)) =>
+            {
                 return false;
             }
             Verdict::KeepsUp(_) => None,

@@ -22,7 +22,7 @@ use crate::status::{name_of, shown};
 
 /// A disk of a pool in service.
 #[derive(Debug)]
-struct Member {
+pub(super) struct Member {
     /// Its vdev's name.
     vdev: String,
     class: VdevClass,
@@ -121,7 +121,7 @@ impl Control {
     ) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
-        let member = member(&serving, &request.disk)?;
+        let member = self.member(&serving, &request.disk)?;
         if member.class == VdevClass::Data {
             return Err(ApiError::invalid(format!(
                 "{}: holds data, which cannot be removed. `aquifer pool detach {name} DISK` takes \
@@ -156,7 +156,7 @@ impl Control {
     ) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
-        let member = one_disk(&serving, &request.disk)?;
+        let member = self.one_disk(&serving, &request.disk)?;
         let guid = member.guid.to_string();
         let act =
             async move |pool: Arc<Pool>, new, force| pool.replace_disk(&guid, new, force).await;
@@ -191,7 +191,7 @@ impl Control {
     ) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
-        let guid = member(&serving, &request.disk)?.with_data()?.guid.to_string();
+        let guid = self.member(&serving, &request.disk)?.with_data()?.guid.to_string();
         let act =
             async move |pool: Arc<Pool>, new, force| pool.attach_disk(&guid, new, force).await;
         let (new, ()) = self.with_new_disk(&serving, request, act).await?;
@@ -212,7 +212,7 @@ impl Control {
     ) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
-        let member = one_disk(&serving, &request.disk)?.with_data()?;
+        let member = self.one_disk(&serving, &request.disk)?.with_data()?;
         let guid = member.guid;
         on_pool(&serving, async move |pool| pool.detach_disk(&guid.to_string()).await).await?;
         serving.drop_disks(std::slice::from_ref(&member.path)).await;
@@ -244,14 +244,15 @@ impl Control {
         Ok((opened, done))
     }
 
-    /// Counts the errors of a disk, or of all disks of a vdev, from 0 again.
+    /// Counts the errors of a disk, or of all disks of a vdev, from 0 again. Those that failed are
+    /// tried again.
     ///
     /// # Errors
     /// There is none of this name.
     pub async fn clear_disk(&self, name: &str, request: DiskRequest) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
-        let member = member(&serving, &request.disk)?;
+        let member = self.member(&serving, &request.disk)?;
         let pool = &serving.service().pool;
         let leaves = pool.status().vdevs.into_iter().flat_map(|vdev| vdev.leaves);
         let of_vdev = member.vdev == request.disk;
@@ -259,7 +260,12 @@ impl Control {
             true => member.all.contains(&leaf.path),
             false => leaf.guid == member.guid,
         };
-        leaves.filter(is_meant).for_each(|leaf| pool.clear_errors(Some(leaf.guid)));
+        let guids: Vec<Guid> = leaves.filter(is_meant).map(|leaf| leaf.guid).collect();
+        let clear = async move |pool: Arc<Pool>| {
+            guids.into_iter().for_each(|guid| pool.clear_errors(Some(guid)));
+            Ok(())
+        };
+        on_pool(&serving, clear).await?;
         Ok(PoolDone::new(name, Vec::new()))
     }
 
@@ -274,7 +280,7 @@ impl Control {
     ) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
-        let member = one_disk(&serving, &request.disk)?;
+        let member = self.one_disk(&serving, &request.disk)?;
         let guid = member.guid;
         on_pool(&serving, async move |pool| pool.offline_disk(&guid.to_string()).await).await?;
         serving.note_offline(guid);
@@ -299,7 +305,7 @@ impl Control {
     ) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
-        let member = one_disk(&serving, &request.disk)?;
+        let member = self.one_disk(&serving, &request.disk)?;
         member.check_not_in_use()?;
         let (guid, disk) = (member.guid, member.path);
         let before = held(&serving, &disk).map(|disk| disk.file);
@@ -316,6 +322,18 @@ impl Control {
         };
         tracing::info!(class, pool = name, disk, "{message}");
         Ok(PoolDone::new(name, Vec::new()))
+    }
+
+    /// As [`Control::member`], but the name must stand for one disk.
+    fn one_disk(&self, serving: &Serving, name: &str) -> Result<Member, ApiError> {
+        let found = self.member(serving, name)?;
+        if found.vdev == name && found.all.len() > 1 {
+            let disks = found.all.join(", ");
+            return Err(ApiError::invalid(format!(
+                "{name}: is a mirror; name one of its disks: {disks}"
+            )));
+        }
+        Ok(found)
     }
 
     /// Releases disks that left their pools by themselves. Only for who has the turn of an act.
@@ -360,7 +378,7 @@ async fn add_log(serving: &Serving, spec: VdevSpec, force: bool) -> Result<(), A
 }
 
 /// Carries out an act on the pool's own thread.
-async fn on_pool<F, T: Send + 'static>(
+pub(super) async fn on_pool<F, T: Send + 'static>(
     serving: &Serving,
     act: impl FnOnce(Arc<Pool>) -> F + Send + 'static,
 ) -> Result<T, ApiError>
@@ -384,7 +402,7 @@ fn held(serving: &Serving, path: &str) -> Option<OpenDisk> {
 }
 
 /// Finds a disk: by its path or another name of it, by its guid, or by the name of its vdev.
-fn member(serving: &Serving, name: &str) -> Result<Member, ApiError> {
+pub(super) fn member_named(serving: &Serving, name: &str) -> Result<Member, ApiError> {
     let status = serving.service().pool.status();
     let identity = resolve(name).ok().and_then(|path| Identity::of(&path).ok());
     let same = |path: &str| {
@@ -410,16 +428,4 @@ fn member(serving: &Serving, name: &str) -> Result<Member, ApiError> {
     Err(ApiError::not_found(format!(
         "{name}: is no disk of pool {pool:?}; `aquifer pool status {pool}` shows those that are"
     )))
-}
-
-/// As [`member`], but the name must stand for one disk.
-fn one_disk(serving: &Serving, name: &str) -> Result<Member, ApiError> {
-    let found = member(serving, name)?;
-    if found.vdev == name && found.all.len() > 1 {
-        let disks = found.all.join(", ");
-        return Err(ApiError::invalid(format!(
-            "{name}: is a mirror; name one of its disks: {disks}"
-        )));
-    }
-    Ok(found)
 }

@@ -8,8 +8,10 @@
 )]
 
 mod disks;
+mod errs;
 mod exports;
 mod eyes;
+mod hardware;
 mod history;
 mod hosts;
 mod life;

@@ -12,6 +12,8 @@ fn leaf(path: &str, state: LeafState) -> LeafStatus {
         checksum_errors: 0,
         repaired: 0,
         last_error: None,
+        slow: None,
+        disk: None,
     }
 }
 
