@@ -13,6 +13,7 @@
 mod add;
 mod counts;
 mod datasets;
+mod disks;
 mod forced;
 pub mod history;
 mod layout;
@@ -49,6 +50,7 @@ use tokio::sync::MutexGuard;
 
 use crate::cache::{Cache, CacheError, CachedPool, Kept};
 use crate::events::EventRing;
+use crate::inventory::Inventory;
 use crate::status::{self, Beside};
 pub use counts::NfsCounts;
 pub(crate) use counts::sum;
@@ -119,6 +121,8 @@ pub struct ControlConfig {
     pub memory_bytes: u64,
     /// Longest wait at the start for disks that are missing.
     pub wait_for_disks: Duration,
+    /// The program that knows the health of disks; empty, if none is to be asked.
+    pub smartctl: PathBuf,
 }
 
 /// The administrator's side of a daemon.
@@ -147,6 +151,7 @@ pub struct Control {
     names: tokio::sync::Mutex<counts::Names>,
     /// Pools without their disks.
     awaited: Awaited,
+    inventory: Inventory,
 }
 
 /// A pool on the list.
@@ -183,6 +188,7 @@ impl Control {
             let state = State::Importing;
             (cached.name.clone(), Listed { cached, state })
         });
+        let inventory = Inventory::open(&config.state_dir, &config.smartctl);
         Ok(Arc::new(Control {
             pools: RwLock::new(listed.collect()),
             dropped_logs: Mutex::new(dropped_logs),
@@ -199,6 +205,7 @@ impl Control {
             events,
             names: Default::default(),
             awaited: Awaited::default(),
+            inventory,
         }))
     }
 
@@ -239,6 +246,7 @@ impl Control {
             self.release_left().await;
         }
         let damaged = datasets::damaged(serving).await;
+        let disks = self.disks_of(serving).await;
         let mut notes = serving.export_problems();
         let exports = serving.exports();
         notes.extend(shares::unknown_hosts(&exports, &self.frontend.hosts()));
@@ -252,7 +260,8 @@ impl Control {
             notes.push(format!("waits for disks: {waits}"));
         }
         let scrub = serving.service().files.scrub_status().map(scrub::shown);
-        let beside = Beside { import_notes, notes, damaged, sync_disabled, dropped_log, scrub };
+        let beside =
+            Beside { import_notes, notes, damaged, sync_disabled, dropped_log, scrub, disks };
         Ok(status::status(&serving.service().pool.status(), beside))
     }
 
@@ -290,6 +299,7 @@ impl Control {
 
     fn put(&self, cached: CachedPool, state: State) {
         self.pools.write().insert(cached.name.clone(), Listed { cached, state });
+        self.inventory.wake();
     }
 
     /// The data that a restart needs.

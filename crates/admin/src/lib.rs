@@ -12,6 +12,7 @@ pub mod control;
 mod devices;
 mod engine;
 pub mod events;
+mod inventory;
 pub mod sharenfs;
 pub mod status;
 

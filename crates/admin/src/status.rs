@@ -1,14 +1,16 @@
 //! The state of a pool in the API's form: the engine's numbers in an administrator's terms, and
 //! what to do.
 
+use std::collections::BTreeMap;
+
 use aquifer_api::{
-    Count, DamagedFile, DiskIo, DroppedLog, Health, LeafIo, LeafState, LeafStatus, PoolIo,
-    PoolStatus, PoolSummary, ResilverInfo, ScanState, ScrubInfo, SpareInfo, SpareState,
-    SyncDisabled, VdevClass, VdevIo, VdevKind, VdevStatus, guid_text,
+    Count, DamagedFile, DiskInfo, DiskIo, DroppedLog, Health, LeafIo, LeafState, LeafStatus,
+    PoolIo, PoolStatus, PoolSummary, ResilverInfo, ScanState, ScrubInfo, SlowInfo, SpareInfo,
+    SpareState, SyncDisabled, VdevClass, VdevIo, VdevKind, VdevStatus, guid_text,
 };
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::{Stands, VdevClass as Class};
-use aquifer_vdev::{IoCount, IoCounts};
+use aquifer_vdev::{IoCount, IoCounts, IoKind, Slow};
 
 use aquifer_pool as pool;
 
@@ -64,7 +66,13 @@ pub(crate) fn health_of(leaves: impl Iterator<Item = bool>) -> Health {
 }
 
 fn vdev_health(vdev: &pool::VdevStatus) -> Health {
-    health_of(vdev.leaves.iter().map(|leaf| leaf.state == aquifer_vdev::LeafState::Online))
+    let is_online = |leaf: &pool::LeafStatus| leaf.state == aquifer_vdev::LeafState::Online;
+    match health_of(vdev.leaves.iter().map(is_online)) {
+        Health::Online if vdev.leaves.iter().any(|leaf| leaf.trouble.is_degraded) => {
+            Health::Degraded
+        }
+        health => health,
+    }
 }
 
 /// The health of a pool with these vdevs. A pool works without a log vdev: the log then lies on the
@@ -149,18 +157,20 @@ pub(crate) struct Beside {
     pub sync_disabled: Vec<SyncDisabled>,
     pub dropped_log: Option<DroppedLog>,
     pub scrub: Option<ScrubInfo>,
+    /// What the disks are.
+    pub disks: BTreeMap<Guid, DiskInfo>,
 }
 
 /// The status of a pool in service.
 pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
-    let Beside { import_notes, notes, damaged, sync_disabled, dropped_log, scrub } = beside;
+    let Beside { import_notes, notes, damaged, sync_disabled, dropped_log, scrub, disks } = beside;
     let damaged_files = u64::try_from(damaged.len()).unwrap_or(u64::MAX);
     problems::told(PoolStatus {
         summary: PoolSummary { damaged_files, ..summary(status) },
         txg: status.txg.0,
         held_bytes: status.space.held * SECTOR,
         closed_metaslabs: u64::try_from(status.closed_metaslabs).unwrap_or(u64::MAX),
-        vdevs: shown(status).map(|shown| of_vdev(shown, status)).collect(),
+        vdevs: shown(status).map(|shown| of_vdev(shown, status, &disks)).collect(),
         spares: status.spares.iter().map(spare).collect(),
         import_notes,
         notes,
@@ -226,14 +236,19 @@ pub fn name_of(index: usize, vdev: &pool::VdevStatus) -> String {
 fn of_vdev(
     (index, class, vdev): (usize, VdevClass, &pool::VdevStatus),
     status: &pool::PoolStatus,
+    disks: &BTreeMap<Guid, DiskInfo>,
 ) -> VdevStatus {
+    let of_leaf = |leaf: &pool::LeafStatus| {
+        let disk = disks.get(&leaf.guid).cloned();
+        LeafStatus { disk, ..of_leaf(leaf, status) }
+    };
     VdevStatus {
         name: name_of(index, vdev),
         class,
         kind: kind_of(vdev.leaves.len()),
         size_bytes: vdev.sectors * SECTOR,
         health: vdev_health(vdev),
-        leaves: vdev.leaves.iter().map(|leaf| of_leaf(leaf, status)).collect(),
+        leaves: vdev.leaves.iter().map(of_leaf).collect(),
     }
 }
 
@@ -258,6 +273,8 @@ fn of_leaf(leaf: &pool::LeafStatus, status: &pool::PoolStatus) -> LeafStatus {
         checksum_errors: leaf.checksum_errors,
         repaired: leaf.repaired,
         last_error: leaf.last_error.clone(),
+        slow: leaf.trouble.slow.as_ref().map(slow),
+        disk: None,
     }
 }
 
@@ -274,6 +291,17 @@ fn spare(spare: &pool::SpareStatus) -> SpareInfo {
     }
 }
 
+fn slow(slow: &Slow) -> SlowInfo {
+    let Slow { kind, thousandths, own_ns, others_ns } = *slow;
+    let at = match kind {
+        IoKind::Read => "reads",
+        IoKind::Write => "writes",
+        IoKind::DurableWrite => "durable writes",
+        IoKind::Flush => "flushes",
+    };
+    SlowInfo { at: at.into(), thousandths, own_ns, others_ns }
+}
+
 fn disk_io(counts: &IoCounts) -> DiskIo {
     let of = |count: &IoCount| Count { bytes: count.bytes, latency: (&count.latency).into() };
     DiskIo {
@@ -287,8 +315,10 @@ fn disk_io(counts: &IoCounts) -> DiskIo {
 fn state_of(leaf: &pool::LeafStatus) -> LeafState {
     use aquifer_vdev::LeafState as Engine;
     match leaf.state {
+        Engine::Online if leaf.trouble.is_degraded => LeafState::Degraded,
         Engine::Online => LeafState::Online,
         Engine::Failed | Engine::Outdated if leaf.offline => LeafState::Offline,
+        Engine::Failed | Engine::Outdated if leaf.trouble.is_faulted => LeafState::Faulted,
         Engine::Failed => LeafState::Failed,
         Engine::Outdated => LeafState::Outdated,
         Engine::Missing => LeafState::Missing,

@@ -12,6 +12,7 @@ mod access;
 pub mod client;
 mod counts;
 mod datasets;
+mod disk_acts;
 mod disks;
 mod history;
 pub mod keys;
@@ -36,7 +37,8 @@ pub use datasets::{
     ClearDamage, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
     DestroyDataset, PropertyValue, SetProperties,
 };
-pub use disks::{DiskRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
+pub use disk_acts::{DiskRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
+pub use disks::{DiskInfo, SlowInfo, SmartInfo};
 pub use history::{HistoryChange, HistoryEntry, HistoryOutcome};
 pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 pub use pools::{

@@ -6,9 +6,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::DamagedFile;
 use crate::time;
-use crate::{ScrubInfo, SpareInfo};
+use crate::{DamagedFile, DiskInfo, ScrubInfo, SlowInfo, SpareInfo};
 
 /// One line of `pool list`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,6 +189,12 @@ pub struct LeafStatus {
     /// The disk of this path leaves once this one holds everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
+    /// How much slower than its kind it is, if it is much slower.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slow: Option<SlowInfo>,
+    /// What the disk is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskInfo>,
 }
 
 /// The state of a disk.
@@ -198,6 +203,10 @@ pub struct LeafStatus {
 pub enum LeafState {
     /// It holds all its data.
     Online,
+    /// The same, but it had too many bad copies. It is in use, and they are mended.
+    Degraded,
+    /// It had too many errors, and is not used.
+    Faulted,
     /// A write failed just now.
     Failed,
     /// It missed writes, and is not used.
@@ -208,6 +217,13 @@ pub enum LeafState {
     Offline,
     /// It takes all writes, and gets what it missed.
     Resilvering,
+}
+
+impl LeafState {
+    /// Whether the disk holds all its data, and is used.
+    pub fn is_in_use(self) -> bool {
+        matches!(self, LeafState::Online | LeafState::Degraded)
+    }
 }
 
 /// A requested vdev.

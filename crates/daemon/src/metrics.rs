@@ -6,9 +6,12 @@
 //!   `aquifer_nfs::traffic`, 256 clients and 2048 files. Who leaves a table goes on in
 //!   `..._others_...`, and begins anew if he comes back, as a counter may.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use aquifer_api::{Count, DaemonInfo, Flow, Health, NfsLoad, NfsStat, PoolSummary, VdevClass};
+use aquifer_api::{
+    Count, DaemonInfo, DiskInfo, Flow, Health, NfsLoad, NfsStat, PoolSummary, VdevClass, guid_text,
+};
 use aquifer_meter::{BUCKETS, Histogram, floor_ns};
 use aquifer_vdev::{IoCount, IoCounts, LeafState};
 
@@ -22,11 +25,12 @@ mod tests;
 /// What the page's Content-Type says.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// All there is to tell.
+/// All there is to tell. `disks` are by their guids.
 pub(crate) fn page(
     daemon: &DaemonInfo,
     pools: &[PoolSummary],
     in_service: &[pool::PoolStatus],
+    disks: &BTreeMap<String, DiskInfo>,
     nfs: &NfsStat,
 ) -> String {
     let mut page = Page::default();
@@ -34,6 +38,7 @@ pub(crate) fn page(
     page.sample("aquifer_build_info", &[("version", &daemon.version)], 1);
     of_pools(&mut page, pools, in_service);
     of_disks(&mut page, in_service);
+    of_hardware(&mut page, in_service, disks);
     of_nfs(&mut page, nfs);
     page.text
 }
@@ -89,6 +94,18 @@ fn of_disks(page: &mut Page, pools: &[pool::PoolStatus]) {
     each_leaf(pools, |labels, leaf| {
         page.sample(name, labels, u64::from(leaf.state == LeafState::Online));
     });
+    let troubles: [Family<pool::LeafStatus>; 2] = [
+        ("aquifer_disk_degraded", "Whether a disk in use had too many bad copies.", |leaf| {
+            u64::from(leaf.trouble.is_degraded)
+        }),
+        ("aquifer_disk_slow", "Whether a disk is much slower than its kind.", |leaf| {
+            u64::from(leaf.trouble.slow.is_some())
+        }),
+    ];
+    for (name, help, value) in troubles {
+        page.family(name, "gauge", help);
+        each_leaf(pools, |labels, leaf| page.sample(name, labels, value(leaf)));
+    }
     let counts: [Family<pool::LeafStatus>; 4] = [
         ("aquifer_disk_read_errors_total", "Reads that failed.", |leaf| leaf.read_errors),
         ("aquifer_disk_write_errors_total", "Writes and flushes that failed.", |leaf| {
@@ -119,6 +136,32 @@ fn of_disks(page: &mut Page, pools: &[pool::PoolStatus]) {
         for (op, count) in operations(&leaf.io) {
             page.histogram(name, &[labels, &[("op", op)]].concat(), &count.latency);
         }
+    });
+}
+
+/// What disks are, and how they feel.
+fn of_hardware(page: &mut Page, pools: &[pool::PoolStatus], disks: &BTreeMap<String, DiskInfo>) {
+    let name = "aquifer_disk_info";
+    page.family(name, "gauge", "What a disk is: always 1.");
+    each_leaf(pools, |labels, leaf| {
+        let Some(disk) = disks.get(&guid_text(leaf.guid.0)) else { return };
+        let text = |text: &'_ Option<String>| text.clone().unwrap_or_default();
+        let (model, serial, by_id) = (text(&disk.model), text(&disk.serial), text(&disk.by_id));
+        let what = [("model", model.as_str()), ("serial", &serial), ("by_id", &by_id)];
+        page.sample(name, &[labels, &what].concat(), 1);
+    });
+    let name = "aquifer_disk_smart_failing";
+    page.family(name, "gauge", "Whether a disk expects to fail, by SMART.");
+    each_leaf(pools, |labels, leaf| {
+        let smart = disks.get(&guid_text(leaf.guid.0)).and_then(|disk| disk.smart.as_ref());
+        smart.iter().for_each(|smart| page.sample(name, labels, u64::from(!smart.passed)));
+    });
+    let name = "aquifer_disk_temperature_celsius";
+    page.family(name, "gauge", "Temperature of a disk, by SMART.");
+    each_leaf(pools, |labels, leaf| {
+        let smart = disks.get(&guid_text(leaf.guid.0)).and_then(|disk| disk.smart.as_ref());
+        let degrees = smart.and_then(|smart| u64::try_from(smart.temperature_c?).ok());
+        degrees.iter().for_each(|degrees| page.sample(name, labels, *degrees));
     });
 }
 

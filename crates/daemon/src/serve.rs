@@ -81,6 +81,7 @@ pub fn serve(runtime: &Runtime, socket: &Path, args: &ServeArgs) -> Result<(), F
         state_dir: settings.state_dir,
         memory_bytes: settings.memory,
         wait_for_disks: Duration::from_secs(settings.wait_for_disks_s.into()),
+        smartctl: settings.smartctl,
     };
     let events: Arc<EventRing> = Arc::default();
     log::to_stderr(&settings.log, &events)?;
@@ -130,7 +131,8 @@ async fn run(
         tokio::join!(
             manager::report_health(&starting),
             look_in_time(&starting),
-            starting.look_for_disks()
+            starting.look_for_disks(),
+            starting.watch_disks(),
         );
     });
     let name = signals.next().await;

@@ -30,6 +30,8 @@ pub(crate) struct Settings {
     pub memory: u64,
     /// Longest wait at the start for disks that are missing, in seconds.
     pub wait_for_disks_s: u32,
+    /// The program that knows the health of disks; empty, if none is to be asked.
+    pub smartctl: PathBuf,
     /// The filter of the log.
     pub log: String,
     pub nfs: Nfs,
@@ -106,6 +108,7 @@ impl Default for Settings {
             state_dir: "/var/lib/aquifer".into(),
             memory: 1 << 30,
             wait_for_disks_s: 30,
+            smartctl: "smartctl".into(),
             log: "info".into(),
             nfs: Nfs::default(),
             portmap: Portmap::default(),

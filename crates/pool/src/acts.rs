@@ -183,12 +183,26 @@ impl Pool {
         Ok(())
     }
 
-    /// Counts errors of disks from 0 again: of one, or of all.
-    pub fn clear_errors(&self, disk: Option<Guid>) {
+    /// Counts errors of disks from 0 again: of one, or of all. One that failed is tried again now,
+    /// if it may come back by itself.
+    pub fn clear_errors(self: &Arc<Self>, disk: Option<Guid>) {
         let tree = self.tree();
         let leaves = tree.vdevs.iter().flat_map(|vdev| &vdev.leaves);
         let wanted = |leaf: &&Arc<Leaf>| disk.is_none_or(|guid| leaf.guid == guid);
-        leaves.filter(wanted).for_each(|leaf| leaf.clear_errors());
+        for leaf in leaves.filter(wanted) {
+            leaf.clear_errors();
+            if !leaf.takes_writes() && leaf.may_come_back() {
+                leaf.ask_back();
+            }
+        }
+        // It cannot come back before it is named. Nobody waits for that: the others may hang.
+        let pool = self.clone();
+        let names = async move {
+            // Whatever is to be acknowledged meets the error, too.
+            let _ = pool.name_outdated().await;
+            pool.acts.disks_changed.notify_one();
+        };
+        self.world.spawn("cleared", Box::pin(names));
     }
 
     /// The disk of this path or guid.

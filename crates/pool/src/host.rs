@@ -129,6 +129,7 @@ async fn say_in_use(pool: &Weak<Pool>) -> bool {
     let Some(pool) = pool.upgrade() else {
         return false;
     };
+    pool.compare_paces();
     match pool.repeat_uberblock(Duration::from_millis(HOST_SAYS_MS)).await {
         Ok(()) => pool.txgs.failure().is_none(),
         Err(PoolError::Exported) => false,

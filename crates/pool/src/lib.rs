@@ -34,6 +34,7 @@ mod host;
 pub mod import;
 pub mod intent_log;
 mod limits;
+mod pace;
 mod patience;
 mod piece;
 mod pool;

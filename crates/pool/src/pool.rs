@@ -151,6 +151,8 @@ pub(crate) struct Meters {
     pub stable_writes: [SharedHistogram; 2],
     /// The newest resilver.
     pub resilver: Mutex<Option<Arc<Progress>>>,
+    /// When the disks' pace was last compared.
+    pub paces_compared: Mutex<Duration>,
 }
 
 /// What an import leaves to its replay.
@@ -198,6 +200,7 @@ impl Pool {
                 syncs: SharedHistogram::default(),
                 stable_writes: Default::default(),
                 resilver: Mutex::new(None),
+                paces_compared: Mutex::new(parts.world.now()),
             },
             world: parts.world,
             name,

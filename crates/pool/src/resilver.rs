@@ -72,7 +72,12 @@ pub enum ResilverError {
 struct Tries {
     next: Duration,
     rest: Duration,
+    /// It came back after too many errors. If it fails again before this, its rest goes on to grow.
+    back_until: Option<Duration>,
 }
+
+/// How long a leaf that had too many errors must do without, to count as any other.
+const PROBATION: Duration = Duration::from_secs(3600);
 
 /// The first and the longest rest between two tries.
 const REST_MIN: Duration = Duration::from_secs(10);
@@ -94,27 +99,43 @@ impl Pool {
             let changed = self.acts.disks_changed.notified();
             for (vdev, leaf) in self.outdated() {
                 let now = self.world.now();
-                let tries = tries.entry(leaf.guid).or_insert(Tries { next: now + rest, rest });
+                let first = Tries { next: now + rest, rest, back_until: None };
+                let tries = tries.entry(leaf.guid).or_insert(first);
+                if tries.back_until.take().is_some() {
+                    tries.next = now + tries.rest;
+                }
                 if tries.next > now && !leaf.was_asked_back() {
                     continue;
                 }
+                let had_too_many_errors = leaf.is_faulted();
                 let done = self.resilver_and_tell(&vdev, &leaf).await;
                 if done {
                     self.acts.stands_changed.notify_one();
                 }
+                let grows = !done || had_too_many_errors;
                 tries.rest =
-                    if done { REST_MIN } else { (tries.rest * 2).clamp(REST_MIN, REST_MAX) };
-                tries.next = self.world.now() + tries.rest;
+                    if grows { (tries.rest * 2).clamp(REST_MIN, REST_MAX) } else { REST_MIN };
+                let now = self.world.now();
+                tries.next = now + tries.rest;
+                tries.back_until = (done && had_too_many_errors).then_some(now + PROBATION);
             }
             rest = REST_MIN;
             let waiting = self.outdated();
-            tries.retain(|guid, _| waiting.iter().any(|(_, leaf)| leaf.guid == *guid));
+            let now = self.world.now();
+            let waits = |guid| waiting.iter().any(|(_, leaf)| leaf.guid == guid);
+            tries.retain(|guid, tries| match tries.back_until {
+                Some(until) => until > now,
+                None => waits(*guid),
+            });
             if self.txgs.failure().is_some() {
                 return;
             }
             // One that became outdated meanwhile has no time yet: it is looked at once more.
-            let is_new = tries.len() < waiting.len();
-            let next = tries.values().map(|tries| tries.next).min();
+            let of_waiting = |guid| tries.get(guid).filter(|tries| tries.back_until.is_none());
+            let times = waiting.iter().map(|(_, leaf)| of_waiting(&leaf.guid));
+            let times: Vec<Option<&Tries>> = times.collect();
+            let is_new = times.iter().any(Option::is_none);
+            let next = times.iter().flatten().map(|tries| tries.next).min();
             match next {
                 _ if is_new => {}
                 None => changed.await,

@@ -7,7 +7,7 @@ use aquifer_ondisk::config::{LeafConfig, Redundancy, Stands, VdevClass};
 use aquifer_ondisk::{Guid, Txg};
 use aquifer_space::SpaceUse;
 use aquifer_sync::atomic::{AtomicU64, Ordering};
-use aquifer_vdev::{IoCounts, LeafState};
+use aquifer_vdev::{IoCounts, LeafState, LeafTrouble};
 
 use crate::Pool;
 use crate::flow::limits::TXG_SLOW_MS;
@@ -37,6 +37,8 @@ pub struct LeafStatus {
     pub repaired: u64,
     /// The last error.
     pub last_error: Option<String>,
+    /// What is wrong with it beside its state.
+    pub trouble: LeafTrouble,
     /// Its operations since import.
     pub io: IoCounts,
 }
@@ -156,6 +158,7 @@ impl Pool {
     pub(crate) fn note_sync(&self, txg: Txg, closed: Duration) {
         let took = self.world.now().saturating_sub(closed);
         self.meters.syncs.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        self.compare_paces();
         if took >= Duration::from_millis(TXG_SLOW_MS) {
             let seconds = took.as_secs();
             tracing::warn!(
@@ -199,6 +202,7 @@ fn leaf_status(config: &LeafConfig, leaf: &aquifer_vdev::Leaf) -> LeafStatus {
         checksum_errors: count(&leaf.counters.checksum_errors),
         repaired: count(&leaf.counters.repaired),
         last_error: leaf.last_error(),
+        trouble: leaf.trouble(),
         io: leaf.io.look(),
     }
 }

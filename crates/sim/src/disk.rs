@@ -140,6 +140,11 @@ impl SimDisk {
         });
     }
 
+    /// From now on operations take so long.
+    pub fn set_latency(&self, latency: Latency) {
+        self.with(|device| device.config.latency = latency);
+    }
+
     /// From now on flushes and durable writes make nothing durable, or again do.
     pub fn lie_about_flushes(&self, lies: bool) {
         self.with(|device| device.config.lies_about_flushes = lies);

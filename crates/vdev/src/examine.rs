@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_blockio::{DiskError, Page};
-use aquifer_sync::atomic::Ordering;
 use futures_util::future::join_all;
 
 use crate::leaf::Leaf;
@@ -62,16 +61,5 @@ impl Vdev {
             }
         }
         found
-    }
-}
-
-impl Leaf {
-    /// Counts a read whose content is not what was written.
-    pub(crate) fn note_mismatch(&self, sector: u64, count: usize) {
-        self.counters.checksum_errors.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(
-            class = "disk.checksum", leaf = %self.path, sector, count,
-            "checksum mismatch"
-        );
     }
 }

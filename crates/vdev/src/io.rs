@@ -95,6 +95,11 @@ impl IoCounters {
         Begun(ns(self.clock.now()))
     }
 
+    /// The time since an operation began, in nanoseconds.
+    pub(crate) fn ns_since(&self, begun: Begun) -> u64 {
+        ns(self.clock.now()).saturating_sub(begun.0)
+    }
+
     /// Counts an operation that began at `begun` and moved `bytes`, if it succeeded.
     pub(crate) fn end<T, E>(
         &self,

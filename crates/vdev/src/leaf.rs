@@ -1,6 +1,7 @@
 //! A leaf: one disk, its state, and its counters.
 
 mod held;
+mod trouble;
 mod work;
 
 use std::sync::{Arc, Weak};
@@ -12,9 +13,12 @@ use aquifer_sync::Mutex;
 use aquifer_sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use crate::io::IoCounters;
+use crate::pace::Pace;
 use crate::ticks::Ticks;
 
 pub use held::Held;
+pub use trouble::LeafTrouble;
+use trouble::Trouble;
 pub(crate) use work::{Act, Io, PATIENCE_MS};
 
 /// The state of a leaf.
@@ -47,6 +51,13 @@ pub struct LeafCounters {
     pub repaired: AtomicU64,
 }
 
+impl LeafCounters {
+    fn all(&self) -> [&AtomicU64; 4] {
+        let LeafCounters { read_errors, write_errors, checksum_errors, repaired } = self;
+        [read_errors, write_errors, checksum_errors, repaired]
+    }
+}
+
 /// One disk of a pool.
 #[derive(Debug)]
 pub struct Leaf {
@@ -58,6 +69,8 @@ pub struct Leaf {
     pub counters: LeafCounters,
     /// Its operations.
     pub io: IoCounters,
+    pub(crate) pace: Pace,
+    trouble: Trouble,
     disk: Option<Arc<dyn Disk>>,
     state: AtomicU8,
     last_error: Mutex<Option<String>>,
@@ -69,7 +82,7 @@ pub struct Leaf {
     late: AtomicU64,
     /// It failed because it did not answer: nobody waits for it.
     hangs: AtomicBool,
-    /// Held by who fails a leaf because it does not answer, on all leaves of the vdev.
+    /// Held, on all leaves of the vdev, to fail a leaf unless it is the last.
     turn: Mutex<()>,
     /// The other leaves of its vdev.
     others: Mutex<Vec<Weak<Leaf>>>,
@@ -99,6 +112,8 @@ impl Leaf {
             path,
             counters: LeafCounters::default(),
             io: IoCounters::new(clock.clone()),
+            pace: Pace::default(),
+            trouble: Trouble::default(),
             disk,
             state: AtomicU8::new(state as u8),
             last_error: Mutex::new(None),
@@ -167,12 +182,17 @@ impl Leaf {
     /// It is whole: from here on it counts. Returns whether it was being resilvered without error.
     pub fn end_resilver(&self) -> bool {
         self.is_unsettled.store(true, Ordering::Release);
+        self.trouble.comes_back();
         self.exchange(LeafState::Resilvering, LeafState::Online)
     }
 
     /// An uberblock on it says that it is whole.
     pub fn settle(&self) {
         self.is_unsettled.store(false, Ordering::Release);
+        // If its errors were cleared while it was away, the reason was kept until now.
+        if self.counters.all().iter().all(|counter| counter.load(Ordering::Relaxed) == 0) {
+            *self.last_error.lock() = None;
+        }
     }
 
     /// The state for people: a leaf is being resilvered until an uberblock says that it is whole.
@@ -251,10 +271,8 @@ impl Leaf {
 
     /// Counts errors from 0 again. A leaf that is not in use keeps the reason.
     pub fn clear_errors(&self) {
-        let LeafCounters { read_errors, write_errors, checksum_errors, repaired } = &self.counters;
-        for counter in [read_errors, write_errors, checksum_errors, repaired] {
-            counter.store(0, Ordering::Relaxed);
-        }
+        self.counters.all().iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
+        self.trouble.clear();
         if self.is_online() {
             *self.last_error.lock() = None;
         }
@@ -283,7 +301,17 @@ impl Leaf {
     /// then all wait. Whether it has failed. Who waits for it gives up then; its I/O goes on, see
     /// [`Leaf::leave`].
     pub(crate) fn fail_by_hang(&self, waited_ms: u64) -> bool {
-        // Two leaves that each wait for the other's answer must not both fail.
+        self.fail_unless_last(|| {
+            self.hangs.store(true, Ordering::Release);
+            if self.fail() {
+                self.say_failed(&DiskError::Late { waited_ms });
+            }
+        })
+    }
+
+    /// Carries out `fail`, unless this is the last leaf that holds everything. Whether it did.
+    fn fail_unless_last(&self, fail: impl FnOnce()) -> bool {
+        // Two leaves that each rely on the other must not both fail.
         let others = self.others();
         let mut all: Vec<&Leaf> = others.iter().map(|leaf| &**leaf).chain([self]).collect();
         all.sort_by_key(|leaf| leaf.guid.0);
@@ -292,10 +320,7 @@ impl Leaf {
         if is_last && !left_out(Rule::LastSideWaits) {
             return false;
         }
-        self.hangs.store(true, Ordering::Release);
-        if self.fail() {
-            self.say_failed(&DiskError::Late { waited_ms });
-        }
+        fail();
         true
     }
 

@@ -20,6 +20,7 @@ use super::add::add_spare;
 use super::datasets::act_on;
 use super::history::Leaving;
 use super::serving::{Serving, close};
+use super::vdevs::on_pool;
 use super::{Control, Listed, State, layout, properties, still_importing};
 use crate::cache::CachedPool;
 use crate::devices::{
@@ -187,7 +188,7 @@ impl Control {
             tracing::info!(class = "pool.cleared", pool = %name, notice = %cleared, "cleared");
         }
         if let Ok(serving) = self.serving(name) {
-            serving.service().pool.clear_errors(None);
+            on_pool(&serving, async move |pool| Ok(pool.clear_errors(None))).await?;
         }
         let is_looked_for = self.look_at_once(&listed);
         let note = format!(

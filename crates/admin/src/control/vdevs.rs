@@ -23,7 +23,7 @@ use crate::status::{name_of, shown};
 
 /// A disk of a pool in service.
 #[derive(Debug)]
-struct Member {
+pub(super) struct Member {
     /// Its vdev's name.
     vdev: String,
     class: VdevClass,
@@ -74,7 +74,7 @@ impl Control {
         if let Some(guid) = spare(&serving, &request.disk) {
             return self.remove_spare(&serving, guid).await;
         }
-        let member = member(&serving, &request.disk)?;
+        let member = self.member(&serving, &request.disk)?;
         if member.class == VdevClass::Data {
             return Err(ApiError::invalid(format!(
                 "{}: holds data, which cannot be removed. `aquifer pool detach {name} DISK` takes \
@@ -118,7 +118,7 @@ impl Control {
     ) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
-        let member = one_disk(&serving, &request.disk)?;
+        let member = self.one_disk(&serving, &request.disk)?;
         let guid = member.guid.to_string();
         let act =
             async move |pool: Arc<Pool>, new, force| pool.replace_disk(&guid, new, force).await;
@@ -153,7 +153,7 @@ impl Control {
     ) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
-        let guid = member(&serving, &request.disk)?.with_data()?.guid.to_string();
+        let guid = self.member(&serving, &request.disk)?.with_data()?.guid.to_string();
         let act =
             async move |pool: Arc<Pool>, new, force| pool.attach_disk(&guid, new, force).await;
         let (new, ()) = self.with_new_disk(&serving, request, act).await?;
@@ -174,7 +174,7 @@ impl Control {
     ) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
-        let member = one_disk(&serving, &request.disk)?.with_data()?;
+        let member = self.one_disk(&serving, &request.disk)?.with_data()?;
         let guid = member.guid;
         on_pool(&serving, async move |pool| pool.detach_disk(&guid.to_string()).await).await?;
         serving.drop_disks(std::slice::from_ref(&member.path)).await;
@@ -206,14 +206,15 @@ impl Control {
         Ok((opened, done))
     }
 
-    /// Counts the errors of a disk, or of all disks of a vdev, from 0 again.
+    /// Counts the errors of a disk, or of all disks of a vdev, from 0 again. Those that failed are
+    /// tried again.
     ///
     /// # Errors
     /// There is none of this name.
     pub async fn clear_disk(&self, name: &str, request: DiskRequest) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
-        let member = member(&serving, &request.disk)?;
+        let member = self.member(&serving, &request.disk)?;
         let pool = &serving.service().pool;
         let leaves = pool.status().vdevs.into_iter().flat_map(|vdev| vdev.leaves);
         let of_vdev = member.vdev == request.disk;
@@ -221,7 +222,12 @@ impl Control {
             true => member.all.contains(&leaf.path),
             false => leaf.guid == member.guid,
         };
-        leaves.filter(is_meant).for_each(|leaf| pool.clear_errors(Some(leaf.guid)));
+        let guids: Vec<Guid> = leaves.filter(is_meant).map(|leaf| leaf.guid).collect();
+        let clear = async move |pool: Arc<Pool>| {
+            guids.into_iter().for_each(|guid| pool.clear_errors(Some(guid)));
+            Ok(())
+        };
+        on_pool(&serving, clear).await?;
         Ok(PoolDone::new(name, Vec::new()))
     }
 
@@ -238,7 +244,7 @@ impl Control {
         let temporary = request.temporary;
         let _act = self.act().await?;
         let serving = self.serving(name)?;
-        let member = one_disk(&serving, &request.disk)?;
+        let member = self.one_disk(&serving, &request.disk)?;
         let guid = member.guid;
         on_pool(&serving, async move |pool| pool.offline_disk(&guid.to_string(), temporary).await)
             .await?;
@@ -260,7 +266,7 @@ impl Control {
     pub async fn online_disk(&self, name: &str, request: OnlineDisk) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
-        let member = one_disk(&serving, &request.disk)?;
+        let member = self.one_disk(&serving, &request.disk)?;
         let guid = member.guid;
         if request.expand && member.state == LeafState::Online {
             let note = expand(&serving, guid, &member.path).await?;
@@ -282,6 +288,18 @@ impl Control {
         tracing::info!(class, pool = name, disk, "{message}");
         let later = format!("{disk}: grows with `pool online -e` once it is up to date");
         Ok(PoolDone::new(name, if request.expand { vec![later] } else { Vec::new() }))
+    }
+
+    /// As [`Control::member`], but the name must stand for one disk.
+    fn one_disk(&self, serving: &Serving, name: &str) -> Result<Member, ApiError> {
+        let found = self.member(serving, name)?;
+        if found.vdev == name && found.all.len() > 1 {
+            let disks = found.all.join(", ");
+            return Err(ApiError::invalid(format!(
+                "{name}: is a mirror; name one of its disks: {disks}"
+            )));
+        }
+        Ok(found)
     }
 
     /// Releases disks that left their pools by themselves. Only for who has the turn of an act.
@@ -365,7 +383,7 @@ fn same_disk(name: &str) -> impl Fn(&str) -> bool {
 }
 
 /// Finds a disk: by its path or another name of it, by its guid, or by the name of its vdev.
-fn member(serving: &Serving, name: &str) -> Result<Member, ApiError> {
+pub(super) fn member_named(serving: &Serving, name: &str) -> Result<Member, ApiError> {
     let status = serving.service().pool.status();
     let same = same_disk(name);
     for (index, class, vdev) in shown(&status) {
@@ -388,16 +406,4 @@ fn member(serving: &Serving, name: &str) -> Result<Member, ApiError> {
     Err(ApiError::not_found(format!(
         "{name}: is no disk of pool {pool:?}; `aquifer pool status {pool}` shows those that are"
     )))
-}
-
-/// As [`member`], but the name must stand for one disk.
-fn one_disk(serving: &Serving, name: &str) -> Result<Member, ApiError> {
-    let found = member(serving, name)?;
-    if found.vdev == name && found.all.len() > 1 {
-        let disks = found.all.join(", ");
-        return Err(ApiError::invalid(format!(
-            "{name}: is a mirror; name one of its disks: {disks}"
-        )));
-    }
-    Ok(found)
 }

@@ -1,7 +1,7 @@
 //! Searching disks for pools, and opening the disks of one exclusively.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ pub(crate) async fn search(sought: Sought) -> Search {
                 Err(error) => tracing::debug!(%error, "not looked at"),
             }
         }
-        found.add(disks).await;
+        found.add(disks, named).await;
     }
     found
 }
@@ -117,13 +117,17 @@ impl Search {
         self.twins.extend(twins);
     }
 
-    async fn add(&mut self, disks: Vec<NamedDisk>) {
+    /// Disks that were `named` keep these names.
+    async fn add(&mut self, disks: Vec<NamedDisk>, named: bool) {
         let (pools, refused) = scan(disks).await;
         for (disk, error) in refused {
             self.refused.push(format!("{}: {error}", disk.path));
         }
         for (guid, leaves) in pools {
-            for leaf in leaves {
+            for mut leaf in leaves {
+                if !named {
+                    keep_name(&mut leaf);
+                }
                 self.add_leaf(guid, leaf);
             }
         }
@@ -193,6 +197,26 @@ impl Search {
             None => Ok(guid),
         }
     }
+}
+
+/// A disk has many names. If the pool's labels have a persistent one that still leads to it, it
+/// keeps that.
+fn keep_name(leaf: &mut FoundLeaf) {
+    let label = &leaf.labels.label;
+    let own = label.config.leaves().find(|(_, other)| other.guid == label.leaf_guid);
+    if let Some((_, own)) = own
+        && is_lasting_name(Path::new(&own.path), Path::new(&leaf.disk.path), "/dev/disk")
+    {
+        leaf.disk.path = own.path.clone();
+    }
+}
+
+/// Whether `name`, a link below `persistent`, leads to the disk at `found`. (Others could lay links
+/// elsewhere.)
+pub(super) fn is_lasting_name(name: &Path, found: &Path, persistent: &str) -> bool {
+    let is_below =
+        name.starts_with(persistent) && !name.components().any(|part| part == Component::ParentDir);
+    is_below && Identity::of(name).is_ok_and(|named| Identity::of(found).ok() == Some(named))
 }
 
 /// The disks of the pool with this name or guid, found at `places` or, if there are none, at the

@@ -1,5 +1,6 @@
 use std::os::unix::fs::symlink;
 
+use super::search::is_lasting_name;
 use super::take::Taken;
 use super::*;
 
@@ -125,4 +126,23 @@ fn a_place_is_a_disk_or_a_directory_of_them() {
     // A disk that is named explicitly is opened, so that the answer can say what is wrong with it.
     assert_eq!(named(&small), [PathBuf::from(&small)]);
     assert_eq!(named("/no/such"), [PathBuf::from("/no/such")]);
+}
+
+#[test]
+fn a_persistent_name_is_kept_while_it_leads_to_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let [a, b] = ["a", "b"].map(|name| image(dir.path(), name, 4096));
+    let (persistent, link) = (dir.path().join("disk"), dir.path().join("disk/by-id/ata-A"));
+    fs::create_dir_all(link.parent().unwrap()).unwrap();
+    symlink(&a, &link).unwrap();
+    let lasts = |name: &Path, found: &str| {
+        is_lasting_name(name, Path::new(found), persistent.to_str().unwrap())
+    };
+    assert!(lasts(&link, &a));
+    // Another disk has that name now, or none.
+    assert!(!lasts(&link, &b));
+    assert!(!lasts(&persistent.join("by-id/ata-B"), &b));
+    // No persistent names.
+    assert!(!lasts(Path::new(&a), &a));
+    assert!(!lasts(&persistent.join("../a"), &a));
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use aquifer_api::{
-    DamagedFile, Health, LeafState, LeafStatus, PoolStatus, ResilverInfo, ScanState, VdevClass,
-    VdevStatus,
+    DamagedFile, Health, LeafState, LeafStatus, PoolStatus, ResilverInfo, ScanState, SlowInfo,
+    VdevClass, VdevStatus,
 };
 
 #[cfg(test)]
@@ -49,6 +49,9 @@ fn problems(pool: &PoolStatus) -> Vec<Problem> {
         _ => {
             let mut all = disks(pool);
             all.extend(logs(pool));
+            all.extend(expects_to_fail(pool));
+            all.extend(degraded(pool));
+            all.extend(slow(pool));
             all.extend(damaged(pool));
             all
         }
@@ -88,12 +91,12 @@ fn unavailable(pool: &PoolStatus) -> Problem {
 
 /// Disks that hold data and are not up to date: one problem for each reason.
 fn disks(pool: &PoolStatus) -> Vec<Problem> {
-    let each = [Away::Missing, Away::Outdated, Away::Offline, Away::Resilvering];
+    let each = [Away::Missing, Away::Outdated, Away::Faulted, Away::Offline, Away::Resilvering];
     let problem = |away| {
         let leaves = of_class(pool, VdevClass::Data).flat_map(|vdev| &vdev.leaves);
-        let found = leaves.filter(|leaf| why_away(pool, leaf) == Some(away));
-        let disks: Vec<&str> = found.map(|leaf| leaf.path.as_str()).collect();
-        (!disks.is_empty()).then(|| disks_away(&pool.summary.name, &disks, away))
+        let found: Vec<&LeafStatus> =
+            leaves.filter(|leaf| why_away(pool, leaf) == Some(away)).collect();
+        (!found.is_empty()).then(|| disks_away(&pool.summary.name, &found, away))
     };
     each.into_iter().filter_map(problem).collect()
 }
@@ -102,11 +105,14 @@ fn why_away(pool: &PoolStatus, leaf: &LeafStatus) -> Option<Away> {
     // One that is about to be resilvered is not yet shown so.
     let is_tried = |scan: &ResilverInfo| scan.state == ScanState::Running && scan.disk == leaf.path;
     match leaf.state {
-        LeafState::Online => None,
+        LeafState::Online | LeafState::Degraded => None,
         LeafState::Missing => Some(Away::Missing),
         LeafState::Offline => Some(Away::Offline),
         LeafState::Resilvering => Some(Away::Resilvering),
-        LeafState::Outdated if pool.scan.as_ref().is_some_and(is_tried) => Some(Away::Resilvering),
+        LeafState::Outdated | LeafState::Faulted if pool.scan.as_ref().is_some_and(is_tried) => {
+            Some(Away::Resilvering)
+        }
+        LeafState::Faulted => Some(Away::Faulted),
         LeafState::Failed | LeafState::Outdated => Some(Away::Outdated),
     }
 }
@@ -116,18 +122,21 @@ fn why_away(pool: &PoolStatus, leaf: &LeafStatus) -> Option<Away> {
 enum Away {
     Missing,
     Outdated,
+    Faulted,
     Offline,
     Resilvering,
 }
 
-fn disks_away(pool: &str, disks: &[&str], away: Away) -> Problem {
+fn disks_away(pool: &str, leaves: &[&LeafStatus], away: Away) -> Problem {
+    let disks = &paths(leaves);
     let (online, replace) = commands(pool, disks);
+    let find = to_find(leaves);
     let (what, action) = match away {
         Away::Missing => (
             format!("{} missing", be(disks, "is", "are")),
             format!(
                 "Attach what is missing, then type {online}. To put a new disk in its place, type \
-                 {replace}."
+                 {replace}.{find}"
             ),
         ),
         Away::Outdated => (
@@ -137,7 +146,18 @@ fn disks_away(pool: &str, disks: &[&str], away: Away) -> Problem {
             ),
             format!(
                 "Check disk and cable. To try at once, type {online}. To put a new disk in its \
-                 place, type {replace}."
+                 place, type {replace}.{find}"
+            ),
+        ),
+        Away::Faulted => (
+            format!(
+                "{} tried again by itself",
+                be(disks, "had too many errors and is", "had too many errors and are")
+            ),
+            format!(
+                "Check disk and cable. To try at once, type {}. To put a new disk in its place, \
+                 type {replace}.{find}",
+                clear(pool, disks)
             ),
         ),
         Away::Offline => (
@@ -158,7 +178,7 @@ fn logs(pool: &PoolStatus) -> Vec<Problem> {
     let lost = if pool.dropped_log.is_some() { "" } else { ", and nothing is lost" };
     let name = &pool.summary.name;
     let problem = |log: &VdevStatus| {
-        let away = log.leaves.iter().filter(|leaf| leaf.state != LeafState::Online);
+        let away = log.leaves.iter().filter(|leaf| !leaf.state.is_in_use());
         let disks: Vec<&str> = away.map(|leaf| leaf.path.as_str()).collect();
         let (online, replace) = commands(name, &disks);
         let where_it_is = match (log.health, is_elsewhere) {
@@ -184,6 +204,76 @@ fn logs(pool: &PoolStatus) -> Vec<Problem> {
     };
     let away = of_class(pool, VdevClass::Log).filter(|log| log.health != Health::Online);
     away.map(problem).collect()
+}
+
+/// Disks whose SMART health says that they will fail.
+fn expects_to_fail(pool: &PoolStatus) -> Option<Problem> {
+    let has_failed = |leaf: &&LeafStatus| {
+        let disk = leaf.disk.as_ref().filter(|disk| !disk.gone);
+        disk.and_then(|disk| disk.smart.as_ref()).is_some_and(|smart| !smart.passed)
+    };
+    let leaves: Vec<&LeafStatus> = leaves(pool).filter(has_failed).collect();
+    let disks = &paths(&leaves);
+    let (_, replace) = commands(&pool.summary.name, disks);
+    (!disks.is_empty()).then(|| {
+        Problem::new(
+            be(disks, "expects to fail soon, by its own", "expect to fail soon, by their own")
+                + " SMART health.",
+            format!("Replace it before it does: {replace}.{}", to_find(&leaves)),
+        )
+    })
+}
+
+/// Disks in use that had too many bad copies.
+fn degraded(pool: &PoolStatus) -> Option<Problem> {
+    let is_degraded = |leaf: &&LeafStatus| leaf.state == LeafState::Degraded;
+    let leaves: Vec<&LeafStatus> = leaves(pool).filter(is_degraded).collect();
+    let (name, disks) = (&pool.summary.name, &paths(&leaves));
+    let (_, replace) = commands(name, disks);
+    let repaired = repaired(&leaves);
+    (!disks.is_empty()).then(|| {
+        Problem::new(
+            format!(
+                "{} too many bad copies within ten minutes{repaired}.",
+                be(disks, "is in use, and had", "are in use, and had")
+            ),
+            format!(
+                "Check disk, cable and memory. `aquifer pool scrub {name}` mends every bad copy, \
+                 {} counts from 0 again. If it comes again, put another disk in its place: \
+                 {replace}.{}",
+                clear(name, disks),
+                to_find(&leaves)
+            ),
+        )
+    })
+}
+
+/// Disks that are much slower than their kind: one problem for each.
+fn slow(pool: &PoolStatus) -> Vec<Problem> {
+    let problem = |leaf: &LeafStatus| {
+        let SlowInfo { at, thousandths, own_ns, others_ns } = leaf.slow.as_ref()?;
+        let part = match thousandths {
+            500 => "half",
+            _ => "one in a hundred",
+        };
+        let (_, replace) = commands(&pool.summary.name, &[&leaf.path]);
+        Some(Problem::new(
+            format!(
+                "{} is much slower than the other disks: {part} of its {at} took {} or more, and \
+                 of theirs {}.",
+                leaf.path,
+                ms(*own_ns),
+                ms(*others_ns)
+            ),
+            format!(
+                "Check cable, controller and SMART health (`aquifer pool status -v {}`). To put \
+                 another disk in its place, type {replace}.{}",
+                pool.summary.name,
+                to_find(&[leaf])
+            ),
+        ))
+    };
+    leaves(pool).filter_map(problem).collect()
 }
 
 /// Files with losses.
@@ -236,21 +326,16 @@ fn closed(pool: &PoolStatus) -> Option<Problem> {
 
 /// Errors of disks that are in use.
 fn met_errors(pool: &PoolStatus) -> Option<Problem> {
-    let leaves = pool.vdevs.iter().flat_map(|vdev| &vdev.leaves);
-    let erred = leaves.filter(|leaf| {
+    let erred = leaves(pool).filter(|leaf| {
         let errors = leaf.read_errors + leaf.write_errors + leaf.checksum_errors;
         leaf.state == LeafState::Online && errors > 0
     });
     let erred: Vec<&LeafStatus> = erred.collect();
-    let disks: Vec<&str> = erred.iter().map(|leaf| leaf.path.as_str()).collect();
+    let disks = paths(&erred);
     if disks.is_empty() {
         return None;
     }
-    let repaired = match erred.iter().map(|leaf| leaf.repaired).sum::<u64>() {
-        0 => String::new(),
-        1 => "; 1 bad copy was rewritten from a good one".to_string(),
-        many => format!("; {many} bad copies were rewritten from good ones"),
-    };
+    let repaired = repaired(&erred);
     let (_, replace) = commands(&pool.summary.name, &disks);
     Some(Problem::new(
         format!(
@@ -259,9 +344,43 @@ fn met_errors(pool: &PoolStatus) -> Option<Problem> {
         ),
         format!(
             "Check disk and cable, and keep a backup. If the numbers rise, put another disk in \
-             its place: {replace}."
+             its place: {replace}.{}",
+            to_find(&erred)
         ),
     ))
+}
+
+fn repaired(leaves: &[&LeafStatus]) -> String {
+    match leaves.iter().map(|leaf| leaf.repaired).sum::<u64>() {
+        0 => String::new(),
+        1 => "; 1 bad copy was rewritten from a good one".to_string(),
+        many => format!("; {many} bad copies were rewritten from good ones"),
+    }
+}
+
+/// What a person who looks for these disks goes by, as a sentence for each behind others.
+fn to_find(leaves: &[&LeafStatus]) -> String {
+    let sentence = |leaf: &&LeafStatus| {
+        let found = leaf.disk.as_ref()?.to_find_it()?;
+        Some(format!(" {} is {found}.", leaf.path))
+    };
+    leaves.iter().filter_map(sentence).collect()
+}
+
+fn paths<'a>(leaves: &[&'a LeafStatus]) -> Vec<&'a str> {
+    leaves.iter().map(|leaf| leaf.path.as_str()).collect()
+}
+
+fn leaves(pool: &PoolStatus) -> impl Iterator<Item = &LeafStatus> {
+    pool.vdevs.iter().flat_map(|vdev| &vdev.leaves)
+}
+
+/// A time for people.
+fn ms(ns: u64) -> String {
+    match ns / 1_000_000 {
+        0 => "less than 1 ms".into(),
+        ms => format!("{ms} ms"),
+    }
 }
 
 fn of_class(pool: &PoolStatus, class: VdevClass) -> impl Iterator<Item = &VdevStatus> {
@@ -276,14 +395,23 @@ fn be(disks: &[&str], one: &str, several: &str) -> String {
 
 /// The commands that bring a disk back, and that replace it: of the one, or of any of several.
 fn commands(pool: &str, disks: &[&str]) -> (String, String) {
-    let disk = match disks {
-        [disk] => typed(disk),
-        _ => "DISK".to_string(),
-    };
+    let disk = one_of(disks);
     (
         format!("`aquifer pool online {pool} {disk}`"),
         format!("`aquifer pool replace {pool} {disk} NEW`"),
     )
+}
+
+/// The command that counts the errors of a disk from 0 again, and tries it.
+fn clear(pool: &str, disks: &[&str]) -> String {
+    format!("`aquifer pool clear {pool} {}`", one_of(disks))
+}
+
+fn one_of(disks: &[&str]) -> String {
+    match disks {
+        [disk] => typed(disk),
+        _ => "DISK".to_string(),
+    }
 }
 
 /// Where a search must look beside the usual places, as options: image files are found only so.

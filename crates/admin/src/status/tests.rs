@@ -18,6 +18,7 @@ fn leaf(path: &str, state: Engine) -> pool::LeafStatus {
         checksum_errors: 0,
         repaired: 0,
         last_error: None,
+        trouble: Default::default(),
         io: IoCounts::default(),
     }
 }

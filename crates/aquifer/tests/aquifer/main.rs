@@ -8,9 +8,11 @@
 )]
 
 mod disks;
+mod errs;
 mod exports;
 mod eyes;
 mod growth;
+mod hardware;
 mod history;
 mod hosts;
 mod life;

@@ -203,3 +203,27 @@ pub fn has(tool: &str) -> bool {
     }
     there
 }
+
+/// A loop device, detached when it is dropped.
+pub struct Loop(pub String);
+
+impl Loop {
+    /// `None`, and a message, where there are none.
+    pub fn new(image: &str) -> Option<Loop> {
+        if !has("losetup") {
+            return None;
+        }
+        let made = Command::new("losetup").args(["--find", "--show", image]).output().unwrap();
+        if !made.status.success() {
+            eprintln!("SKIPPED: no loop devices here: {made:?}");
+            return None;
+        }
+        Some(Loop(String::from_utf8(made.stdout).unwrap().trim().to_string()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}

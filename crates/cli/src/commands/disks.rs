@@ -82,7 +82,7 @@ pub(super) async fn wait(client: &Client, output: Output, name: &str) -> Result<
         let pool = client.pool(name).await?;
         let mut leaves = pool.vdevs.iter().flat_map(|vdev| &vdev.leaves);
         let runs = pool.scan.as_ref().is_some_and(|scan| scan.state == ScanState::Running);
-        let all_online = leaves.clone().all(|leaf| leaf.state == LeafState::Online);
+        let all_online = leaves.clone().all(|leaf| leaf.state.is_in_use());
         let resilvers = runs || leaves.any(|leaf| leaf.state == LeafState::Resilvering);
         let scrubs = pool.scrub.as_ref().is_some_and(|scrub| scrub.state == ScrubState::Running);
         let runs = runs || scrubs;

@@ -13,6 +13,7 @@ use super::pool::{data_first, word};
 use crate::failure::Failure;
 use crate::table::Table;
 
+mod hardware;
 #[cfg(test)]
 mod tests;
 
@@ -103,6 +104,12 @@ fn text(pool: &PoolStatus, verbose: bool, output: Output) -> String {
         line("config", "");
         text.push('\n');
         text.push_str(&config(pool, verbose, output));
+        if verbose {
+            text.push('\n');
+            text.push_str(&labelled("disks", ""));
+            text.push('\n');
+            text.push_str(&hardware::text(pool, output));
+        }
         text.push_str(&format!("\nerrors: {}\n", folded(&errors(&pool.damaged))));
     }
     text.lines().map(|line| format!("{}\n", line.trim_end_matches(' '))).collect()
@@ -144,7 +151,8 @@ fn space(pool: &PoolStatus, output: Output) -> String {
     text
 }
 
-/// The tree of vdevs and disks. Behind its numbers a row says how many bad copies were repaired.
+/// The tree of vdevs and disks. Behind its numbers a row says how many bad copies were repaired, and
+/// whether the disk is slow.
 fn config(pool: &PoolStatus, verbose: bool, output: Output) -> String {
     let columns: &[&'static str] = match verbose {
         true => &["\tNAME", "STATE", ">READ", ">WRITE", ">CKSUM", ">SIZE", "ID", ""],
@@ -201,18 +209,21 @@ fn counts(leaves: &[&LeafStatus]) -> [String; 3] {
     [sum(|leaf| leaf.read_errors), sum(|leaf| leaf.write_errors), sum(|leaf| leaf.checksum_errors)]
 }
 
-/// Behind the numbers: what was repaired, and for which other disk a single one is there.
+/// Behind the numbers: what was repaired, whether a single disk is slow, and for which other disk
+/// it is there.
 fn remarks(leaves: &[&LeafStatus]) -> String {
     let repaired = match leaves.iter().map(|leaf| leaf.repaired).sum::<u64>() {
         0 => None,
-        repaired => Some(format!("({repaired} repaired)")),
+        repaired => Some(format!("{repaired} repaired")),
     };
+    let slow = matches!(leaves, [leaf] if leaf.slow.is_some()).then(|| "slow".to_string());
     let stands = match leaves {
         [LeafStatus { spare_for: Some(whom), .. }] => Some(format!("spare for {whom}")),
         [LeafStatus { replaces: Some(whom), .. }] => Some(format!("replaces {whom}")),
         _ => None,
     };
-    repaired.into_iter().chain(stands).collect::<Vec<_>>().join(" ")
+    let remarks: Vec<String> = repaired.into_iter().chain(slow).chain(stands).collect();
+    if remarks.is_empty() { String::new() } else { format!("({})", remarks.join(", ")) }
 }
 
 /// Datasets that promise no durability.

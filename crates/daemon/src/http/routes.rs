@@ -378,7 +378,8 @@ async fn events(
 
 async fn metrics(State(control): Control_) -> Response {
     let nfs = control.nfs_stat().await;
-    let page = metrics::page(&control.info(), &control.pools(), &control.engines(), &nfs);
+    let (pools, engines, disks) = (control.pools(), control.engines(), control.disks());
+    let page = metrics::page(&control.info(), &pools, &engines, &disks, &nfs);
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page).into_response()
 }
 

@@ -127,6 +127,7 @@ fn example() -> String {
         checksum_errors: 2,
         repaired: 3,
         last_error: None,
+        trouble: Default::default(),
         io: io.clone(),
     };
     let status = pool::PoolStatus {
@@ -158,7 +159,7 @@ fn example() -> String {
         starting: false,
         nfs: NfsInfo::default(),
     };
-    page(&daemon, &[aquifer_admin::status::summary(&status)], &[status], &nfs)
+    page(&daemon, &[aquifer_admin::status::summary(&status)], &[status], &BTreeMap::new(), &nfs)
 }
 
 #[test]

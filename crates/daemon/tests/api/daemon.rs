@@ -116,6 +116,7 @@ impl Daemon {
             state_dir: dir.path().join("state"),
             memory_bytes: 64 << 20,
             wait_for_disks: Duration::ZERO,
+            smartctl: Default::default(),
         };
         let control = Control::open(config, recorder.clone(), Arc::default()).unwrap();
         let socket = dir.path().join("api");

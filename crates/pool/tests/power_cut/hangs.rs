@@ -18,14 +18,14 @@ use crate::shapes::{Shape, base, named};
 use crate::slots::SLOTS;
 use crate::slots::{How, content, version_of};
 
-struct Machine {
-    sim: Sim,
-    world: Arc<dyn World>,
-    disks: Vec<SimDisk>,
+pub struct Machine {
+    pub sim: Sim,
+    pub world: Arc<dyn World>,
+    pub disks: Vec<SimDisk>,
 }
 
 impl Machine {
-    fn new(seed: u64, images: Vec<Image>) -> Machine {
+    pub fn new(seed: u64, images: Vec<Image>) -> Machine {
         let mut sim = Sim::new(seed);
         let each = images.into_iter().enumerate();
         let disks = each
@@ -35,7 +35,7 @@ impl Machine {
     }
 
     /// Runs `work` on the imported pool, then ends the process.
-    fn live<T>(&mut self, work: impl AsyncFnOnce(&Open) -> T) -> T {
+    pub fn live<T>(&mut self, work: impl AsyncFnOnce(&Open) -> T) -> T {
         let (world, disks) = (self.world.clone(), named(&self.disks));
         let done = self.sim.run_until(async {
             let open = open(world.clone(), disks, &ImportOptions::default()).await.unwrap();
@@ -47,7 +47,7 @@ impl Machine {
     }
 }
 
-fn states(open: &Open) -> Vec<LeafState> {
+pub fn states(open: &Open) -> Vec<LeafState> {
     let vdevs = open.pool.status().vdevs;
     vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| leaf.state).collect()
 }
@@ -56,12 +56,12 @@ fn whole(open: &Open) -> bool {
     states(open).iter().all(|state| *state == LeafState::Online)
 }
 
-async fn write(open: &Open, slot: u64, version: u64) -> Result<(), PoolError> {
+pub async fn write(open: &Open, slot: u64, version: u64) -> Result<(), PoolError> {
     let ticket = open.slots.write(slot, content(slot, version), How::Stable, 1).await?;
     ticket.unwrap().durable().await
 }
 
-async fn check(open: &Open, slot: u64, version: u64) -> Result<(), String> {
+pub async fn check(open: &Open, slot: u64, version: u64) -> Result<(), String> {
     let page = open.slots.read(slot).await.map_err(|error| error.to_string())?;
     let found = page.map_or(0, |page| version_of(slot, &page));
     if found < version { Err(format!("slot {slot}: {found}, not {version}")) } else { Ok(()) }
@@ -69,7 +69,7 @@ async fn check(open: &Open, slot: u64, version: u64) -> Result<(), String> {
 
 /// Eight clients write for so many seconds, each 20 ms after its last answer. Returns the longest
 /// time that one waited, and the last version of each slot.
-async fn load(
+pub async fn load(
     world: &dyn World,
     open: &Open,
     seconds: u64,

@@ -12,6 +12,8 @@
 mod admission;
 mod clients;
 #[cfg(not(sabotage))]
+mod errs;
+#[cfg(not(sabotage))]
 mod faults;
 mod growth;
 mod hangs;

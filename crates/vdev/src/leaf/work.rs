@@ -284,6 +284,28 @@ impl Leaf {
         result
     }
 
+    /// Counts a read whose content is not what was written.
+    pub(crate) fn note_mismatch(&self, sector: u64, count: usize) {
+        self.counters.checksum_errors.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(
+            class = "disk.checksum", leaf = %self.path, sector, count,
+            "checksum mismatch"
+        );
+        self.had_a_bad_copy();
+    }
+
+    /// Waits no more for this read. Its time shows how slow the leaf is.
+    pub(crate) fn leave_read(self: &Arc<Self>, begun: Begun, io: Io<Vec<Page>>) {
+        let leaf = self.clone();
+        self.leave(Box::pin(async move {
+            let read = io.await;
+            if read.is_ok() {
+                leaf.pace.late_reads.record(leaf.io.ns_since(begun));
+            }
+            read
+        }));
+    }
+
     /// Waits no more for this I/O. It goes on in a task of its own until the disk has answered.
     pub(crate) fn leave<T: 'static>(self: &Arc<Self>, io: Io<T>) {
         let leaf = self.clone();

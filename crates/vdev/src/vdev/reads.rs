@@ -1,7 +1,8 @@
 //! Reads: one copy after the other, until one verifies.
 //!
 //! A leaf that does not answer soon is not waited for alone: the next one is asked as well, and the
-//! first good copy counts. No leaf fails for that. While it is late, others are asked first.
+//! first good copy counts. No leaf fails for that. While it is late, others are asked first; so they
+//! are if it is much slower than they are. One whose reads fail too often fails.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -85,14 +86,18 @@ impl Vdev {
             // Neighbouring reads go to the same leaf for 1 MiB, so that each can read ahead.
             let turn = usize::try_from(sector / 256).unwrap_or(0) % leaves.len();
             leaves.rotate_left(turn);
-            leaves.sort_by_key(|leaf| leaf.is_late());
+            leaves.sort_by_key(|leaf| (leaf.is_late(), leaf.pace.is_read_last(sector)));
         }
         leaves
     }
 
-    /// A leaf that is being resilvered may hold it already, or hold it still.
+    /// A leaf that is being resilvered may hold it already, or hold it still. One that failed for
+    /// other reads may hold it, too.
     async fn read_resilvered(&self, wanted: &Wanted<'_>) -> Option<Vec<Page>> {
-        for leaf in self.leaves.iter().filter(|leaf| leaf.state() == LeafState::Resilvering) {
+        let may_hold = |leaf: &&Arc<Leaf>| {
+            leaf.state() == LeafState::Resilvering || !leaf.is_online() && leaf.is_faulted()
+        };
+        for leaf in self.leaves.iter().filter(may_hold) {
             if let Ok(pages) = leaf.read(wanted.sector, wanted.count).await
                 && (wanted.verify)(&pages)
             {
@@ -121,6 +126,7 @@ impl Found {
                 tracing::warn!(
                     class = "disk.read", leaf = %leaf.path, sector, count, %error, "read failed"
                 );
+                leaf.has_failed_a_read(&error);
                 self.unreadable = Some(error);
             }
         }
@@ -145,7 +151,7 @@ async fn read_first(
             continue;
         };
         if let Some(pages) = found.judge(leaf, wanted, read) {
-            asked.into_iter().for_each(|late| late.leaf.leave(late.io));
+            asked.into_iter().for_each(|late| late.leaf.leave_read(late.begun, late.io));
             return Some(pages);
         }
     }

@@ -2,32 +2,15 @@
 //! process.
 
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::client::Client;
 use super::{number, served, told};
-use crate::support::{Daemon, Place, has};
-
-/// A loop device, detached when it is dropped.
-struct Loop(String);
+use crate::support::{Daemon, Loop, Place};
 
 impl Loop {
-    /// `None`, and a message, where there are none.
-    fn new(image: &str) -> Option<Loop> {
-        if !has("losetup") {
-            return None;
-        }
-        let made = Command::new("losetup").args(["--find", "--show", image]).output().unwrap();
-        if !made.status.success() {
-            eprintln!("SKIPPED: no loop devices here: {made:?}");
-            return None;
-        }
-        Some(Loop(String::from_utf8(made.stdout).unwrap().trim().to_string()))
-    }
-
     /// Bytes read, bytes written, flushes: fields 3, 7 and 16 of `stat`
     /// (Documentation/block/stat.rst).
     fn counted(&self) -> [u64; 3] {
@@ -36,12 +19,6 @@ impl Loop {
         let fields: Vec<u64> =
             stat.split_whitespace().map(|field| field.parse().unwrap()).collect();
         [fields[2] * 512, fields[6] * 512, fields[15]]
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
     }
 }
 

@@ -14,6 +14,8 @@ fn leaf(path: &str, state: LeafState) -> LeafStatus {
         spare_for: None,
         replaces: None,
         last_error: None,
+        slow: None,
+        disk: None,
     }
 }
 

@@ -1,0 +1,72 @@
+//! What the disks of pools are: looked at in the background, and told with their pool.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+
+use aquifer_api::{ApiError, DiskInfo, guid_text};
+use aquifer_ondisk::Guid;
+
+use super::Control;
+use super::serving::Serving;
+use super::vdevs::{Member, member_named};
+use crate::inventory::Asked;
+
+impl Control {
+    /// Asks what the disks of pools in service are, and for their health, as long as the daemon
+    /// runs.
+    pub async fn watch_disks(&self) {
+        loop {
+            let disks: Vec<Asked> =
+                self.all_serving().iter().flat_map(|serving| asked(serving)).collect();
+            self.inventory.identify(disks.clone(), self.listed_guids()).await;
+            self.inventory.ask_health(&disks).await;
+            self.inventory.next_look().await;
+        }
+    }
+
+    /// What is known of the disks of pools in service, by the disks' guids.
+    pub fn disks(&self) -> BTreeMap<String, DiskInfo> {
+        let pools = self.all_serving();
+        let each = pools.iter().flat_map(|serving| self.inventory.of_pool(&pool_guid(serving)));
+        each.map(|(guid, disk)| (guid_text(guid.0), disk)).collect()
+    }
+
+    /// What the disks of a pool are, after a look.
+    pub(super) async fn disks_of(&self, serving: &Serving) -> BTreeMap<Guid, DiskInfo> {
+        self.inventory.identify(asked(serving), self.listed_guids()).await;
+        self.inventory.of_pool(&pool_guid(serving))
+    }
+
+    /// Finds a disk: by its path or another name of it, by its guid, by the name of its vdev, or by
+    /// what it is known as, even if it is gone: persistent name, serial number.
+    pub(super) fn member(&self, serving: &Serving, name: &str) -> Result<Member, ApiError> {
+        member_named(serving, name).or_else(|error| {
+            let known = self.inventory.named(&pool_guid(serving), name);
+            known.map_or(Err(error), |guid| member_named(serving, &guid_text(guid.0)))
+        })
+    }
+
+    fn listed_guids(&self) -> BTreeSet<String> {
+        self.pools.read().values().map(|listed| listed.cached.guid.clone()).collect()
+    }
+}
+
+fn pool_guid(serving: &Serving) -> String {
+    guid_text(serving.service().pool.guid().0)
+}
+
+/// The disks of a pool, for questions about them.
+fn asked(serving: &Serving) -> Vec<Asked> {
+    let (pool, open) = (pool_guid(serving), serving.disks());
+    let leaves = serving.service().pool.status().vdevs.into_iter().flat_map(|vdev| vdev.leaves);
+    let of_leaf = |leaf: aquifer_pool::LeafStatus| Asked {
+        file: open
+            .iter()
+            .find(|disk| disk.path == leaf.path)
+            .map_or_else(Weak::new, |disk| Arc::downgrade(&disk.file)),
+        guid: leaf.guid,
+        path: leaf.path,
+        pool: pool.clone(),
+    };
+    leaves.map(of_leaf).collect()
+}
