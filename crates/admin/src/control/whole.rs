@@ -94,7 +94,8 @@ pub(super) fn enough(leaves: &[FoundLeaf], cached: &CachedPool, host: u64) -> En
             (false, _) => Enough::No(missing(leaves, cached)),
         };
     };
-    let (mut is_all, mut lacking) = (true, Vec::new());
+    // A side that failed a moment before the others is not named yet: it may come with them.
+    let (mut is_all, mut lacking) = (is_complete(leaves), Vec::new());
     for vdev in whole.vdevs.iter().filter(|vdev| !vdev.is_empty()) {
         let (mut any, mut why) = (false, Vec::new());
         for disk in vdev {

@@ -76,13 +76,19 @@ fn each_vdev_needs_one_that_held_everything() {
     let both = format!("{a} is missing, {b} is missing");
     assert_eq!(lacks(&without(&all, &[0, 1]), &cached), both);
     assert_eq!(lacks(&[], &cached), format!("{both}; {c} is missing"));
-    // The second side was outdated already: it counts for nothing.
+    // The second side failed before: it counts for nothing, but may come with the others.
     cached.whole.as_mut().unwrap().vdevs[0].pop();
-    assert_eq!(enough(&without(&all, &[1]), &cached, HOST), Enough::All);
+    assert_eq!(enough(&without(&all, &[1]), &cached, HOST), Enough::Some);
     assert_eq!(lacks(&without(&all, &[0]), &cached), format!("{a} is missing"));
     // A vdev that the pool did without, as it does without a lost log, is not waited for.
     cached.whole.as_mut().unwrap().vdevs[1].clear();
-    assert_eq!(enough(&without(&all, &[1, 2]), &cached, HOST), Enough::All);
+    assert_eq!(enough(&without(&all, &[2]), &cached, HOST), Enough::Some);
+    // Nor is a side that an uberblock names.
+    let named = Outdated { leaf: all[1].labels.label.leaf_guid, since: 0 };
+    let mut named_by = all.clone();
+    named_by[0].labels.uberblocks[0].sequence += 1;
+    named_by[0].labels.uberblocks[0].outdated.push(named);
+    assert_eq!(enough(&without(&named_by, &[1]), &cached, HOST), Enough::All);
 }
 
 #[test]
@@ -112,7 +118,7 @@ fn what_an_import_does_without_is_struck() {
     let (_dir, all, cached) = pool();
     let whole = without_others(cached.whole.as_ref().unwrap(), &without(&all, &[1]));
     let narrowed = CachedPool { whole: Some(whole), ..cached };
-    assert_eq!(enough(&without(&all, &[1]), &narrowed, HOST), Enough::All);
+    assert_eq!(enough(&without(&all, &[1]), &narrowed, HOST), Enough::Some);
     let missing = format!("{} is missing", all[0].disk.path);
     assert_eq!(lacks(&without(&all, &[0]), &narrowed), missing);
 }
