@@ -143,8 +143,8 @@ bench-sync:
 	cargo build --release -p aquifer -p aquifer-bench
 	target/release/aquifer-bench sync $(BENCH)
 
-# Scrub, new and returning sides of a mirror on slow disks, and what clients notice, in about four
-# minutes.
+# Scrub, new and returning sides of a mirror on slow disks, and what clients notice, in some minutes;
+# for instance make bench-disks BENCH="--only fills".
 bench-disks:
 	scripts/setup-deps.sh build bench
 	cargo build --release -p aquifer -p aquifer-bench

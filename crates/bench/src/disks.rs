@@ -249,7 +249,7 @@ fn written_bytes(device: &Path) -> Result<f64> {
     let stat = Path::new("/sys/class/block").join(name).join("stat");
     let text = std::fs::read_to_string(&stat).map_err(Error::at("read", &stat))?;
     let sectors = text.split_whitespace().nth(6).and_then(|count| count.parse::<f64>().ok());
-    sectors.map(|sectors| sectors * 512.0).ok_or_else(|| Error::Malformed(text))
+    sectors.map(|sectors| sectors * 512.0).ok_or(Error::Malformed(text))
 }
 
 fn number(status: &Value, path: &[&str]) -> Result<f64> {

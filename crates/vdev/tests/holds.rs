@@ -1,5 +1,4 @@
 //! Writes to sectors that are held, on simulated disks that reorder freely.
-#![expect(clippy::unwrap_used, reason = "a test says what went wrong by ending")]
 
 use std::pin::pin;
 use std::sync::Arc;
