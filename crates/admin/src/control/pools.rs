@@ -10,9 +10,9 @@ use aquifer_api::{
 use aquifer_blockio::TokioWorld;
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::PoolConfig;
-use aquifer_pool::ImportError;
 use aquifer_pool::create::{PoolSpec, check_pool_name, create};
 use aquifer_pool::import::ImportOptions;
+use aquifer_pool::{ImportError, Pool};
 use aquifer_vdev::label_io::erase_labels;
 use tokio::runtime::Handle;
 
@@ -188,7 +188,11 @@ impl Control {
             tracing::info!(class = "pool.cleared", pool = %name, notice = %cleared, "cleared");
         }
         if let Ok(serving) = self.serving(name) {
-            on_pool(&serving, async move |pool| Ok(pool.clear_errors(None))).await?;
+            let clear = async move |pool: Arc<Pool>| {
+                pool.clear_errors(None);
+                Ok(())
+            };
+            on_pool(&serving, clear).await?;
         }
         let is_looked_for = self.look_at_once(&listed);
         let note = format!(
