@@ -25,8 +25,9 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(60);
 const TIMES: u64 = 10;
 /// A verdict holds after so many looks in a row with the same result.
 const LOOKS: u32 = 2;
-/// One MiB of so many is read from a slow leaf first, so that it shows when it is fast again.
-const PROBE: u64 = 32;
+/// In one MiB of so many a slow leaf has its turn, so that it shows when it is fast again. A prime:
+/// turns go by the MiB, too, and every side must have one there.
+const PROBE: u64 = 31;
 
 /// What is compared: so many thousandths of the operations took no longer than a time. With few
 /// operations it says nothing. Shorter times are never slow: caches and pauses of good disks

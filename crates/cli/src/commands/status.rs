@@ -151,8 +151,8 @@ fn space(pool: &PoolStatus, output: Output) -> String {
     text
 }
 
-/// The tree of vdevs and disks. Behind its numbers a row says how many bad copies were repaired, and
-/// whether the disk is slow.
+/// The tree of vdevs and disks. Behind its numbers a row says how many bad copies were repaired,
+/// and whether the disk is slow.
 fn config(pool: &PoolStatus, verbose: bool, output: Output) -> String {
     let columns: &[&'static str] = match verbose {
         true => &["\tNAME", "STATE", ">READ", ">WRITE", ">CKSUM", ">SIZE", "ID", ""],

@@ -1,8 +1,8 @@
 //! Reads: one copy after the other, until one verifies.
 //!
 //! A leaf that does not answer soon is not waited for alone: the next one is asked as well, and the
-//! first good copy counts. No leaf fails for that. While it is late, others are asked first; so they
-//! are if it is much slower than they are. One whose reads fail too often fails.
+//! first good copy counts. No leaf fails for that. While it is late, others are asked first; so
+//! they are if it is much slower than they are. One whose reads fail too often fails.
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -60,7 +60,8 @@ fn whatever_else_is_printed_is_no_health() {
     assert_eq!(health(b"\xff\x00{{{").unwrap_err(), "it printed no JSON");
     assert_eq!(health(b"[]").unwrap_err(), "it has none");
     assert_eq!(health(br#"{"smart_status":{"passed":"yes"}}"#).unwrap_err(), "it has none");
-    let refused = r#"{"smartctl":{"messages":[{"string":"Smartctl open device: /dev/sda failed: Permission denied"}],"exit_status":2}}"#;
+    let refused = r#"{"smartctl":{"exit_status":2,"messages":[
+        {"string":"Smartctl open device: /dev/sda failed: Permission denied"}]}}"#;
     assert!(health(refused.as_bytes()).unwrap_err().ends_with("Permission denied"));
     let odd = r#"{"smart_status":{"passed":true},"temperature":{"current":"hot"},
         "ata_smart_attributes":{"table":[{"id":5},{"raw":{"value":1}},7]},
