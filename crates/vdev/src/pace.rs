@@ -106,7 +106,7 @@ impl Pace {
 
     /// Whether others are read before it.
     pub(crate) fn is_read_last(&self, sector: u64) -> bool {
-        self.is_slow.load(Ordering::Relaxed) && (sector / 256) % PROBE != 0
+        self.is_slow.load(Ordering::Relaxed) && !(sector / 256).is_multiple_of(PROBE)
     }
 
     /// The operations since the last look.

@@ -168,7 +168,11 @@ impl Control {
             tracing::info!(class = "pool.cleared", pool = %name, notice = %cleared, "cleared");
         }
         if let Ok(serving) = self.serving(name) {
-            on_pool(&serving, async move |pool| Ok(pool.clear_errors(None))).await?;
+            let clear = async move |pool: Arc<aquifer_pool::Pool>| {
+                pool.clear_errors(None);
+                Ok(())
+            };
+            on_pool(&serving, clear).await?;
         }
         Ok(PoolDone::new(name, Vec::new()))
     }
