@@ -227,11 +227,6 @@ fn what_cannot_be_done_with_log_devices_says_why() {
         &format!("{a}: is a disk of the log; only disks that hold data are attached and detached"),
     );
     place.refuses(
-        &["pool", "add", "tank", &c],
-        "disks for data cannot be added yet: this version adds log devices only, as in `aquifer \
-         pool add tank log DISK`",
-    );
-    place.refuses(
         &["pool", "remove", "tank", &a],
         &format!(
             "{a}: is one side of mirror-1; `aquifer pool remove tank mirror-1` removes all of it"

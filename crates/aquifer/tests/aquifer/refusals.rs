@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::json;
 
 use aquifer_ondisk::codec::checksum128;
+use aquifer_ondisk::config::POOL_VERSION;
 use aquifer_ondisk::layout::{CONFIG_OFFSET, CONFIG_SECTORS, LABELS, label_sector};
 
 use crate::support::{Place, has};
@@ -104,7 +105,7 @@ fn disks_of_newer_software() {
         let at = (label_sector(index, sectors) + CONFIG_OFFSET) as usize * 4096;
         let mut config = content[at..at + CONFIG_SECTORS as usize * 4096].to_vec();
         // Its version, behind the magic; its last 16 bytes are the checksum of all before.
-        config[8] += 1;
+        config[8..12].copy_from_slice(&(POOL_VERSION + 1).to_le_bytes());
         let end = config.len() - 16;
         let sum = checksum128(&config[..end]).to_le_bytes();
         config[end..].copy_from_slice(&sum);

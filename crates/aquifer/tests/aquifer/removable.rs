@@ -46,6 +46,7 @@ struct State {
 enum Mood {
     Answers,
     Errs,
+    ReadsErr,
     Hangs,
 }
 
@@ -75,6 +76,11 @@ impl Removable {
     /// From now on the disk gives errors, and cannot be opened.
     pub fn vanish(&self) {
         self.set(Mood::Errs);
+    }
+
+    /// From now on its reads give errors, and writes land.
+    pub fn err_at_reads(&self) {
+        self.set(Mood::ReadsErr);
     }
 
     /// From now on it does not answer. If the test fails meanwhile, it gives errors: a process
@@ -130,8 +136,12 @@ impl Slot {
         let state = self.state.lock().unwrap();
         let hangs = |state: &mut State| state.inode == inode.0 && state.mood == Mood::Hangs;
         let state = self.changed.wait_while(state, hangs).unwrap();
-        let is_there = state.inode == inode.0 && state.mood == Mood::Answers;
+        let is_there = state.inode == inode.0 && state.mood != Mood::Errs;
         is_there.then(|| Arc::clone(&state.image))
+    }
+
+    fn errs_at_reads(&self) -> bool {
+        self.state.lock().unwrap().mood == Mood::ReadsErr
     }
 
     /// The disk in the slot, whether it answers or not.
@@ -209,7 +219,8 @@ impl Filesystem for Served {
         reply: ReplyData,
     ) {
         let mut bytes = vec![0; size as usize];
-        let read = self.0.disk(inode).and_then(|disk| disk.read_at(&mut bytes, offset).ok());
+        let disk = self.0.disk(inode).filter(|_| !self.0.errs_at_reads());
+        let read = disk.and_then(|disk| disk.read_at(&mut bytes, offset).ok());
         match read {
             Some(read) => reply.data(&bytes[..read]),
             None => reply.error(Errno::EIO),

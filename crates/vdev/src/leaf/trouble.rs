@@ -129,3 +129,22 @@ impl Leaf {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_errors_within_ten_minutes_are_too_many() {
+        let at = Duration::from_secs;
+        let recent = Recent::default();
+        // One a minute and some.
+        assert!((0..100).all(|error| !recent.note(at(error * 67))));
+        // One more at once.
+        let now = 99 * 67 + 1;
+        assert!(recent.note(at(now)));
+        recent.forget();
+        assert!((0..9).all(|_| !recent.note(at(now))) && recent.note(at(now + 600)));
+        assert!(!recent.note(at(now + 1201)));
+    }
+}

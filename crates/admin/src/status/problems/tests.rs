@@ -305,3 +305,32 @@ fn a_pool_that_is_not_in_service_says_why() {
     );
     says(absent(Health::Importing, None), "The pool is being imported.", "");
 }
+
+/// Who stands before the machine needs more than a path.
+#[test]
+fn a_slow_disk_is_told_with_what_it_is() {
+    let mut pool = healthy();
+    let slow = &mut pool.vdevs[0].leaves[1];
+    slow.slow = Some(SlowInfo {
+        at: "writes".into(),
+        thousandths: 500,
+        own_ns: 240_000_000,
+        others_ns: 400_000,
+    });
+    slow.disk = Some(aquifer_api::DiskInfo {
+        model: Some("WDC WD40".into()),
+        serial: Some("S1".into()),
+        location: Some("slot 7".into()),
+        ..Default::default()
+    });
+    let told = told(pool);
+    assert_eq!(
+        told.status.unwrap(),
+        "/dev/b is much slower than the other disks: half of its writes took 240 ms or more, and \
+         of theirs less than 1 ms."
+    );
+    let action = told.action.unwrap();
+    let wanted = "`aquifer pool replace tank /dev/b NEW`. /dev/b is WDC WD40, serial number S1, at \
+                  slot 7.";
+    assert!(action.ends_with(wanted), "{action}");
+}
