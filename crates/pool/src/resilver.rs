@@ -188,6 +188,11 @@ impl Pool {
     ) -> BoxFuture<'a, Result<(), ResilverError>> {
         Box::pin(async move {
             assert_eq!(vdev.class, VdevClass::Data, "the log leaves a vdev instead");
+            // What is dirty would go to the leaf twice. And what was freed is free at the walk, and may
+            // be written over.
+            for _ in 0..aquifer_ondisk::layout::REWIND_TXGS {
+                self.sync().await?;
+            }
             let mark = self.mark(leaf).await?;
             if !leaf.begin_resilver() {
                 return Err(ResilverError::Failed);
@@ -209,10 +214,6 @@ impl Pool {
         let (came, batches) = (self.open_txg(), self.log.next_sequence());
         let kept = if left_out(Rule::MissedFromItsOwn) { self.committed_txg() } else { mark.kept };
         while self.committed_txg() <= came && !left_out(Rule::WalkAfterItCame) {
-            self.sync().await?;
-        }
-        // What was freed before is free then, and may be written over.
-        for _ in 0..aquifer_ondisk::layout::REWIND_TXGS {
             self.sync().await?;
         }
         self.copy_missed(vdev, leaf, (kept, came), progress).await?;
