@@ -53,7 +53,8 @@ powercut:
 
 # Rules of the design left out, one by one: the simulator must find each.
 sabotage:
-	$(SABOTAGE) cargo test -p aquifer-pool -p aquifer-files -p aquifer-nfs --test power_cut --test files -- \
+	$(SABOTAGE) cargo test -p aquifer-vdev -p aquifer-pool -p aquifer-files -p aquifer-nfs \
+		--test holds --test power_cut --test files -- \
 		--nocapture a_rule_left_out_is_found
 
 # Threads of the engine, switched as a seed has it: make threads N=100000 (FROM=100000 for the next

@@ -188,8 +188,8 @@ impl Pool {
     ) -> BoxFuture<'a, Result<(), ResilverError>> {
         Box::pin(async move {
             assert_eq!(vdev.class, VdevClass::Data, "the log leaves a vdev instead");
-            // What is dirty would go to the leaf twice. And what was freed is free at the walk, and may
-            // be written over.
+            // What is dirty would go to the leaf twice. And what was freed is free at the walk, and
+            // may be written over.
             for _ in 0..aquifer_ondisk::layout::REWIND_TXGS {
                 self.sync().await?;
             }

@@ -305,8 +305,6 @@ const SIDES_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::PieceHoldsItsRoot], 0..2000),
     (&[Rule::PieceGoesOnByPlace], 0..300),
     (&[Rule::BridgesOnlyWhatIsFree], 0..100),
-    // Rare: found after 2,681 of these seeds, so CI begins shortly before.
-    (&[Rule::WritesWaitForHolds], 2600..5000),
 ];
 
 /// The same with sides that hang. From 0 on the first is found after 2,215 seeds.
