@@ -105,7 +105,7 @@ impl Media {
         }
         for member in members {
             let guid = member.label.leaf_guid;
-            if !vote.config.leaves().any(|(_, leaf)| leaf.guid == guid) {
+            if !vote.config.disks().any(|disk| disk.guid == guid) {
                 let name = member.disk.name();
                 findings.add(Kind::NotAMember, At::disk(name), || {
                     format!("{name}: leaf {:016x} is no part of the pool any more", guid.0)
