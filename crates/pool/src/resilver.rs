@@ -189,9 +189,11 @@ impl Pool {
         Box::pin(async move {
             assert_eq!(vdev.class, VdevClass::Data, "the log leaves a vdev instead");
             // What is dirty would go to the leaf twice. And what was freed is free at the walk, and
-            // may be written over.
-            for _ in 0..aquifer_ondisk::layout::REWIND_TXGS {
-                self.sync().await?;
+            // may be written over. (They take time, in which late writes land.)
+            if !left_out(Rule::QuietBeforeResilver) {
+                for _ in 0..aquifer_ondisk::layout::REWIND_TXGS {
+                    self.sync().await?;
+                }
             }
             let mark = self.mark(leaf).await?;
             if !leaf.begin_resilver() {

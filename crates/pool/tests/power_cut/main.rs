@@ -307,10 +307,10 @@ const SIDES_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::BridgesOnlyWhatIsFree], 0..100),
 ];
 
-/// The same with sides that hang. From 0 on the first is found after 2,215 seeds.
+/// The same with sides that hang. From 0 on the first is found after 1,384 seeds.
 #[cfg(sabotage)]
 const HANG_SABOTAGES: &[(&[Rule], Range<u64>)] =
-    &[(&[Rule::QuietBeforeResilver], 2000..4000), (&[Rule::LateSideFails], 0..2000)];
+    &[(&[Rule::QuietBeforeResilver], 1300..4000), (&[Rule::LateSideFails], 0..2000)];
 
 /// The same with spares.
 #[cfg(sabotage)]
