@@ -265,9 +265,14 @@ pub fn run_seed(seed: u64, bases: &[Vec<Image>; 2]) -> Result<Run, String> {
         run.cuts += 1;
         cut(&mut sim, &disks, &mut rng);
         let (data, rewind) = (rng.below(8) == 0, rng.below(3) as u8);
-        // A disk that is being given away belongs to no pool.
-        let whole = if machine.third == Third::No { &disks[..2] } else { &disks[..1] };
-        for of in [whole, &disks[2..]] {
+        // A disk that is being given away belongs to no pool; or it does still, and then the other
+        // may have fallen behind it, and may have been marked for a resilver.
+        let whole = match (machine.third == Third::No, mirror_is_whole) {
+            (true, _) => Some(&disks[..2]),
+            (false, true) => Some(&disks[..1]),
+            (false, false) => None,
+        };
+        for of in whole.into_iter().chain([&disks[2..]]) {
             match sim.run_until(inspected(of, data, rewind)) {
                 Ok(Ok(())) => {}
                 Ok(Err(what)) => return Err(tell(&sim, what)),
