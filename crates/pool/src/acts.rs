@@ -15,12 +15,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use aquifer_ondisk::Guid;
-use aquifer_ondisk::config::{LeafConfig, Redundancy, VdevClass};
+use aquifer_ondisk::config::{LeafConfig, VdevClass};
 use aquifer_ondisk::layout::{LEAVES_MAX, leaf_segments};
 use aquifer_vdev::Leaf;
 use aquifer_vdev::label_io;
 
-use crate::create::{NamedDisk, VdevSpec, check_labels, check_new_disks};
+use crate::create::{NamedDisk, check_labels, check_new_disk};
 use crate::error::ImportError;
 use crate::pool::Pool;
 use crate::tree::VdevTree;
@@ -73,14 +73,12 @@ impl Pool {
         let found = self.leaf_named(disk)?;
         // As a leaf that is not in use: the act must end if it hangs.
         let disk = Some(again.disk.clone());
-        let leaf = Leaf::new(found.config.guid, again.path.clone(), disk, self.world.clone());
-        leaf.set_outdated();
-        let labels = label_io::read_labels_of(&Arc::new(leaf))
+        let (guid, clock) = (found.config.guid, self.world.clone());
+        let leaf = Leaf::out_of_use(guid, again.path.clone(), disk, clock);
+        let labels = label_io::read_labels_of(&leaf)
             .await
             .map_err(|error| ImportError::Label { path: again.path.clone(), error })?;
-        if labels.label.leaf_guid != found.config.guid
-            || labels.label.config.pool_guid != self.guid()
-        {
+        if !labels.are_of(self.guid(), guid) {
             let reason = "is another disk; `pool replace` takes it in its place".to_string();
             return Err(ImportError::BadDisk { path: again.path, reason });
         }
@@ -119,8 +117,7 @@ impl Pool {
         new: &NamedDisk,
         force: bool,
     ) -> Result<(), ImportError> {
-        let spec = VdevSpec { redundancy: Redundancy::Single, disks: vec![new.clone()] };
-        check_new_disks(&[spec], force).await?;
+        check_new_disk(new, force).await?;
         let tree = self.tree();
         let needs = tree.config.vdevs.get(found.vdev).map_or(0, |vdev| vdev.segments);
         let has = leaf_segments(new.disk.sectors());

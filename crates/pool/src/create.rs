@@ -190,6 +190,12 @@ pub(crate) async fn check_new_disks(specs: &[VdevSpec], force: bool) -> Result<(
     Ok(())
 }
 
+/// The same for one disk.
+pub(crate) async fn check_new_disk(disk: &NamedDisk, force: bool) -> Result<(), ImportError> {
+    let spec = VdevSpec { redundancy: Redundancy::Single, disks: vec![disk.clone()] };
+    check_new_disks(&[spec], force).await
+}
+
 /// Checks that every label can be written, before any disk is touched.
 pub(crate) fn check_labels(config: &PoolConfig) -> Result<(), ImportError> {
     for (_, leaf) in config.leaves() {

@@ -1,4 +1,4 @@
-//! Disks that are much slower than their kind: who is compared with whom, and when.
+//! Disks that are much slower than their kind: which are compared, and when.
 //!
 //! Sides of a mirror have the same work. Single disks have only similar work, so they are compared
 //! only where there are several others. Nothing wakes up for this: it

@@ -82,13 +82,13 @@ impl RecordRing {
         })
     }
 
-    /// More segments, and as many for second copies if there are such: the ring goes there after
+    /// One more segment, and one for second copies if there are such: the ring goes there after
     /// its present last one. The next root on disk must list them as allocated by its txg.
-    pub fn grow(&mut self, segments: &[Place], mirrors: &[Place]) {
-        assert_eq!(mirrors.len(), if self.mirrors.is_empty() { 0 } else { segments.len() });
-        self.segments.extend(segments);
-        self.mirrors.extend(mirrors);
-        self.newest.resize(self.segments.len(), Txg(0));
+    pub fn grow(&mut self, segment: Place, mirror: Option<Place>) {
+        assert_eq!(mirror.is_some(), !self.mirrors.is_empty());
+        self.segments.push(segment);
+        self.mirrors.extend(mirror);
+        self.newest.push(Txg(0));
     }
 
     /// Copies of a record.

@@ -245,7 +245,7 @@ impl Pool {
         }
         leaf.answers_again();
         let labels = label_io::read_labels_of(leaf).await?;
-        if labels.label.leaf_guid != leaf.guid || labels.label.config.pool_guid != self.guid() {
+        if !labels.are_of(self.guid(), leaf.guid) {
             return Err(ResilverError::Foreign);
         }
         let _writing = self.reading();

@@ -103,6 +103,15 @@ pub struct SpareStatus {
     pub stands_for: Option<String>,
 }
 
+impl PoolStatus {
+    /// Paths of its disks: the leaves of its vdevs, then its spares. One that stands in is twice
+    /// there.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        let leaves = self.vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| &leaf.path);
+        leaves.chain(self.spares.iter().map(|spare| &spare.path)).map(String::as_str)
+    }
+}
+
 impl Pool {
     /// The pool's state.
     pub fn status(&self) -> PoolStatus {

@@ -58,6 +58,13 @@ pub async fn read_labels(disk: &Arc<dyn Disk>) -> Result<DiskLabels, LabelError>
     labels_in(&join_all((0..LABELS).map(read)).await)
 }
 
+impl DiskLabels {
+    /// Whether they are those of this leaf of this pool.
+    pub fn are_of(&self, pool: Guid, leaf: Guid) -> bool {
+        (self.label.config.pool_guid, self.label.leaf_guid) == (pool, leaf)
+    }
+}
+
 /// Reads and checks the labels of a leaf. A leaf that is not in use and hangs is left.
 pub async fn read_labels_of(leaf: &Arc<Leaf>) -> Result<DiskLabels, LabelError> {
     let sectors = leaf.disk().ok_or(DiskError::Gone)?.sectors();

@@ -132,6 +132,18 @@ impl Leaf {
         }
     }
 
+    /// A leaf that is not in use: nothing counts on it.
+    pub fn out_of_use(
+        guid: Guid,
+        path: String,
+        disk: Option<Arc<dyn Disk>>,
+        clock: Arc<dyn World>,
+    ) -> Arc<Self> {
+        let leaf = Leaf::new(guid, path, disk, clock);
+        leaf.set_outdated();
+        Arc::new(leaf)
+    }
+
     /// Its state.
     pub fn state(&self) -> LeafState {
         match self.state.load(Ordering::Acquire) {

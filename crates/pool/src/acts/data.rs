@@ -64,10 +64,8 @@ impl Pool {
         let mut tree = self.tree().with_vdev(found.vdev, config, leaves, &self.world);
         let is_spare = tree.config.spares.iter().any(|spare| spare.guid == gone.guid);
         if is_spare {
-            let leaf =
-                Leaf::new(gone.guid, gone.path.clone(), gone.disk().cloned(), self.world.clone());
-            leaf.set_outdated();
-            tree.spares.push(Arc::new(leaf));
+            let (path, disk) = (gone.path.clone(), gone.disk().cloned());
+            tree.spares.push(Leaf::out_of_use(gone.guid, path, disk, self.world.clone()));
         }
         self.change_tree(tree, &[]).await?;
         self.wipe(&gone).await;
@@ -91,11 +89,11 @@ impl Pool {
         old.take_offline();
         self.name_outdated().await?;
         self.is_quiet_or_refused(&old).await?;
-        let leaf = Leaf::new(old.guid, again.path, Some(again.disk), self.world.clone());
-        leaf.set_outdated();
+        let clock = self.world.clone();
+        let leaf = Leaf::out_of_use(old.guid, again.path, Some(again.disk), clock);
         leaf.ask_back();
         let mut leaves = vdev.leaves.clone();
-        put(&mut leaves, found.leaf, Arc::new(leaf));
+        put(&mut leaves, found.leaf, leaf);
         let tree = self.tree().with_vdev(found.vdev, config, leaves, &self.world);
         self.change_tree(tree, &[]).await
     }
@@ -153,10 +151,9 @@ impl Pool {
             uberblock.outdated.push(Outdated { leaf: config.guid, since: 0 });
         })
         .await?;
-        let leaf = Leaf::new(config.guid, new.path, Some(new.disk), self.world.clone());
-        leaf.set_outdated();
+        let clock = self.world.clone();
+        let leaf = Leaf::out_of_use(config.guid, new.path, Some(new.disk), clock);
         leaf.ask_back();
-        let leaf = Arc::new(leaf);
         let (vdev, mut of) = self.data_vdev(found)?;
         let mut leaves = vdev.leaves.clone();
         if let Some(before) = of.leaves.get(at).map(|before| before.guid) {

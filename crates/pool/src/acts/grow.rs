@@ -107,7 +107,7 @@ impl Pool {
         for _ in 0..more {
             let taken = take_segments(space, txg, vdev, ring.copies());
             let Some((first, second)) = taken else { return };
-            ring.grow(&[first], second.as_slice());
+            ring.grow(first, second);
         }
     }
 }

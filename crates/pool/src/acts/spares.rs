@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_ondisk::Guid;
-use aquifer_ondisk::config::{LeafConfig, Redundancy, Stands, VdevClass};
+use aquifer_ondisk::config::{LeafConfig, Stands, VdevClass};
 use aquifer_ondisk::layout::leaf_segments;
 use aquifer_vdev::{Leaf, LeafState, label_io};
 use futures_util::future::select;
 
-use crate::create::{NamedDisk, VdevSpec, check_new_disks};
+use crate::create::{NamedDisk, check_new_disk};
 use crate::error::ImportError;
 use crate::pool::Pool;
 use crate::tree::VdevTree;
@@ -30,25 +30,21 @@ impl Pool {
     /// The disk cannot be used, or there are too many. Nothing was written then.
     pub async fn add_spare(&self, disk: NamedDisk, force: bool) -> Result<(), ImportError> {
         let _act = self.acts.turn.lock().await;
-        let spec = VdevSpec { redundancy: Redundancy::Single, disks: vec![disk.clone()] };
-        check_new_disks(&[spec], force).await?;
+        check_new_disk(&disk, force).await?;
         self.check_count(1)?;
-        let config = self.new_leaf(&disk);
-        let leaf = Leaf::new(config.guid, disk.path, Some(disk.disk), self.world.clone());
-        leaf.set_outdated();
-        let leaf = Arc::new(leaf);
+        let (config, clock) = (self.new_leaf(&disk), self.world.clone());
+        let leaf = Leaf::out_of_use(config.guid, disk.path, Some(disk.disk), clock);
         let mut tree = VdevTree::clone(&self.tree());
         tree.config.spares.push(config);
         tree.spares.push(leaf.clone());
         self.change_tree(tree, &[leaf]).await
     }
 
-    /// Removes a spare that is not in use, and wipes its labels. Returns whether `disk` (a path or
-    /// guid) was one.
+    /// Removes a spare (a path or guid) that is not in use, and wipes its labels.
     ///
     /// # Errors
-    /// It is in use.
-    pub async fn remove_spare(&self, disk: &str) -> Result<bool, ImportError> {
+    /// There is none of this name, or it is in use.
+    pub async fn remove_spare(&self, disk: &str) -> Result<(), ImportError> {
         let _act = self.acts.turn.lock().await;
         let mut tree = VdevTree::clone(&self.tree());
         let is_it = |guid: Guid, path: &str| path == disk || guid.to_string() == disk;
@@ -57,15 +53,15 @@ impl Pool {
             tree.config.spares.retain(|spare| spare.guid != leaf.guid);
             self.change_tree(tree, &[]).await?;
             self.wipe(&leaf).await;
-            return Ok(true);
+            return Ok(());
         }
         let in_use = tree.config.spares.iter().any(|spare| is_it(spare.guid, &spare.path));
-        if in_use {
-            return Err(ImportError::BadConfig(format!(
-                "{disk} stands for another disk now: `pool detach` makes it a spare again"
-            )));
-        }
-        Ok(false)
+        Err(ImportError::BadConfig(match in_use {
+            true => {
+                format!("{disk} stands for another disk now: `pool detach` makes it a spare again")
+            }
+            false => format!("{disk} is no spare of pool {:?}", self.name()),
+        }))
     }
 
     /// Lets spares take the place of disks that are away, and give it back; lets disks go that were
@@ -138,10 +134,7 @@ impl Pool {
         for (sectors, leaf) in fitting {
             // It may be another disk by now.
             let labels = label_io::read_labels_of(leaf).await;
-            let own = labels.is_ok_and(|labels| {
-                let label = labels.label;
-                (label.leaf_guid, label.config.pool_guid) == (leaf.guid, self.guid())
-            });
+            let own = labels.is_ok_and(|labels| labels.are_of(self.guid(), leaf.guid));
             let Some(disk) = leaf.disk().filter(|_| own && leaf.is_quiet()) else { continue };
             let new = NamedDisk { path: leaf.path.clone(), disk: disk.clone() };
             let mut config = LeafConfig::new(leaf.guid, sectors, new.path.clone());

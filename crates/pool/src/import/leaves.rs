@@ -53,9 +53,7 @@ pub(crate) fn assemble_spares(
         let disk = found.iter().find(|found| found.labels.label.leaf_guid == spare.guid);
         let path = disk.map_or(&spare.path, |found| &found.disk.path).clone();
         let disk = disk.map(|found| found.disk.disk.clone());
-        let leaf = Leaf::new(spare.guid, path, disk, world.clone());
-        leaf.set_outdated();
-        Arc::new(leaf)
+        Leaf::out_of_use(spare.guid, path, disk, world.clone())
     })
     .collect()
 }

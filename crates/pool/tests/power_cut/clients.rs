@@ -10,7 +10,7 @@ use aquifer_ondisk::extent::Extent;
 use aquifer_pool::create::NamedDisk;
 use aquifer_pool::import::{DroppedLog, ImportOptions, import, scan};
 use aquifer_pool::{Pool, PoolError, Trees};
-use aquifer_sim::{Corruption, Rng, SimDisk};
+use aquifer_sim::{Corruption, CutPlan, Rng, Sim, SimDisk, Stop};
 use aquifer_vdev::LeafState;
 use aquifer_vdev::label_io::LabelError;
 use futures_util::future::join3;
@@ -331,6 +331,41 @@ async fn slow_reader(
 pub fn mismatches(pool: &Pool) -> u64 {
     let vdevs = pool.status().vdevs;
     vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| leaf.checksum_errors).sum()
+}
+
+/// Fails if there were any. Where nothing rots, a wrong checksum is content that a side lacks.
+pub fn sound(open: &Open) -> Result<(), String> {
+    match mismatches(&open.pool) {
+        0 => Ok(()),
+        found => Err(format!("{found} copies had a wrong checksum")),
+    }
+}
+
+/// Names of the disks that are the pool's.
+pub fn members(open: &Open) -> Vec<String> {
+    let vdevs = open.pool.status().vdevs;
+    vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| leaf.path.clone()).collect()
+}
+
+/// Ends a life: by a power cut, or the process alone.
+pub fn end(sim: &mut Sim, rng: &mut Rng) {
+    match rng.below(4) {
+        0 => sim.kill(),
+        _ => {
+            sim.power_cut_any();
+        }
+    }
+    sim.plan_cut(CutPlan::Never);
+}
+
+/// The end of a life that was simulated. The error of the outer `Result` is one that the engine
+/// told.
+pub fn told(end: Result<Result<(), String>, Stop>) -> Result<Result<(), Stop>, String> {
+    match end {
+        Ok(Ok(())) => Ok(Ok(())),
+        Ok(Err(what)) => Err(what),
+        Err(stop) => Ok(Err(stop)),
+    }
 }
 
 /// Pages of a record, so large that no two records fit in a batch.

@@ -13,7 +13,9 @@ use aquifer_pool::import::ImportOptions;
 use aquifer_sim::{CutPlan, DiskConfig, Image, Rng, Sim, SimConfig, SimDisk, SmallerDisk, Stop};
 use futures_util::future::join;
 
-use crate::clients::{Model, Open, check, check_space, mismatches, open_beside, workload};
+use crate::clients::{
+    Model, Open, check, check_space, end, members, open_beside, sound, told, workload,
+};
 use crate::slots::{How, SLOTS, content};
 use crate::{Kind, story};
 
@@ -157,7 +159,7 @@ impl Machine {
         for _ in 0..rng.below(5) {
             self.world.sleep(Duration::from_micros(rng.below(pause_us))).await;
             let one = &self.disks[rng.index(self.disks.len())];
-            let is_member = |disk: &Seen| path_is_in(open, &disk.name);
+            let is_member = |disk: &Seen| members(open).contains(&disk.name);
             let result = if is_member(one) {
                 one.disk.grows_to(*rng.pick(&SEGMENTS).unwrap() * SEGMENT_SECTORS);
                 let grown = open.pool.expand(&one.name).await;
@@ -198,22 +200,16 @@ impl Machine {
     }
 
     fn end(&mut self) {
-        match self.rng.below(4) {
-            0 => self.sim.kill(),
-            _ => {
-                self.sim.power_cut_any();
-            }
-        }
-        self.sim.plan_cut(CutPlan::Never);
+        end(&mut self.sim, &mut self.rng);
         self.run.cuts += 1;
     }
 
     /// Nothing is lost, no sector leaks, what was added is there and takes what is written.
     fn is_all_there(&mut self) -> Result<(), String> {
-        let members = self.members.lock().unwrap().clone();
+        let wanted = self.members.lock().unwrap().clone();
         let ended = self.live(0, async |open, _| {
-            for name in &members {
-                if !path_is_in(open, name) {
+            for name in &wanted {
+                if !members(open).contains(name) {
                     return Err(format!("{name} is not in the pool any more"));
                 }
             }
@@ -254,23 +250,6 @@ impl Machine {
             work(&open, self).await
         });
         self.sim = sim;
-        match end {
-            Ok(Ok(())) => Ok(Ok(())),
-            Ok(Err(what)) => Err(what),
-            Err(stop) => Ok(Err(stop)),
-        }
-    }
-}
-
-fn path_is_in(open: &Open, path: &str) -> bool {
-    let vdevs = open.pool.status().vdevs;
-    vdevs.iter().flat_map(|vdev| &vdev.leaves).any(|leaf| leaf.path == path)
-}
-
-/// Nothing rots here.
-fn sound(open: &Open) -> Result<(), String> {
-    match mismatches(&open.pool) {
-        0 => Ok(()),
-        found => Err(format!("{found} copies had a wrong checksum")),
+        told(end)
     }
 }

@@ -18,7 +18,9 @@ use aquifer_sim::{
 use aquifer_vdev::LeafState;
 use futures_util::future::join;
 
-use crate::clients::{Model, Open, check, check_space, mismatches, open_beside, workload};
+use crate::clients::{
+    Model, Open, check, check_space, end, members, open_beside, sound, told, workload,
+};
 use crate::shapes::named;
 use crate::{Kind, story};
 
@@ -256,7 +258,7 @@ impl Machine {
             let kinds = if self.about == About::Spares { 11 } else { 6 };
             let result = match rng.below(kinds) {
                 6 | 7 if !is_member(other) => pool.add_spare(new, true).await,
-                8 => pool.remove_spare(&disk(other).path).await.map(|_| ()),
+                8 => pool.remove_spare(&disk(other).path).await,
                 _ if one == self.keeper => continue,
                 0 => pool.offline_disk(&name, true).await,
                 9 => pool.offline_disk(&name, false).await,
@@ -273,13 +275,7 @@ impl Machine {
     }
 
     fn end(&mut self) {
-        match self.rng.below(4) {
-            0 => self.sim.kill(),
-            _ => {
-                self.sim.power_cut_any();
-            }
-        }
-        self.sim.plan_cut(CutPlan::Never);
+        end(&mut self.sim, &mut self.rng);
         self.run.cuts += 1;
     }
 
@@ -309,11 +305,7 @@ impl Machine {
             work(&open, self).await
         });
         self.sim = sim;
-        match end {
-            Ok(Ok(())) => Ok(Ok(())),
-            Ok(Err(what)) => Err(what),
-            Err(stop) => Ok(Err(stop)),
-        }
+        told(end)
     }
 
     /// With the others away a side that was being resilvered is refused, or it was whole already.
@@ -370,7 +362,7 @@ impl Machine {
                 }
                 machine.all_online(open).await;
                 if whole(open) {
-                    *members.lock().unwrap() = self::members(open);
+                    *members.lock().unwrap() = crate::clients::members(open);
                     sound(open)?;
                     return if writes { Ok(()) } else { check_space(open) };
                 }
@@ -423,12 +415,6 @@ impl Machine {
     }
 }
 
-/// Names of the disks that are the pool's.
-fn members(open: &Open) -> Vec<String> {
-    let vdevs = open.pool.status().vdevs;
-    vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| leaf.path.clone()).collect()
-}
-
 fn states(open: &Open) -> Vec<LeafState> {
     let vdevs = open.pool.status().vdevs;
     vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| leaf.state).collect()
@@ -451,12 +437,4 @@ fn all_for_themselves(open: &Open) -> bool {
     let vdevs = open.pool.status().vdevs;
     let mut leaves = vdevs.iter().flat_map(|vdev| &vdev.leaves);
     leaves.all(|leaf| leaf.stands == Stands::ForItself)
-}
-
-/// Nothing rots here: a wrong checksum is content that a side lacks.
-fn sound(open: &Open) -> Result<(), String> {
-    match mismatches(&open.pool) {
-        0 => Ok(()),
-        found => Err(format!("{found} copies had a wrong checksum")),
-    }
 }
