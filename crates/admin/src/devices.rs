@@ -25,7 +25,7 @@ pub(crate) use search::{
     Claimed, Search, Sought, Unanswered, all_paths, claim, found_pool, is_complete, is_importable,
     search, search_patiently,
 };
-pub(crate) use take::{TakeRequest, Taker, open_again, resolve, take};
+pub(crate) use take::{TakeRequest, Taken, Taker, open_again, resolve, take};
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use aquifer_pool::create::VdevSpec;
 use super::serving::Serving;
 use super::vdevs::on_pool;
 use super::{Control, layout};
-use crate::devices::{OpenDisk, TakeRequest, take};
+use crate::devices::{OpenDisk, TakeRequest, Taken, take};
 
 impl Control {
     /// Adds vdevs to a pool: for data, and for the log.
@@ -25,28 +25,11 @@ impl Control {
         if request.vdevs.is_empty() && request.logs.is_empty() && request.spares.is_empty() {
             return Err(ApiError::invalid("nothing is named that could be added"));
         }
-        layout::check(request.vdevs.iter().chain(&request.logs))?;
         let status = serving.service().pool.status();
         let data = status.vdevs.iter().filter(|vdev| vdev.class == Class::Data);
         let present = data.map(|vdev: &VdevStatus| layout::kind(vdev.redundancy));
-        layout::check_alike(present, &request.vdevs, request.force)?;
-        let taken = take(TakeRequest {
-            disks: layout::disks(request.vdevs.iter().chain(&request.logs), &request.spares),
-            force: request.force,
-            create_bytes: request.create_bytes,
-            dry_run: request.dry_run,
-            in_use: self.disks_in_use(),
-        });
-        let mut taken = taken.await?;
-        let mut takers = taken.disks.iter();
-        let mut added = PoolCreated {
-            name: name.into(),
-            dry_run: request.dry_run,
-            vdevs: layout::shown(&request.vdevs, &mut takers),
-            logs: layout::shown(&request.logs, &mut takers),
-            spares: layout::spares_shown(takers),
-            notes: Vec::new(),
-        };
+        layout::check(present, &request)?;
+        let (mut taken, mut added) = self.take_wanted(name, &request).await?;
         if request.dry_run {
             return Ok(added);
         }
@@ -79,6 +62,33 @@ impl Control {
             tracing::info!(class = "spare.added", pool = name, disk, "spare added");
         }
         Ok(added)
+    }
+
+    /// Takes the disks of vdevs that are wanted for a pool. Returns them, and what comes of it.
+    pub(super) async fn take_wanted(
+        &self,
+        name: &str,
+        wanted: &AddVdevs,
+    ) -> Result<(Taken, PoolCreated), ApiError> {
+        let AddVdevs { vdevs, logs, spares, force, dry_run, create_bytes } = wanted;
+        let taken = take(TakeRequest {
+            disks: layout::disks(vdevs.iter().chain(logs), spares),
+            force: *force,
+            create_bytes: *create_bytes,
+            dry_run: *dry_run,
+            in_use: self.disks_in_use(),
+        });
+        let taken = taken.await?;
+        let mut takers = taken.disks.iter();
+        let shown = PoolCreated {
+            name: name.into(),
+            dry_run: *dry_run,
+            vdevs: layout::shown(vdevs, &mut takers),
+            logs: layout::shown(logs, &mut takers),
+            spares: layout::spares_shown(takers),
+            notes: Vec::new(),
+        };
+        Ok((taken, shown))
     }
 
     /// Lets pools in service whose property `autoexpand` is on use disks that have become larger.

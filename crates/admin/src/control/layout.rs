@@ -1,6 +1,6 @@
 //! Vdevs in requests, in answers, and for the engine.
 
-use aquifer_api::{ApiError, VdevKind, VdevLayout, VdevRequest};
+use aquifer_api::{AddVdevs, ApiError, VdevKind, VdevLayout, VdevRequest};
 use aquifer_ondisk::config::Redundancy;
 use aquifer_pool::create::{NamedDisk, VdevSpec};
 
@@ -14,9 +14,19 @@ pub(super) fn kind(redundancy: Redundancy) -> VdevKind {
     }
 }
 
+/// Checks vdevs that are wanted for a pool with data vdevs `present`: that each has its disks, and
+/// that all are as redundant.
+pub(super) fn check(
+    present: impl Iterator<Item = VdevKind>,
+    wanted: &AddVdevs,
+) -> Result<(), ApiError> {
+    check_disks(wanted.vdevs.iter().chain(&wanted.logs))?;
+    check_alike(present, &wanted.vdevs, wanted.force)
+}
+
 /// Checks that data vdevs are as redundant as each other, and as those that are there: the pool is
 /// lost with any of them.
-pub(super) fn check_alike(
+fn check_alike(
     present: impl Iterator<Item = VdevKind>,
     vdevs: &[VdevRequest],
     force: bool,
@@ -33,7 +43,7 @@ pub(super) fn check_alike(
 }
 
 /// Checks that each vdev has the number of disks that its kind needs.
-pub(super) fn check<'a>(vdevs: impl IntoIterator<Item = &'a VdevRequest>) -> Result<(), ApiError> {
+fn check_disks<'a>(vdevs: impl IntoIterator<Item = &'a VdevRequest>) -> Result<(), ApiError> {
     for vdev in vdevs {
         match (vdev.kind, vdev.disks.len()) {
             (VdevKind::Mirror, 2..) | (VdevKind::Single, 1) => {}

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aquifer_api::{
-    ApiError, CreatePool, DestroyPool, DroppedLog, ExportPool, ImportRequest, PoolCreated,
-    PoolDone, ScanRequest, ScanResult, guid_text,
+    AddVdevs, ApiError, CreatePool, DestroyPool, DroppedLog, ExportPool, ImportRequest,
+    PoolCreated, PoolDone, ScanRequest, ScanResult, guid_text,
 };
 use aquifer_blockio::TokioWorld;
 use aquifer_ondisk::Guid;
@@ -24,8 +24,7 @@ use super::vdevs::on_pool;
 use super::{Control, Listed, State, layout, properties, still_importing};
 use crate::cache::CachedPool;
 use crate::devices::{
-    Claimed, Identity, OpenDisk, Search, Sought, TakeRequest, all_paths, claim, found_pool, search,
-    take,
+    Claimed, Identity, OpenDisk, Search, Sought, all_paths, claim, found_pool, search,
 };
 
 impl Control {
@@ -35,60 +34,44 @@ impl Control {
     /// Any reason to refuse a disk; nothing was written then.
     pub async fn create_pool(&self, request: CreatePool) -> Result<PoolCreated, ApiError> {
         let _act = self.act().await?;
-        check_pool_name(&request.name).map_err(|error| ApiError::invalid(error.to_string()))?;
-        self.check_name_is_free(&request.name, None)?;
-        if request.vdevs.is_empty() {
+        let CreatePool { name, vdevs, logs, spares, properties, force, dry_run, create_bytes } =
+            request;
+        let wanted = AddVdevs { vdevs, logs, spares, force, dry_run, create_bytes };
+        check_pool_name(&name).map_err(|error| ApiError::invalid(error.to_string()))?;
+        self.check_name_is_free(&name, None)?;
+        if wanted.vdevs.is_empty() {
             return Err(ApiError::invalid(
                 "a pool needs at least one disk beside those of the log",
             ));
         }
-        layout::check(&request.vdevs)?;
-        layout::check(&request.logs)?;
-        layout::check_alike(std::iter::empty(), &request.vdevs, request.force)?;
-        for (property, value) in &request.properties {
-            properties::check(&request.name, property, value)?;
+        layout::check(std::iter::empty(), &wanted)?;
+        for (property, value) in &properties {
+            properties::check(&name, property, value)?;
         }
-        let taken = take(TakeRequest {
-            disks: layout::disks(request.vdevs.iter().chain(&request.logs), &request.spares),
-            force: request.force,
-            create_bytes: request.create_bytes,
-            dry_run: request.dry_run,
-            in_use: self.disks_in_use(),
-        });
-        let mut taken = taken.await?;
-        let mut takers = taken.disks.iter();
-        let mut created = PoolCreated {
-            name: request.name.clone(),
-            dry_run: request.dry_run,
-            vdevs: layout::shown(&request.vdevs, &mut takers),
-            logs: layout::shown(&request.logs, &mut takers),
-            spares: layout::spares_shown(takers),
-            notes: Vec::new(),
-        };
-        if request.dry_run {
+        let (mut taken, mut created) = self.take_wanted(&name, &wanted).await?;
+        if wanted.dry_run {
             return Ok(created);
         }
         let mut disks = taken.opened();
-        let spares = disks.split_off(disks.len() - request.spares.len());
-        let config = format(&request, &disks).await?;
+        let spares = disks.split_off(disks.len() - wanted.spares.len());
+        let config = format(&name, &wanted, &disks).await?;
         taken.keep();
-        let unimported = |error: ApiError| {
-            ApiError::failed(format!("pool {:?} was made, but: {error}", request.name))
-        };
+        let unimported =
+            |error: ApiError| ApiError::failed(format!("pool {name:?} was made, but: {error}"));
         let claimed = Claimed::of(config.pool_guid, disks).await;
         let claimed = claimed.ok_or_else(|| ApiError::failed("its labels are not found"));
         let claimed = claimed.map_err(unimported)?;
         let options = self.import_options();
-        let serving = self.bring_up(&request.name, config.pool_guid, claimed, options).await;
+        let serving = self.bring_up(&name, config.pool_guid, claimed, options).await;
         let serving = serving.map_err(unimported)?;
-        created.notes.extend(self.look_up_hosts(&created.name, request.properties.iter()).await);
-        for (property, value) in request.properties {
+        created.notes.extend(self.look_up_hosts(&created.name, properties.iter()).await);
+        for (property, value) in properties {
             if let Err(error) = set_on_root(&serving, property, value).await {
                 created.notes.push(error.to_string());
             }
         }
         for spare in spares {
-            if let Err(error) = add_spare(&serving, spare, request.force).await {
+            if let Err(error) = add_spare(&serving, spare, wanted.force).await {
                 created.notes.push(error.to_string());
             }
         }
@@ -376,19 +359,19 @@ impl Control {
 }
 
 /// Writes labels, first txg record and first uberblock.
-async fn format(request: &CreatePool, disks: &[OpenDisk]) -> Result<PoolConfig, ApiError> {
+async fn format(name: &str, wanted: &AddVdevs, disks: &[OpenDisk]) -> Result<PoolConfig, ApiError> {
     let mut disks = disks.iter().map(OpenDisk::named);
     let spec = PoolSpec {
-        name: request.name.clone(),
-        vdevs: layout::specs(&request.vdevs, &mut disks),
-        logs: layout::specs(&request.logs, &mut disks),
-        force: request.force,
+        name: name.into(),
+        vdevs: layout::specs(&wanted.vdevs, &mut disks),
+        logs: layout::specs(&wanted.logs, &mut disks),
+        force: wanted.force,
     };
     let world = Arc::new(TokioWorld::new(Handle::current()));
     create(world, spec).await.map_err(|error| match error {
         ImportError::BadConfig(_) => ApiError::invalid(error.to_string()),
         ImportError::BadDisk { .. } => ApiError::refused(error.to_string()),
-        error => ApiError::failed(format!("pool {:?} could not be made: {error}", request.name)),
+        error => ApiError::failed(format!("pool {name:?} could not be made: {error}")),
     })
 }
 

@@ -10,8 +10,8 @@
 //!   suspended, and that no other host has used since. Its list entry keeps who that was, also for
 //!   the next start. Before an import that does without some of them, these are struck from it.
 //! - A disk is imported only when nothing of the old instance can change it any more.
-//! - The old instance answers reads until its disks are back. From then on clients are told to ask
-//!   again later, until the new one is in service.
+//! - The old instance answers reads until its disks are back. From then on clients get an
+//!   answer that lets them ask again later, until the new one is in service.
 //! - No act waits for a disk here. A pool that was exported meanwhile does not come back.
 
 use std::collections::BTreeMap;

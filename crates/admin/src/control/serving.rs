@@ -150,8 +150,15 @@ impl Serving {
         close(gone).await;
     }
 
-    /// Disks that are held, and left the pool by themselves: each was replaced, and its successor
-    /// holds everything.
+    /// Removes and closes the disks that are no longer the pool's. Returns their paths.
+    pub async fn drop_left(&self) -> Vec<String> {
+        let left = self.left();
+        self.drop_disks(&left).await;
+        left
+    }
+
+    /// Disks that are held and no longer the pool's: an act took them out, or each was replaced,
+    /// and its successor holds everything.
     pub fn left(&self) -> Vec<String> {
         let own = own_paths(&self.service);
         let disks = self.disks.lock();
@@ -279,9 +286,7 @@ async fn end(serving: Arc<Serving>, remnant: Remnant) {
 
 /// The paths of the pool's disks.
 fn own_paths(service: &Service) -> BTreeSet<String> {
-    let status = service.pool.status();
-    let leaves = status.vdevs.into_iter().flat_map(|vdev| vdev.leaves).map(|leaf| leaf.path);
-    leaves.chain(status.spares.into_iter().map(|spare| spare.path)).collect()
+    service.pool.status().paths().map(str::to_string).collect()
 }
 
 /// Closes disks that no one else holds.

@@ -91,17 +91,14 @@ impl Control {
         }
         let guid = member.guid;
         on_pool(&serving, async move |pool| pool.remove_log(&guid.to_string()).await).await?;
-        serving.drop_disks(&member.all).await;
-        let disks = member.all.join(", ");
+        let disks = serving.drop_left().await.join(", ");
         tracing::info!(class = "log.removed", pool = name, disks, "log device removed");
         Ok(PoolDone::new(name, self.list_anew(&serving).into_iter().collect()))
     }
 
     async fn remove_spare(&self, serving: &Arc<Serving>, guid: Guid) -> Result<PoolDone, ApiError> {
         on_pool(serving, async move |pool| pool.remove_spare(&guid.to_string()).await).await?;
-        let left = serving.left();
-        serving.drop_disks(&left).await;
-        let (pool, disk) = (serving.name(), left.join(", "));
+        let (pool, disk) = (serving.name(), serving.drop_left().await.join(", "));
         tracing::info!(class = "spare.removed", pool, disk, "spare removed");
         Ok(PoolDone::new(pool, self.list_anew(serving).into_iter().collect()))
     }
@@ -163,7 +160,7 @@ impl Control {
         Ok(PoolDone::new(name, self.list_anew(&serving).into_iter().collect()))
     }
 
-    /// Takes a side off a mirror. Afterwards the disk belongs to no pool.
+    /// Takes a side off a mirror. Afterwards the disk belongs to no pool, or is a spare again.
     ///
     /// # Errors
     /// There is none of this name, or it is the log's, or the last one that holds everything.
@@ -177,7 +174,7 @@ impl Control {
         let member = self.one_disk(&serving, &request.disk)?.with_data()?;
         let guid = member.guid;
         on_pool(&serving, async move |pool| pool.detach_disk(&guid.to_string()).await).await?;
-        serving.drop_disks(std::slice::from_ref(&member.path)).await;
+        serving.drop_left().await;
         let disk = member.path;
         tracing::info!(class = "disk.detached", pool = name, disk, "disk detached");
         Ok(PoolDone::new(name, self.list_anew(&serving).into_iter().collect()))
@@ -305,15 +302,13 @@ impl Control {
     /// Releases disks that left their pools by themselves. Only for who has the turn of an act.
     pub(super) async fn release_left(&self) {
         for serving in self.all_serving() {
-            let left = serving.left();
-            if left.is_empty() {
+            if serving.left().is_empty() {
                 continue;
             }
             if let Some(error) = self.list_anew(&serving) {
                 tracing::warn!(%error, "the list of pools is not up to date");
             }
-            serving.drop_disks(&left).await;
-            let (pool, disk) = (serving.name(), left.join(", "));
+            let (pool, disk) = (serving.name(), serving.drop_left().await.join(", "));
             tracing::info!(class = "disk.replaced", pool, disk, "a replaced disk has left");
         }
     }
@@ -329,12 +324,10 @@ impl Control {
     pub(super) fn note_disks(&self, serving: &Arc<Serving>) {
         let pool = &serving.service().pool;
         let status = pool.status();
-        let leaves = status.vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| &leaf.path);
-        let disks = leaves.chain(status.spares.iter().map(|spare| &spare.path));
         let cached = CachedPool {
             name: serving.name().into(),
             guid: guid_text(pool.guid().0),
-            disks: disks.map(PathBuf::from).collect(),
+            disks: status.paths().map(PathBuf::from).collect(),
             whole: None,
         };
         self.put(cached, State::Serving(Arc::clone(serving)));

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::bed::with_file;
 use crate::eyes::client::Client;
 use crate::support::Place;
 
@@ -23,11 +24,8 @@ fn sides_of_a_mirror_come_and_go_while_clients_write() {
     let place = Place::new();
     let [a, b, c] = ["a", "b", "c"].map(|name| place.image(name));
     let daemon = place.serve();
-    place.must(&["pool", "create", "tank", "mirror", &a, &b]);
-    place.must(&["create", "-o", "sharenfs=insecure", "tank/vms"]);
+    let file = with_file(&place, "tank", &["mirror", &a, &b]);
     let mut client = Client::new(&place, "127.0.0.1");
-    let root = client.mount("/tank/vms");
-    let file = client.create(&root, "disk.raw");
     let mut written = 0u64;
     let mut write = |times: u64| {
         for _ in 0..times {

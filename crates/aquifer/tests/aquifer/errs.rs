@@ -4,24 +4,13 @@ use std::fs::File;
 
 use serde_json::{Value, json};
 
+use crate::bed::{noise, with_file};
 use crate::eyes::client::Client;
 use crate::removable::Removable;
 use crate::support::Place;
 
 const CHUNK: usize = 64 << 10;
 const CHUNKS: u64 = 128;
-
-/// Content that nothing compresses.
-fn noise(seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    (0..CHUNK / 8).flat_map(|_| next()).collect()
-}
 
 fn set_len(image: &str, bytes: u64) {
     File::options().write(true).open(image).unwrap().set_len(bytes).unwrap();
@@ -41,13 +30,10 @@ fn a_side_that_errs_too_often_is_faulted_and_one_with_bad_copies_is_mended() {
     let Some(disk) = Removable::new(&place, "b") else { return };
     let (a, b) = (place.image("a"), disk.path.clone());
     let _daemon = place.serve();
-    place.must(&["pool", "create", "tank", "mirror", &a, &b]);
-    place.must(&["create", "-o", "sharenfs=insecure", "tank/vms"]);
+    let file = with_file(&place, "tank", &["mirror", &a, &b]);
     let mut client = Client::new(&place, "127.0.0.1");
-    let root = client.mount("/tank/vms");
-    let file = client.create(&root, "disk.raw");
     for chunk in 0..CHUNKS {
-        client.write(&file, chunk * CHUNK as u64, &noise(chunk), true);
+        client.write(&file, chunk * CHUNK as u64, &noise(chunk, CHUNK), true);
     }
     client.commit(&file);
     // Nothing of it is in memory then.

@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 
+use crate::bed::with_file;
 use crate::eyes::client::Client;
 use crate::support::Place;
 
@@ -22,11 +23,8 @@ fn a_pool_takes_more_vdevs_of_any_size_while_clients_write() {
     let [a, b, e] = ["a", "b", "e"].map(|name| place.sized_image(name, 256 * MIB));
     let [c, d] = ["c", "d"].map(|name| place.sized_image(name, 700 * MIB));
     let daemon = place.serve();
-    place.must(&["pool", "create", "tank", "mirror", &a, &b]);
-    place.must(&["create", "-o", "sharenfs=insecure", "tank/vms"]);
+    let file = with_file(&place, "tank", &["mirror", &a, &b]);
     let mut client = Client::new(&place, "127.0.0.1");
-    let root = client.mount("/tank/vms");
-    let file = client.create(&root, "disk.raw");
     let page = |at: u64| [(at % 251) as u8 + 1; 4096];
     let mut written = 0u64;
     let mut write = |client: &mut Client, times: u64| {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
+use crate::bed::with_file;
 use crate::eyes::client::Client;
 use crate::removable::Removable;
 use crate::support::{Daemon, Place};
@@ -14,7 +15,7 @@ use crate::support::{Daemon, Place};
 const JUKEBOX: u32 = 10008;
 const PAGES: u64 = 4000;
 
-/// A client that writes page after page until it is told to stop, and asks again after JUKEBOX. No
+/// A client that writes page after page until it is stopped, and asks again after JUKEBOX. No
 /// other error may come.
 struct Writer {
     stop: Arc<AtomicBool>,
@@ -69,16 +70,6 @@ fn check(client: &mut Client, file: &[u8], pages: u64) {
         let read = client.content(file, number * 4096, 4096);
         assert!(read == Ok(page(number)), "page {number}: {:?}", read.map(|read| read.len()));
     }
-}
-
-/// A pool with a file system that is exported, and a file there.
-fn with_file(place: &Place, pool: &str, disks: &[&str]) -> Vec<u8> {
-    place.must(&[&["pool", "create", pool], disks].concat());
-    let dataset = format!("{pool}/vms");
-    place.must(&["create", "-o", "sharenfs=insecure", &dataset]);
-    let mut client = Client::new(place, "127.0.0.1");
-    let root = client.mount(&format!("/{dataset}"));
-    client.create(&root, "disk.raw")
 }
 
 fn events(place: &Place, class: &str) -> usize {

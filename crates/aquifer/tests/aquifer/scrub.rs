@@ -3,23 +3,12 @@
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 
+use crate::bed::{noise, with_file};
 use crate::eyes::client::Client;
 use crate::support::Place;
 
 const CHUNK: usize = 64 << 10;
 const CHUNKS: u64 = 128;
-
-/// Content that nothing compresses, another for each number.
-fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    (0..bytes / 8).flat_map(|_| next()).collect()
-}
 
 /// Writes to an image, and to the disk below it at once: the daemon reads past the page cache.
 fn overwrite(image: &str, at: u64, bytes: &[u8]) {
@@ -49,11 +38,8 @@ fn a_whole_side_of_noise_is_mended_while_a_client_reads() {
     let place = Place::new();
     let [a, b] = ["a", "b"].map(|name| place.image(name));
     let daemon = place.serve();
-    place.must(&["pool", "create", "tank", "mirror", &a, &b]);
-    place.must(&["create", "-o", "sharenfs=insecure", "tank/vms"]);
+    let file = with_file(&place, "tank", &["mirror", &a, &b]);
     let mut client = Client::new(&place, "127.0.0.1");
-    let root = client.mount("/tank/vms");
-    let file = client.create(&root, "disk.raw");
     write_file(&mut client, &file, 1);
 
     let bytes = fs::metadata(&b).unwrap().len();

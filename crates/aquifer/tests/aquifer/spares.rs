@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use crate::bed::with_file;
 use crate::eyes::client::Client;
 use crate::support::Place;
 
@@ -31,12 +32,9 @@ fn a_spare_takes_the_place_of_a_disk_that_is_away() {
     let place = Place::new();
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| place.image(name));
     let daemon = place.serve();
-    place.must(&["pool", "create", "tank", "mirror", &a, &b, "spare", &c]);
-    place.must(&["create", "-o", "sharenfs=insecure", "tank/vms"]);
+    let file = with_file(&place, "tank", &["mirror", &a, &b, "spare", &c]);
     assert_eq!(spares(&place), [("AVAIL".into(), None)]);
     let mut client = Client::new(&place, "127.0.0.1");
-    let root = client.mount("/tank/vms");
-    let file = client.create(&root, "disk.raw");
     (0..200).for_each(|at| client.write(&file, at * 4096, &[(at % 250) as u8 + 1; 4096], true));
 
     // Bad input: a spare that is one already, a disk of the pool, too small to matter.
@@ -64,6 +62,12 @@ fn a_spare_takes_the_place_of_a_disk_that_is_away() {
     assert!(told.contains(&format!("spare for {b}")), "{told}");
     let used = place.ask(&["pool", "remove", "tank", &c]);
     assert!(used.code == 1 && used.err.contains("stands for another disk"), "{}", used.err);
+    // By order it is a spare again, still the pool's, and stands in once more.
+    place.must(&["pool", "detach", "tank", &c]);
+    assert_eq!(spares(&place), [("AVAIL".into(), None)]);
+    let ours = place.ask(&["pool", "create", "-f", "dozer", &c]);
+    assert!(ours.code == 1 && ours.err.contains("in use by pool \"tank\""), "{}", ours.err);
+    in_time("not again", || place.states("tank").1 == ["ONLINE", "MISSING", "ONLINE"]);
     // It goes on so after a kill, and does alone if it must.
     daemon.kill9();
     fs::rename(&a, place.path("a too")).unwrap();

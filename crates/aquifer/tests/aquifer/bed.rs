@@ -1,0 +1,26 @@
+//! What tests of served pools begin with.
+
+use crate::eyes::client::Client;
+use crate::support::Place;
+
+/// A pool with a file system that is exported, and a file there: its handle.
+pub fn with_file(place: &Place, pool: &str, disks: &[&str]) -> Vec<u8> {
+    place.must(&[&["pool", "create", pool], disks].concat());
+    let dataset = format!("{pool}/vms");
+    place.must(&["create", "-o", "sharenfs=insecure", &dataset]);
+    let mut client = Client::new(place, "127.0.0.1");
+    let root = client.mount(&format!("/{dataset}"));
+    client.create(&root, "disk.raw")
+}
+
+/// Content that nothing compresses, another for each number.
+pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    (0..bytes / 8).flat_map(|_| next()).collect()
+}
