@@ -15,6 +15,7 @@ mod counts;
 mod datasets;
 mod disks;
 mod forced;
+pub(crate) mod free_space;
 pub mod history;
 mod layout;
 mod locks;

@@ -14,7 +14,7 @@ use aquifer_vdev::{IoCount, IoCounts, IoKind, Slow};
 
 use aquifer_pool as pool;
 
-use crate::control::sum;
+use crate::control::{free_space, sum};
 use crate::devices::SECTOR;
 
 mod problems;
@@ -274,6 +274,9 @@ fn of_leaf(leaf: &pool::LeafStatus, status: &pool::PoolStatus) -> LeafStatus {
         repaired: leaf.repaired,
         last_error: leaf.last_error.clone(),
         slow: leaf.trouble.slow.as_ref().map(slow),
+        trim: leaf.trim.as_ref().map(free_space::shown),
+        initialize: leaf.initialize.as_ref().map(free_space::shown),
+        cannot_discard: leaf.state != aquifer_vdev::LeafState::Missing && !leaf.can_discard,
         disk: None,
     }
 }

@@ -23,10 +23,10 @@ use tokio_rustls::TlsConnector;
 use crate::{
     AddVdevs, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset, CreatePool,
     CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyDataset, DestroyPool,
-    DiskRequest, Event, EventQuery, ExportPool, HistoryEntry, ImportRequest, LocksInfo, NfsStat,
-    OfflineDisk, OnlineDisk, PoolCreated, PoolDone, PoolIo, PoolStatus, PoolSummary, ReplaceDisk,
-    RotateToken, ScanRequest, ScanResult, ScrubRequest, SetProperties, ShareInfo, ShareQuery,
-    ShareWhy, TokenInfo, TokenMade,
+    DiskRequest, Event, EventQuery, ExportPool, FreeWorkRequest, HistoryEntry, ImportRequest,
+    LocksInfo, NfsStat, OfflineDisk, OnlineDisk, PoolCreated, PoolDone, PoolIo, PoolStatus,
+    PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult, ScrubRequest, SetProperties,
+    ShareInfo, ShareQuery, ShareWhy, TokenInfo, TokenMade,
 };
 
 /// A client of one daemon.
@@ -205,6 +205,15 @@ impl Client {
     /// Begins, resumes, pauses or stops a scrub.
     pub async fn scrub_pool(&self, name: &str, request: &ScrubRequest) -> Answer<PoolDone> {
         self.post(&format!("/pools/{}/scrub", escaped(name)), request).await
+    }
+
+    /// Begins, resumes, suspends or ends a trim or an initialization.
+    pub async fn work_on_free_space(
+        &self,
+        name: &str,
+        request: &FreeWorkRequest,
+    ) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/free-space", escaped(name)), request).await
     }
 
     /// Looks for pools.

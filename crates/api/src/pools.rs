@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::time;
-use crate::{DamagedFile, DiskInfo, ScrubInfo, SlowInfo, SpareInfo};
+use crate::{DamagedFile, DiskInfo, FreeWorkInfo, ScrubInfo, SlowInfo, SpareInfo};
 
 /// One line of `pool list`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -192,6 +192,15 @@ pub struct LeafStatus {
     /// How much slower than its kind it is, if it is much slower.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slow: Option<SlowInfo>,
+    /// Its newest trim since the import.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trim: Option<FreeWorkInfo>,
+    /// Its newest initialization since the import.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initialize: Option<FreeWorkInfo>,
+    /// It has refused a discard as unsupported.
+    #[serde(default)]
+    pub cannot_discard: bool,
     /// What the disk is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskInfo>,

@@ -48,6 +48,12 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Tells the device that the content of these sectors is no longer needed. Later reads return
     /// anything. A device that cannot discard succeeds without doing anything.
     fn discard(&self, sector: u64, count: u64) -> IoFuture<'_, ()>;
+
+    /// Whether discards have an effect, as far as is known: one that was refused as unsupported
+    /// tells.
+    fn can_discard(&self) -> bool {
+        true
+    }
 }
 
 /// Why a disk operation failed.

@@ -258,6 +258,10 @@ impl Disk for FileDisk {
             discarded.map_err(|e| error("discard", sector, &e))
         })
     }
+
+    fn can_discard(&self) -> bool {
+        self.backing.discards()
+    }
 }
 
 /// A request that an engine has taken.

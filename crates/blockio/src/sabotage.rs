@@ -162,6 +162,10 @@ pub enum Rule {
     BridgesOnlyWhatIsFree,
     /// A write to sectors that a resilver writes over waits until that has ended.
     WritesWaitForHolds,
+    /// Freed space is discarded only when it may be reused.
+    DiscardAfterRelease,
+    /// Space that is being discarded is not given to a change.
+    LentIsNotAllocated,
 }
 
 /// The number of rules that there may be.

@@ -106,7 +106,7 @@ fn of_disks(page: &mut Page, pools: &[pool::PoolStatus]) {
         page.family(name, "gauge", help);
         each_leaf(pools, |labels, leaf| page.sample(name, labels, value(leaf)));
     }
-    let counts: [Family<pool::LeafStatus>; 4] = [
+    let counts: [Family<pool::LeafStatus>; 7] = [
         ("aquifer_disk_read_errors_total", "Reads that failed.", |leaf| leaf.read_errors),
         ("aquifer_disk_write_errors_total", "Writes and flushes that failed.", |leaf| {
             leaf.write_errors
@@ -117,6 +117,11 @@ fn of_disks(page: &mut Page, pools: &[pool::PoolStatus]) {
         ("aquifer_disk_repaired_total", "Bad copies rewritten from a good one.", |leaf| {
             leaf.repaired
         }),
+        ("aquifer_disk_discarded_bytes_total", "Bytes of free space discarded.", |leaf| {
+            leaf.discarded_bytes
+        }),
+        ("aquifer_disk_discards_total", "Discards carried out.", |leaf| leaf.discards[0]),
+        ("aquifer_disk_discard_errors_total", "Discards that failed.", |leaf| leaf.discards[1]),
     ];
     for (name, help, value) in counts {
         page.family(name, "counter", help);

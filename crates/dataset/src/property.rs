@@ -27,10 +27,12 @@ pub enum Property {
     Scrub = 7,
     /// Whether vdevs grow by themselves with their disks: `on`, `off`. Of the pool's own dataset.
     Autoexpand = 8,
+    /// Whether what is released is discarded: `on`, `off`. Of the pool's own dataset. (9 is taken.)
+    Autotrim = 10,
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 8] = [
+pub const PROPERTIES: [Property; 9] = [
     Property::Compression,
     Property::Sync,
     Property::Quota,
@@ -39,6 +41,7 @@ pub const PROPERTIES: [Property; 8] = [
     Property::Sharenfs,
     Property::Scrub,
     Property::Autoexpand,
+    Property::Autotrim,
 ];
 
 /// When a write is durable.
@@ -80,6 +83,7 @@ impl Property {
             Property::Sharenfs => "sharenfs",
             Property::Scrub => "scrub",
             Property::Autoexpand => "autoexpand",
+            Property::Autotrim => "autotrim",
         }
     }
 
@@ -117,7 +121,7 @@ impl Property {
 
     /// Whether only the pool's own dataset has it.
     pub fn is_of_pool(self) -> bool {
-        matches!(self, Property::Scrub | Property::Autoexpand)
+        matches!(self, Property::Scrub | Property::Autoexpand | Property::Autotrim)
     }
 
     /// The default value.
@@ -126,7 +130,9 @@ impl Property {
             Property::Compression => "on",
             Property::Sync => "standard",
             Property::Quota | Property::Reservation => "none",
-            Property::Readonly | Property::Sharenfs | Property::Autoexpand => "off",
+            Property::Readonly | Property::Sharenfs | Property::Autoexpand | Property::Autotrim => {
+                "off"
+            }
             Property::Scrub => "monthly",
         }
     }
@@ -149,7 +155,9 @@ impl Property {
                 _ if value == "disabled" => self.with_reason(""),
                 _ => one_of(&["standard", "always", "disabled:REASON"]),
             },
-            Property::Readonly | Property::Autoexpand => one_of(&["on", "off"]),
+            Property::Readonly | Property::Autoexpand | Property::Autotrim => {
+                one_of(&["on", "off"])
+            }
             Property::Quota | Property::Reservation => match value {
                 "none" | "0" => Ok("none".into()),
                 _ => size::parse(value).map(|bytes| bytes.to_string()).ok_or_else(|| {

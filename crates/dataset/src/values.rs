@@ -160,6 +160,9 @@ impl Datasets {
         let limits =
             |of: &Arc<Dataset>| of.properties().quota_bytes.is_some() || of.reserved_bytes() > 0;
         self.limited.store(self.keeping().iter().any(limits), Ordering::SeqCst);
+        let own = self.by_name(self.pool.name());
+        let is_on = own.is_some_and(|own| self.value(&own, Property::Autotrim).0 == "on");
+        self.pool.set_autotrim(is_on);
     }
 }
 

@@ -29,7 +29,8 @@ impl Pool {
         let keep = if left_out(Rule::HoldBackFrees) { 0 } else { keep };
         let oldest_read = self.readers.oldest_read().filter(|_| !left_out(Rule::ReadersHoldReuse));
         let unread = |txg: Txg| oldest_read.is_none_or(|oldest| txg < oldest);
-        self.space.lock().release(txg, keep, unread);
+        let released = self.space.lock().release(txg, keep, unread);
+        self.note_released(&released);
     }
 
     /// Whether some frees are held back.
@@ -57,11 +58,11 @@ impl Pool {
     }
 
     /// Free sectors of loaded metaslabs that a txg's sync may need: those that its changes reserve,
-    /// those for early writes, and the part of the reserve that a sync may use.
+    /// those for early writes, the part of the reserve that a sync may use, and what may be lent.
     fn wanted_free_sectors(&self, txg: Txg) -> u64 {
         let early = self.limits.dirty_cap_bytes / 4096;
         let reserved = self.txgs.reserved_for(txg);
-        self.slop_sectors() / 4 + reserved + early
+        self.slop_sectors() / 4 + reserved + early + self.lent_sectors_max()
     }
 
     /// Loads bitmaps until they hold the sectors reserved for the open txg, and those for early
@@ -120,16 +121,35 @@ impl Pool {
     /// Loads the bitmap that tells of a run, while bitmaps are within their share of memory. One
     /// that cannot be read now is left alone.
     pub(crate) async fn load_if_cheap(&self, run: Run) {
+        self.load_if_readable(run, self.limits.bitmap_bytes).await;
+    }
+
+    async fn load_if_readable(&self, run: Run, bytes_max: u64) {
         let unloaded = {
             let mut space = self.space.lock();
             let id = space.unloaded_for(run);
-            let id = id.filter(|_| space.bitmap_bytes() < self.limits.bitmap_bytes);
+            let id = id.filter(|_| space.bitmap_bytes() < bytes_max);
             id.and_then(|id| Some((id, space.begin_load(id)?)))
         };
         let Some((id, (entry, places))) = unloaded else { return };
         if let Ok(bytes) = self.read_slot(&entry, &places).await {
             self.space.lock().finish_load(id, &entry, Some(&bytes));
         }
+    }
+
+    /// Loads the bitmap that tells of a run, for who looks through all of them one after the other.
+    /// If they are over their share of memory, others go first.
+    pub(crate) async fn load_to_look(&self, run: Run) {
+        let unloaded = self.space.lock().unloaded_for(run);
+        if unloaded.is_none() {
+            return;
+        }
+        if self.space.lock().bitmap_bytes() >= self.limits.bitmap_bytes {
+            // No slot is on its way to disk then.
+            let _turn = self.sync_turn.lock().await;
+            self.unload_bitmaps();
+        }
+        self.load_if_readable(run, u64::MAX).await;
     }
 
     /// Reads the first copy of a slot that verifies. The error is one that may pass, if any is.

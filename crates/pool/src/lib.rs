@@ -47,6 +47,7 @@ mod suspend;
 pub mod sync;
 pub mod transform;
 mod tree;
+mod trim;
 mod txg;
 mod walk;
 
@@ -62,5 +63,6 @@ pub use resilver::progress::ResilverStatus;
 pub use status::{LeafStatus, PoolStatus, SpareStatus, VdevStatus};
 pub use suspend::Whole;
 pub use sync::SyncContext;
+pub use trim::{FreeWork, FreeWorkError, FreeWorkState, FreeWorkStatus};
 pub use txg::{Admission, Demand, Lane, SpaceClass, TxHold};
 pub use walk::{Span, Visitor};

@@ -51,6 +51,8 @@ pub struct Scale {
     /// A leaf that kept something gets blocks, and with them at most this part of their size in
     /// zeros between them: on flash, what is written counts. A divisor; 0 is no limit.
     pub zeros_share: usize,
+    /// What is released waits so long for its discard: more may be released beside it.
+    pub autotrim_after: Duration,
 }
 
 impl Scale {
@@ -66,6 +68,7 @@ impl Scale {
         piece_blocks_max: usize::MAX,
         piece_copy_ms_max: 20_000,
         zeros_share: 5,
+        autotrim_after: Duration::from_secs(10),
     };
 }
 

@@ -34,6 +34,7 @@ use crate::space::Space;
 use crate::sync::SyncContext;
 use crate::sync::pace::Window;
 use crate::tree::VdevTree;
+use crate::trim::Trims;
 use crate::txg::Txgs;
 use crate::walk::Visitor;
 
@@ -130,6 +131,8 @@ pub(crate) struct Acts {
     pub disks_changed: Notify,
     /// The same, for who looks after spares and disks that are replaced.
     pub stands_changed: Notify,
+    /// Work on free space.
+    pub trims: Trims,
 }
 
 impl Acts {
@@ -137,6 +140,7 @@ impl Acts {
     pub fn tell_change(&self) {
         self.disks_changed.notify_one();
         self.stands_changed.notify_one();
+        self.trims.wanted.notify_one();
     }
 }
 

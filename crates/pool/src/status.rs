@@ -13,6 +13,7 @@ use crate::Pool;
 use crate::flow::limits::TXG_SLOW_MS;
 use crate::resilver::progress::ResilverStatus;
 use crate::tree::VdevTree;
+use crate::trim::{FreeWork, FreeWorkStatus};
 
 /// One disk.
 #[derive(Debug, Clone)]
@@ -41,6 +42,16 @@ pub struct LeafStatus {
     pub trouble: LeafTrouble,
     /// Its operations since import.
     pub io: IoCounts,
+    /// Bytes discarded since import.
+    pub discarded_bytes: u64,
+    /// Discards since import, those that failed last.
+    pub discards: [u64; 2],
+    /// Whether discards have an effect, as far as the disk has shown.
+    pub can_discard: bool,
+    /// The newest trim since import.
+    pub trim: Option<FreeWorkStatus>,
+    /// The newest initialization.
+    pub initialize: Option<FreeWorkStatus>,
 }
 
 /// One top-level vdev.
@@ -138,7 +149,7 @@ impl Pool {
                         .leaves
                         .iter()
                         .zip(&vdev.leaves)
-                        .map(|(config, leaf)| leaf_status(config, leaf))
+                        .map(|(config, leaf)| self.leaf_status(config, leaf))
                         .collect(),
                     io: vdev.io.look(),
                 })
@@ -198,20 +209,27 @@ fn spares(tree: &VdevTree) -> Vec<SpareStatus> {
     tree.config.spares.iter().map(status).collect()
 }
 
-fn leaf_status(config: &LeafConfig, leaf: &aquifer_vdev::Leaf) -> LeafStatus {
-    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    LeafStatus {
-        guid: leaf.guid,
-        path: leaf.path.clone(),
-        state: leaf.shown_state(),
-        offline: leaf.was_taken_offline() && !leaf.takes_writes(),
-        stands: config.stands,
-        read_errors: count(&leaf.counters.read_errors),
-        write_errors: count(&leaf.counters.write_errors),
-        checksum_errors: count(&leaf.counters.checksum_errors),
-        repaired: count(&leaf.counters.repaired),
-        last_error: leaf.last_error(),
-        trouble: leaf.trouble(),
-        io: leaf.io.look(),
+impl Pool {
+    fn leaf_status(&self, config: &LeafConfig, leaf: &aquifer_vdev::Leaf) -> LeafStatus {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LeafStatus {
+            guid: leaf.guid,
+            path: leaf.path.clone(),
+            state: leaf.shown_state(),
+            offline: leaf.was_taken_offline() && !leaf.takes_writes(),
+            stands: config.stands,
+            read_errors: count(&leaf.counters.read_errors),
+            write_errors: count(&leaf.counters.write_errors),
+            checksum_errors: count(&leaf.counters.checksum_errors),
+            repaired: count(&leaf.counters.repaired),
+            last_error: leaf.last_error(),
+            trouble: leaf.trouble(),
+            io: leaf.io.look(),
+            discarded_bytes: count(&leaf.discarded.bytes),
+            discards: [count(&leaf.discarded.count), count(&leaf.discarded.errors)],
+            can_discard: leaf.can_discard(),
+            trim: self.free_work(leaf.guid, FreeWork::Trim),
+            initialize: self.free_work(leaf.guid, FreeWork::Initialize),
+        }
     }
 }

@@ -240,6 +240,11 @@ impl Txgs {
         TxHold { pool: pool.clone(), txg }
     }
 
+    /// Sectors reserved for all changes that are not on disk.
+    pub fn reserved_sectors(&self) -> u64 {
+        self.state.lock().reserved_sectors()
+    }
+
     /// Sectors reserved for the changes of a txg.
     pub fn reserved_for(&self, txg: Txg) -> u64 {
         self.state.lock().loads.get(&txg).map_or(0, |load| load.sectors)
@@ -330,8 +335,8 @@ impl Pool {
         self.sync().await?;
         self.txgs.fail(PoolError::Exported);
         self.acts.tell_change();
-        // No write of a repair may be in progress when another host takes the disks.
-        while self.readers.is_busy() {
+        // No write of a repair and no discard may be in progress when another host takes the disks.
+        while self.readers.is_busy() || self.lends() {
             self.world.sleep(Duration::from_millis(EXPORT_POLL_MS)).await;
         }
         self.write_uberblock(|uberblock| uberblock.clean = true).await?;
@@ -359,6 +364,7 @@ impl Pool {
             self.place_log();
             self.begin_saying_in_use();
             self.world.spawn("resilver", Box::pin(self.clone().resilver_outdated()));
+            self.world.spawn("autotrim", Box::pin(self.clone().trim_released()));
             self.world.spawn("spares", Box::pin(self.clone().let_spares_stand_in()));
             // What the last txgs freed comes back with as many more, changes or not.
             let mut follow = REWIND_TXGS;

@@ -2,6 +2,7 @@
 
 mod closed;
 mod grown;
+mod lent;
 mod memory;
 mod take;
 
@@ -62,7 +63,8 @@ pub struct SpaceUse {
     pub total: u64,
     /// Sectors in use in the newest root or taken since, held-back frees included.
     pub taken: u64,
-    /// Of those: freed, and held back. Without those of closed metaslabs, which do not come back.
+    /// Of those: freed and held back, or lent. Without those of closed metaslabs, which do not come
+    /// back.
     pub held: u64,
 }
 
@@ -96,6 +98,8 @@ pub struct Allocator {
     open: BTreeMap<Txg, TxgChanges>,
     held: BTreeMap<Txg, Vec<Run>>,
     use_: SpaceUse,
+    /// Sectors that are lent.
+    lent: u64,
     rotor: usize,
     rotor_left: u64,
 }
@@ -115,6 +119,7 @@ impl Allocator {
             open: BTreeMap::new(),
             held: BTreeMap::new(),
             use_,
+            lent: 0,
             rotor: 0,
             rotor_left: STRIPE_SECTORS,
         }

@@ -2,6 +2,7 @@
 
 mod held;
 mod trouble;
+mod unused;
 mod work;
 
 use std::sync::{Arc, Weak};
@@ -19,6 +20,7 @@ use crate::ticks::Ticks;
 pub use held::Held;
 pub use trouble::LeafTrouble;
 use trouble::Trouble;
+pub use unused::Discarded;
 pub(crate) use work::{Act, Io, PATIENCE_MS};
 
 /// The state of a leaf.
@@ -69,6 +71,8 @@ pub struct Leaf {
     pub counters: LeafCounters,
     /// Its operations.
     pub io: IoCounters,
+    /// Its discards.
+    pub discarded: Discarded,
     pub(crate) pace: Pace,
     trouble: Trouble,
     disk: Option<Arc<dyn Disk>>,
@@ -112,6 +116,7 @@ impl Leaf {
             path,
             counters: LeafCounters::default(),
             io: IoCounters::new(clock.clone()),
+            discarded: Discarded::default(),
             pace: Pace::default(),
             trouble: Trouble::default(),
             disk,

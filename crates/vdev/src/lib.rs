@@ -24,6 +24,6 @@ mod vdev;
 
 pub use examine::{Copies, Part};
 pub use io::{IoCount, IoCounters, IoCounts, IoKind};
-pub use leaf::{Held, Leaf, LeafCounters, LeafState, LeafTrouble};
+pub use leaf::{Discarded, Held, Leaf, LeafCounters, LeafState, LeafTrouble};
 pub use pace::Slow;
 pub use vdev::{Good, ReadError, Vdev, VdevLost};

@@ -9,7 +9,6 @@ use aquifer_blockio::{DiskError, Page, World};
 use aquifer_ondisk::config::{VdevClass, VdevConfig};
 use aquifer_ondisk::layout::Geometry;
 use aquifer_sync::atomic::Ordering;
-use futures_util::future::join_all;
 
 use crate::io::IoCounters;
 use crate::leaf::{Act, Leaf};
@@ -136,11 +135,6 @@ impl Vdev {
     /// Flushes every leaf that is written to.
     pub async fn flush(&self) -> Result<(), VdevLost> {
         self.on_each(Act::Flush).await
-    }
-
-    /// Tells every leaf that is written to that sectors are no longer needed.
-    pub async fn discard(&self, sector: u64, count: u64) {
-        join_all(self.written().map(|leaf| leaf.discard(sector, count))).await;
     }
 
     /// Whether any leaf is left.

@@ -28,5 +28,6 @@ mod scrub;
 mod spares;
 mod status;
 mod support;
+mod trim;
 mod unprivileged;
 mod unsafe_sync;

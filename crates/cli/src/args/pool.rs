@@ -109,6 +109,44 @@ pub enum PoolCommand {
         /// The pool.
         name: String,
     },
+    /// Discard what is free on disks, so that they need not keep it. Resumes what is suspended.
+    Trim {
+        /// Suspend it; `pool trim` resumes it.
+        #[arg(short = 's', long)]
+        suspend: bool,
+        /// Cancel it.
+        #[arg(short = 'c', long, conflicts_with = "suspend")]
+        cancel: bool,
+        /// Wait until it has ended.
+        #[arg(short = 'w', long, conflicts_with_all = ["cancel", "suspend"])]
+        wait: bool,
+        /// Bytes a second at most, on each disk.
+        #[arg(short = 'r', long, value_parser = bytes, conflicts_with_all = ["cancel", "suspend"])]
+        rate: Option<u64>,
+        /// The pool.
+        name: String,
+        /// The disks; without any, all that hold data.
+        disks: Vec<String>,
+    },
+    /// Write over what is free on disks. Resumes what is suspended.
+    Initialize {
+        /// Suspend it; `pool initialize` resumes it.
+        #[arg(short = 's', long)]
+        suspend: bool,
+        /// Cancel it.
+        #[arg(short = 'c', long, conflicts_with = "suspend")]
+        cancel: bool,
+        /// Forget that it was done.
+        #[arg(short = 'u', long = "uninit", conflicts_with_all = ["cancel", "suspend"])]
+        forget: bool,
+        /// Wait until it has ended.
+        #[arg(short = 'w', long, conflicts_with_all = ["cancel", "suspend", "forget"])]
+        wait: bool,
+        /// The pool.
+        name: String,
+        /// The disks; without any, all that hold data.
+        disks: Vec<String>,
+    },
     /// Wait until no disk of a pool is being resilvered, and no scrub goes on.
     Wait {
         /// The pool.

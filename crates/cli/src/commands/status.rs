@@ -222,7 +222,12 @@ fn remarks(leaves: &[&LeafStatus]) -> String {
         [LeafStatus { replaces: Some(whom), .. }] => Some(format!("replaces {whom}")),
         _ => None,
     };
-    let remarks: Vec<String> = repaired.into_iter().chain(slow).chain(stands).collect();
+    let free_space = match leaves {
+        [leaf] => super::free_space::remarks(leaf),
+        _ => Vec::new(),
+    };
+    let remarks = repaired.into_iter().chain(slow).chain(stands).chain(free_space);
+    let remarks: Vec<String> = remarks.collect();
     if remarks.is_empty() { String::new() } else { format!("({})", remarks.join(", ")) }
 }
 

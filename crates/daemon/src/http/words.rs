@@ -6,8 +6,9 @@ use aquifer_admin::control::history::Leaving;
 use aquifer_api::time::text_s;
 use aquifer_api::{
     AddVdevs, ClearDamage, ClearLocks, CreateDataset, CreatePool, CreateToken, DestroyDataset,
-    DiskRequest, ExportPool, ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk, RotateToken,
-    ScrubAct, ScrubRequest, SetProperties, VdevKind, VdevRequest,
+    DiskRequest, ExportPool, FreeWork, FreeWorkAct, FreeWorkRequest, ImportRequest, OfflineDisk,
+    OnlineDisk, ReplaceDisk, RotateToken, ScrubAct, ScrubRequest, SetProperties, VdevKind,
+    VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -125,6 +126,20 @@ pub(super) fn scrub_pool(name: &str, request: ScrubRequest) -> Told {
         .flag(request.act == ScrubAct::Pause, "-p")
         .flag(request.act == ScrubAct::Stop, "-s");
     words.word(name).told(About::Pool(name.into()))
+}
+
+pub(super) fn work_on_free_space(name: &str, request: &FreeWorkRequest) -> Told {
+    let FreeWorkRequest { work, act, disks, rate } = request;
+    let words = Words::of(match work {
+        FreeWork::Trim => "pool trim",
+        FreeWork::Initialize => "pool initialize",
+    });
+    let words = words
+        .flag(*act == FreeWorkAct::Suspend, "-s")
+        .flag(*act == FreeWorkAct::Cancel, "-c")
+        .flag(*act == FreeWorkAct::Forget, "-u")
+        .option("-r", rate.map(|rate| rate.to_string()));
+    words.word(name).words(disks).told(About::Pool(name.into()))
 }
 
 pub(super) fn destroy_pool(name: &str, leaving: &Leaving) -> Told {

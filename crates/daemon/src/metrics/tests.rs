@@ -129,6 +129,11 @@ fn example() -> String {
         last_error: None,
         trouble: Default::default(),
         io: io.clone(),
+        discarded_bytes: 4,
+        discards: [5, 6],
+        can_discard: true,
+        trim: None,
+        initialize: None,
     };
     let status = pool::PoolStatus {
         spares: Vec::new(),

@@ -204,7 +204,9 @@ impl Device {
                     *stalled_until_ns = until.max(*stalled_until_ns);
                     trace.note(beside(now_ns, disk, Action::Stall, 0));
                 }
-                Fault::Late(time) => *late_ns = nanoseconds(time).max(*late_ns),
+                Fault::Late(time) | Fault::LateDiscard(time) => {
+                    *late_ns = nanoseconds(time).max(*late_ns);
+                }
                 Fault::Corrupt(how) if start < end => {
                     let at = start + rng.below(end - start);
                     platter.corrupt(at, how, rng);
@@ -220,17 +222,20 @@ impl Device {
         };
         Ok(match fault {
             Some(Fault::FlushError) if action == Action::WriteDurable => Plan::Unflushed,
-            Some(Fault::ReadError | Fault::WriteError | Fault::FlushError) => Plan::Error,
+            Some(
+                Fault::ReadError | Fault::WriteError | Fault::FlushError | Fault::DiscardError,
+            ) => Plan::Error,
             Some(Fault::LostWrite) => Plan::Phantom,
             Some(Fault::MisdirectedWrite { to: place }) => elsewhere(place),
             Some(Fault::MisdirectedRead { from: place }) => elsewhere(place),
             Some(Fault::Vanish(how)) => return Err(how),
-            Some(Fault::Stall(_) | Fault::Late(_) | Fault::Corrupt(_)) | None => Plan::Normal,
+            Some(Fault::Stall(_) | Fault::Late(_) | Fault::LateDiscard(_) | Fault::Corrupt(_))
+            | None => Plan::Normal,
         })
     }
 
     /// The data of an operation while in flight.
-    pub(crate) fn begin(&self, request: Request, sector: u64, plan: Plan) -> Body {
+    pub(crate) fn begin(&mut self, request: Request, sector: u64, plan: Plan) -> Body {
         match (request, plan) {
             (_, Plan::Gone) => Body::Void,
             (Request::Read { count }, _) => {
@@ -240,7 +245,7 @@ impl Device {
             }
             (Request::Write { pages, durable }, _) => Body::Write { pages, durable },
             (Request::Flush, _) => Body::Flush { covered: self.platter.completed() },
-            (Request::Discard { count }, _) => Body::Discard { count },
+            (Request::Discard { count }, _) => Body::Discard { pages: self.discarded(count) },
         }
     }
 
@@ -298,7 +303,7 @@ impl Device {
             (plan, Body::Read { pages, seen }) => self.finish_read(op, plan, pages, seen, ops),
             (plan, Body::Write { pages, durable }) => self.finish_write(op, plan, pages, durable),
             (plan, Body::Flush { covered }) => self.finish_flush(plan, covered),
-            (_, Body::Discard { count }) => self.finish_discard(op, count),
+            (plan, Body::Discard { pages }) => self.finish_discard(op, plan, pages),
         };
         let outcome = match (&done, op.plan) {
             (Ok(_), Plan::Phantom) => Outcome::Phantom,
@@ -403,17 +408,25 @@ impl Device {
         }
     }
 
-    /// Later reads return anything: the old content, zeros, or garbage. A device may leave out any
-    /// part of a discard, so of a huge one only the beginning is carried out.
-    fn finish_discard(&mut self, op: &Op, count: u64) -> IoResult {
+    /// What a discard stores: nothing, zeros, or garbage. A device may leave out any part of it, so
+    /// of a huge one only the beginning is carried out.
+    fn discarded(&mut self, count: u64) -> Vec<Page> {
         let page = match self.fault_rng.below(3) {
-            0 => return Ok(Vec::new()),
+            0 => return Vec::new(),
             1 => self.platter.zero(),
             _ => self.garbage.clone(),
         };
         let count = usize::try_from(count.min(DISCARDED_SECTORS_MAX)).unwrap_or(0);
-        self.platter.store(op.id, op.sector, std::iter::repeat_n(page, count));
-        Ok(Vec::new())
+        vec![page; count]
+    }
+
+    /// Later reads return anything.
+    fn finish_discard(&mut self, op: &Op, plan: Plan, mut pages: Vec<Page>) -> IoResult {
+        if plan == Plan::Error {
+            pages.truncate(carried_out(pages.len(), &mut self.fault_rng));
+        }
+        self.platter.store(op.id, op.sector, pages);
+        if plan == Plan::Error { Err(eio("discard", op.sector)) } else { Ok(Vec::new()) }
     }
 
     /// The power was off: the queue is empty.

@@ -33,6 +33,8 @@ pub enum Fault {
     /// some durable. Some never will be, although reads still return them. A durable write may meet
     /// it too, after it was stored, because it is a write and a flush in one.
     FlushError,
+    /// A discard fails with EIO; all, nothing or a prefix of it was carried out.
+    DiscardError,
     /// A write is acknowledged and stored nowhere.
     LostWrite,
     /// A write lands at `to`, or at a random other place, and is acknowledged.
@@ -54,6 +56,8 @@ pub enum Fault {
     /// One operation takes this much longer than others, which go on. Then it is carried out: a
     /// write lands late. [`Duration::MAX`] is for good.
     Late(Duration),
+    /// The same for discards alone.
+    LateDiscard(Duration),
 }
 
 /// How often a rule fires.
@@ -101,6 +105,7 @@ impl FaultRule {
         let kind = match self.fault {
             Fault::ReadError | Fault::MisdirectedRead { .. } | Fault::Corrupt(_) => read,
             Fault::WriteError | Fault::LostWrite | Fault::MisdirectedWrite { .. } => write,
+            Fault::DiscardError | Fault::LateDiscard(_) => action == Action::Discard,
             Fault::FlushError => flush || action == Action::WriteDurable,
             Fault::Vanish(_) | Fault::Stall(_) | Fault::Late(_) => true,
         };
@@ -150,7 +155,11 @@ impl FaultRules {
                     continue;
                 }
             }
-            if matches!(fault, Fault::Stall(_) | Fault::Late(_) | Fault::Corrupt(_)) {
+            let is_beside = matches!(
+                fault,
+                Fault::Stall(_) | Fault::Late(_) | Fault::LateDiscard(_) | Fault::Corrupt(_)
+            );
+            if is_beside {
                 beside(fault, sectors, rng);
             } else {
                 return Some(fault);

@@ -56,8 +56,9 @@ pub(crate) enum Body {
     Flush {
         covered: u64,
     },
+    /// What the sectors hold after it, from the first on.
     Discard {
-        count: u64,
+        pages: Vec<Page>,
     },
     /// Decided before its time, because the device vanished.
     Void,
@@ -94,12 +95,14 @@ pub(crate) struct Op {
 }
 
 impl Op {
-    /// The sector and pages that a write in flight would store; nothing for other operations.
+    /// The sector and pages that a write or discard in flight would store; nothing for other
+    /// operations.
     pub(crate) fn would_store(&self) -> Option<(u64, &[Page])> {
         match (&self.body, self.plan) {
-            (Body::Write { pages, .. }, Plan::Normal | Plan::Error | Plan::Unflushed) => {
-                Some((self.sector, pages))
-            }
+            (
+                Body::Write { pages, .. } | Body::Discard { pages },
+                Plan::Normal | Plan::Error | Plan::Unflushed,
+            ) => Some((self.sector, pages)),
             (Body::Write { pages, .. }, Plan::Misdirected(to)) => Some((to, pages)),
             _ => None,
         }

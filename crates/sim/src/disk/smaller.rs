@@ -62,4 +62,8 @@ impl Disk for SmallerDisk {
     fn discard(&self, sector: u64, count: u64) -> IoFuture<'_, ()> {
         self.disk.discard(sector, count)
     }
+
+    fn can_discard(&self) -> bool {
+        self.disk.can_discard()
+    }
 }

@@ -31,7 +31,7 @@ const ALONE_MS: u64 = 10_000;
 
 /// How long a leaf is waited for that is asked alone.
 #[derive(Clone, Copy)]
-enum Longest {
+pub(super) enum Longest {
     /// So long.
     Ms(u64),
     /// Until it answers, or [`ALONE_MS`] if it is not in use.
@@ -127,13 +127,6 @@ impl Leaf {
         self.alone(IoKind::Flush, 0, self.begin(Act::Flush)).await
     }
 
-    /// Tells the disk that sectors are no longer needed; failures do not matter.
-    pub async fn discard(&self, sector: u64, count: u64) {
-        if let Some(disk) = self.disk.as_ref().filter(|_| self.takes_writes()) {
-            let _ = self.answered(disk.discard(sector, count)).await;
-        }
-    }
-
     pub(super) async fn alone(
         self: &Arc<Self>,
         kind: IoKind,
@@ -146,7 +139,7 @@ impl Leaf {
     }
 
     /// Waits for I/O on this leaf alone, for at most so long.
-    async fn wait_for<T: 'static>(
+    pub(super) async fn wait_for<T: 'static>(
         self: &Arc<Self>,
         mut io: Io<T>,
         longest: Longest,
@@ -323,7 +316,7 @@ impl Leaf {
     }
 
     /// Whether it owes answers that nobody waits for any more.
-    pub(crate) fn is_late(&self) -> bool {
+    pub fn is_late(&self) -> bool {
         self.late.load(Ordering::Relaxed) > 0
     }
 

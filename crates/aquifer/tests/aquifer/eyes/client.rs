@@ -89,6 +89,10 @@ impl Client {
         self.make("mkdir", 9, dir, name, &words(&[1, 0o755, 0, 0, 0, 0, 0]))
     }
 
+    pub fn remove(&mut self, dir: &[u8], name: &str) {
+        self.nfs("remove", 12, &[opaque(dir), opaque(name.as_bytes())].concat()).unwrap();
+    }
+
     fn make(
         &mut self,
         what: &'static str,

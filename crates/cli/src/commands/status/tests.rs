@@ -15,6 +15,9 @@ fn leaf(path: &str, state: LeafState) -> LeafStatus {
         replaces: None,
         last_error: None,
         slow: None,
+        trim: None,
+        initialize: None,
+        cannot_discard: false,
         disk: None,
     }
 }

@@ -1,0 +1,109 @@
+//! `aquifer pool trim` and `aquifer pool initialize`, and what the status says of them.
+
+use std::time::Duration;
+
+use aquifer_api::client::Client;
+use aquifer_api::{FreeWork, FreeWorkAct, FreeWorkInfo, FreeWorkRequest, FreeWorkState};
+use aquifer_api::{LeafStatus, PoolStatus, VdevClass, time};
+
+use super::Output;
+use super::pool::percent;
+use crate::failure::Failure;
+
+/// How often the disks are looked at while somebody waits for them.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// What the options ask for.
+pub(super) fn act(suspend: bool, cancel: bool, forget: bool) -> FreeWorkAct {
+    match (suspend, cancel, forget) {
+        (true, ..) => FreeWorkAct::Suspend,
+        (_, true, _) => FreeWorkAct::Cancel,
+        (.., true) => FreeWorkAct::Forget,
+        _ => FreeWorkAct::Start,
+    }
+}
+
+/// Asks for it, and waits for its end.
+pub(super) async fn work(
+    client: &Client,
+    output: Output,
+    name: &str,
+    request: FreeWorkRequest,
+    wait: bool,
+) -> Result<(), Failure> {
+    let done = client.work_on_free_space(name, &request).await?;
+    if !wait {
+        return output.answer(&done, |_| String::new());
+    }
+    let ended = loop {
+        let pool = client.pool(name).await?;
+        let works = works(&pool, &request);
+        let goes_on = |work: &FreeWorkInfo| {
+            matches!(work.state, FreeWorkState::Running | FreeWorkState::Waiting)
+        };
+        if !works.iter().any(|(_, work)| goes_on(work)) {
+            break works;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    };
+    output.answer(&ended, |ended| {
+        let line = |(disk, work): &(String, FreeWorkInfo)| {
+            format!("{disk}: {}, {} done\n", text(request.work, work), output.size(work.done_bytes))
+        };
+        ended.iter().map(line).collect()
+    })?;
+    let is_finished = |work: &FreeWorkInfo| work.state == FreeWorkState::Finished;
+    match ended.iter().find(|(_, work)| !is_finished(work)) {
+        None if ended.is_empty() => Err(Failure::failed(format!("{name}: nothing goes on"))),
+        None => Ok(()),
+        Some((disk, work)) => {
+            let why = work.last_error.as_ref().map(|error| format!(" ({error})"));
+            let (text, why) = (text(request.work, work), why.unwrap_or_default());
+            Err(Failure::failed(format!("{disk}: {text}{why}")))
+        }
+    }
+}
+
+/// The work of the disks that a request names.
+fn works(pool: &PoolStatus, request: &FreeWorkRequest) -> Vec<(String, FreeWorkInfo)> {
+    let data = pool.vdevs.iter().filter(|vdev| vdev.class == VdevClass::Data);
+    let named = |leaf: &&LeafStatus| {
+        let is_it = |disk: &String| leaf.path == *disk || leaf.guid == *disk;
+        request.disks.is_empty() || request.disks.iter().any(is_it)
+    };
+    let of = |leaf: &LeafStatus| match request.work {
+        FreeWork::Trim => leaf.trim.clone(),
+        FreeWork::Initialize => leaf.initialize.clone(),
+    };
+    let leaves = data.flat_map(|vdev| &vdev.leaves).filter(named);
+    leaves.filter_map(|leaf| Some((leaf.path.clone(), of(leaf)?))).collect()
+}
+
+/// What a disk's row of the status says.
+pub(super) fn remarks(leaf: &LeafStatus) -> Vec<String> {
+    let unsupported = leaf.cannot_discard && leaf.trim.is_none();
+    let trim = leaf.trim.as_ref().map(|work| text(FreeWork::Trim, work));
+    let trim = trim.or(unsupported.then(|| "trim unsupported".into()));
+    let initialize = leaf.initialize.as_ref().map(|work| text(FreeWork::Initialize, work));
+    trim.into_iter().chain(initialize).collect()
+}
+
+/// In the manner of zpool.
+fn text(work: FreeWork, info: &FreeWorkInfo) -> String {
+    let (noun, done) = match work {
+        FreeWork::Trim => ("trim", "trimmed"),
+        FreeWork::Initialize => ("initialization", "initialized"),
+    };
+    let share = percent(info.passed_bytes, info.total_bytes.max(1));
+    let began = || format!("started on {}", time::text(info.begun_ns));
+    let ended = || time::text(info.ended_ns.unwrap_or(0));
+    match info.state {
+        FreeWorkState::Running => format!("{share} {done}, {}", began()),
+        FreeWorkState::Waiting => format!("{share} {done}, waits for the disk, {}", began()),
+        FreeWorkState::Suspended => format!("{share} {done}, suspended, {}", began()),
+        FreeWorkState::Canceled => format!("{noun} canceled on {}", ended()),
+        FreeWorkState::Finished => format!("{done} on {}", ended()),
+        FreeWorkState::Unsupported => format!("{noun} unsupported"),
+        FreeWorkState::Failed => format!("{noun} failed on {}", ended()),
+    }
+}
