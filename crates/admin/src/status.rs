@@ -274,9 +274,9 @@ fn of_leaf(leaf: &pool::LeafStatus, status: &pool::PoolStatus) -> LeafStatus {
         repaired: leaf.repaired,
         last_error: leaf.last_error.clone(),
         slow: leaf.trouble.slow.as_ref().map(slow),
-        trim: leaf.trim.as_ref().map(free_space::shown),
-        initialize: leaf.initialize.as_ref().map(free_space::shown),
-        cannot_discard: leaf.state != aquifer_vdev::LeafState::Missing && !leaf.can_discard,
+        trim: leaf.free_space.trim.as_ref().map(free_space::shown),
+        initialize: leaf.free_space.initialize.as_ref().map(free_space::shown),
+        cannot_discard: leaf.free_space.cannot_discard,
         disk: None,
     }
 }

@@ -22,7 +22,7 @@ use std::io::{IsTerminal, Write};
 use aquifer_api::client::Client;
 use aquifer_api::keys;
 use aquifer_api::shown::{PLAIN, RED, lines_shown, shown};
-use aquifer_api::{FreeWork, FreeWorkRequest, ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
+use aquifer_api::{ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
 use aquifer_meter::size;
 use serde::Serialize;
 
@@ -139,17 +139,8 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
         PoolCommand::Scrub { pause, stop, wait, name } => {
             scrub::scrub(client, output, &name, scrub::act(pause, stop), wait).await
         }
-        PoolCommand::Trim { suspend, cancel, wait, rate, name, disks } => {
-            let act = free_space::act(suspend, cancel, false);
-            let request = FreeWorkRequest { work: FreeWork::Trim, act, disks, rate };
-            free_space::work(client, output, &name, request, wait).await
-        }
-        PoolCommand::Initialize { suspend, cancel, forget, wait, name, disks } => {
-            let act = free_space::act(suspend, cancel, forget);
-            let work = FreeWork::Initialize;
-            let request = FreeWorkRequest { work, act, disks, rate: None };
-            free_space::work(client, output, &name, request, wait).await
-        }
+        PoolCommand::Trim(args) => free_space::trim(client, output, args).await,
+        PoolCommand::Initialize(args) => free_space::initialize(client, output, args).await,
         PoolCommand::Wait { name } => disks::wait(client, output, &name).await,
         PoolCommand::Offline { temporary, name, disk } => {
             disks::offline(client, output, &name, OfflineDisk { disk, temporary }).await

@@ -118,10 +118,12 @@ fn of_disks(page: &mut Page, pools: &[pool::PoolStatus]) {
             leaf.repaired
         }),
         ("aquifer_disk_discarded_bytes_total", "Bytes of free space discarded.", |leaf| {
-            leaf.discarded_bytes
+            leaf.free_space.discarded_bytes
         }),
-        ("aquifer_disk_discards_total", "Discards carried out.", |leaf| leaf.discards[0]),
-        ("aquifer_disk_discard_errors_total", "Discards that failed.", |leaf| leaf.discards[1]),
+        ("aquifer_disk_discards_total", "Discards carried out.", |leaf| leaf.free_space.discards),
+        ("aquifer_disk_discard_errors_total", "Discards that failed.", |leaf| {
+            leaf.free_space.discard_errors
+        }),
     ];
     for (name, help, value) in counts {
         page.family(name, "counter", help);

@@ -60,7 +60,7 @@ pub use pool::{BoxFuture, Pool, Replay, Roots, Trees};
 pub use readers::Reading;
 pub use resilver::ResilverError;
 pub use resilver::progress::ResilverStatus;
-pub use status::{LeafStatus, PoolStatus, SpareStatus, VdevStatus};
+pub use status::{LeafFreeSpace, LeafStatus, PoolStatus, SpareStatus, VdevStatus};
 pub use suspend::Whole;
 pub use sync::SyncContext;
 pub use trim::{FreeWork, FreeWorkError, FreeWorkState, FreeWorkStatus};

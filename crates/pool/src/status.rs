@@ -7,7 +7,7 @@ use aquifer_ondisk::config::{LeafConfig, Redundancy, Stands, VdevClass};
 use aquifer_ondisk::{Guid, Txg};
 use aquifer_space::SpaceUse;
 use aquifer_sync::atomic::{AtomicU64, Ordering};
-use aquifer_vdev::{IoCounts, LeafState, LeafTrouble};
+use aquifer_vdev::{Discarded, IoCounts, Leaf, LeafState, LeafTrouble};
 
 use crate::Pool;
 use crate::flow::limits::TXG_SLOW_MS;
@@ -42,13 +42,22 @@ pub struct LeafStatus {
     pub trouble: LeafTrouble,
     /// Its operations since import.
     pub io: IoCounts,
-    /// Bytes discarded since import.
+    /// What is done with its free space.
+    pub free_space: LeafFreeSpace,
+}
+
+/// What was done with the free space of a disk since import.
+#[derive(Debug, Clone, Default)]
+pub struct LeafFreeSpace {
+    /// Discards that were carried out.
+    pub discards: u64,
+    /// Their bytes.
     pub discarded_bytes: u64,
-    /// Discards since import, those that failed last.
-    pub discards: [u64; 2],
-    /// Whether discards have an effect, as far as the disk has shown.
-    pub can_discard: bool,
-    /// The newest trim since import.
+    /// Discards that failed.
+    pub discard_errors: u64,
+    /// The disk has refused a discard as unsupported.
+    pub cannot_discard: bool,
+    /// The newest trim.
     pub trim: Option<FreeWorkStatus>,
     /// The newest initialization.
     pub initialize: Option<FreeWorkStatus>,
@@ -210,7 +219,7 @@ fn spares(tree: &VdevTree) -> Vec<SpareStatus> {
 }
 
 impl Pool {
-    fn leaf_status(&self, config: &LeafConfig, leaf: &aquifer_vdev::Leaf) -> LeafStatus {
+    fn leaf_status(&self, config: &LeafConfig, leaf: &Leaf) -> LeafStatus {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LeafStatus {
             guid: leaf.guid,
@@ -225,9 +234,17 @@ impl Pool {
             last_error: leaf.last_error(),
             trouble: leaf.trouble(),
             io: leaf.io.look(),
-            discarded_bytes: count(&leaf.discarded.bytes),
-            discards: [count(&leaf.discarded.count), count(&leaf.discarded.errors)],
-            can_discard: leaf.can_discard(),
+            free_space: self.free_space_of(leaf),
+        }
+    }
+
+    fn free_space_of(&self, leaf: &Leaf) -> LeafFreeSpace {
+        let Discarded { count, bytes, errors } = &leaf.discarded;
+        LeafFreeSpace {
+            discards: count.load(Ordering::Relaxed),
+            discarded_bytes: bytes.load(Ordering::Relaxed),
+            discard_errors: errors.load(Ordering::Relaxed),
+            cannot_discard: leaf.disk().is_some() && !leaf.can_discard(),
             trim: self.free_work(leaf.guid, FreeWork::Trim),
             initialize: self.free_work(leaf.guid, FreeWork::Initialize),
         }

@@ -20,11 +20,7 @@ fn leaf(path: &str, state: Engine) -> pool::LeafStatus {
         last_error: None,
         trouble: Default::default(),
         io: IoCounts::default(),
-        discarded_bytes: 4,
-        discards: [5, 6],
-        can_discard: true,
-        trim: None,
-        initialize: None,
+        free_space: Default::default(),
     }
 }
 

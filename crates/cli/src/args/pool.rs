@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 use super::{assignment, bytes};
 
@@ -110,43 +110,9 @@ pub enum PoolCommand {
         name: String,
     },
     /// Discard what is free on disks, so that they need not keep it. Resumes what is suspended.
-    Trim {
-        /// Suspend it; `pool trim` resumes it.
-        #[arg(short = 's', long)]
-        suspend: bool,
-        /// Cancel it.
-        #[arg(short = 'c', long, conflicts_with = "suspend")]
-        cancel: bool,
-        /// Wait until it has ended.
-        #[arg(short = 'w', long, conflicts_with_all = ["cancel", "suspend"])]
-        wait: bool,
-        /// Bytes a second at most, on each disk.
-        #[arg(short = 'r', long, value_parser = bytes, conflicts_with_all = ["cancel", "suspend"])]
-        rate: Option<u64>,
-        /// The pool.
-        name: String,
-        /// The disks; without any, all that hold data.
-        disks: Vec<String>,
-    },
+    Trim(TrimArgs),
     /// Write over what is free on disks. Resumes what is suspended.
-    Initialize {
-        /// Suspend it; `pool initialize` resumes it.
-        #[arg(short = 's', long)]
-        suspend: bool,
-        /// Cancel it.
-        #[arg(short = 'c', long, conflicts_with = "suspend")]
-        cancel: bool,
-        /// Forget that it was done.
-        #[arg(short = 'u', long = "uninit", conflicts_with_all = ["cancel", "suspend"])]
-        forget: bool,
-        /// Wait until it has ended.
-        #[arg(short = 'w', long, conflicts_with_all = ["cancel", "suspend", "forget"])]
-        wait: bool,
-        /// The pool.
-        name: String,
-        /// The disks; without any, all that hold data.
-        disks: Vec<String>,
-    },
+    Initialize(InitializeArgs),
     /// Wait until no disk of a pool is being resilvered, and no scrub goes on.
     Wait {
         /// The pool.
@@ -249,4 +215,46 @@ pub enum PoolCommand {
         /// The pool.
         name: String,
     },
+}
+
+/// `pool trim`.
+#[derive(Debug, Args)]
+pub struct TrimArgs {
+    /// Suspend it; `pool trim` resumes it.
+    #[arg(short = 's', long)]
+    pub suspend: bool,
+    /// Cancel it.
+    #[arg(short = 'c', long, conflicts_with = "suspend")]
+    pub cancel: bool,
+    /// Wait until it has ended.
+    #[arg(short = 'w', long, conflicts_with_all = ["cancel", "suspend"])]
+    pub wait: bool,
+    /// Bytes a second at most, on each disk.
+    #[arg(short = 'r', long, value_parser = bytes, conflicts_with_all = ["cancel", "suspend"])]
+    pub rate: Option<u64>,
+    /// The pool.
+    pub name: String,
+    /// The disks; without any, all that hold data.
+    pub disks: Vec<String>,
+}
+
+/// `pool initialize`.
+#[derive(Debug, Args)]
+pub struct InitializeArgs {
+    /// Suspend it; `pool initialize` resumes it.
+    #[arg(short = 's', long)]
+    pub suspend: bool,
+    /// Cancel it.
+    #[arg(short = 'c', long, conflicts_with = "suspend")]
+    pub cancel: bool,
+    /// Forget that it was done.
+    #[arg(short = 'u', long = "uninit", conflicts_with_all = ["cancel", "suspend"])]
+    pub forget: bool,
+    /// Wait until it has ended.
+    #[arg(short = 'w', long, conflicts_with_all = ["cancel", "suspend", "forget"])]
+    pub wait: bool,
+    /// The pool.
+    pub name: String,
+    /// The disks; without any, all that hold data.
+    pub disks: Vec<String>,
 }

@@ -8,13 +8,14 @@ use aquifer_api::{LeafStatus, PoolStatus, VdevClass, time};
 
 use super::Output;
 use super::pool::percent;
+use crate::args::{InitializeArgs, TrimArgs};
 use crate::failure::Failure;
 
 /// How often the disks are looked at while somebody waits for them.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// What the options ask for.
-pub(super) fn act(suspend: bool, cancel: bool, forget: bool) -> FreeWorkAct {
+fn act(suspend: bool, cancel: bool, forget: bool) -> FreeWorkAct {
     match (suspend, cancel, forget) {
         (true, ..) => FreeWorkAct::Suspend,
         (_, true, _) => FreeWorkAct::Cancel,
@@ -23,8 +24,28 @@ pub(super) fn act(suspend: bool, cancel: bool, forget: bool) -> FreeWorkAct {
     }
 }
 
+/// `pool trim`.
+pub(super) async fn trim(client: &Client, output: Output, args: TrimArgs) -> Result<(), Failure> {
+    let TrimArgs { suspend, cancel, wait, rate, name, disks } = args;
+    let act = act(suspend, cancel, false);
+    let request = FreeWorkRequest { work: FreeWork::Trim, act, disks, rate };
+    work(client, output, &name, request, wait).await
+}
+
+/// `pool initialize`.
+pub(super) async fn initialize(
+    client: &Client,
+    output: Output,
+    args: InitializeArgs,
+) -> Result<(), Failure> {
+    let InitializeArgs { suspend, cancel, forget, wait, name, disks } = args;
+    let act = act(suspend, cancel, forget);
+    let request = FreeWorkRequest { work: FreeWork::Initialize, act, disks, rate: None };
+    work(client, output, &name, request, wait).await
+}
+
 /// Asks for it, and waits for its end.
-pub(super) async fn work(
+async fn work(
     client: &Client,
     output: Output,
     name: &str,

@@ -129,11 +129,7 @@ fn example() -> String {
         last_error: None,
         trouble: Default::default(),
         io: io.clone(),
-        discarded_bytes: 4,
-        discards: [5, 6],
-        can_discard: true,
-        trim: None,
-        initialize: None,
+        free_space: Default::default(),
     };
     let status = pool::PoolStatus {
         spares: Vec::new(),

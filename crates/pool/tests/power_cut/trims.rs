@@ -233,7 +233,11 @@ mod by_the_clock {
 
     fn trims(open: &Open) -> Vec<FreeWorkStatus> {
         let vdevs = open.pool.status().vdevs;
-        vdevs.into_iter().flat_map(|vdev| vdev.leaves).filter_map(|leaf| leaf.trim).collect()
+        vdevs
+            .into_iter()
+            .flat_map(|vdev| vdev.leaves)
+            .filter_map(|leaf| leaf.free_space.trim)
+            .collect()
     }
 
     async fn ends(world: &dyn World, open: &Open) -> Vec<FreeWorkStatus> {
