@@ -121,35 +121,36 @@ impl Pool {
     /// Loads the bitmap that tells of a run, while bitmaps are within their share of memory. One
     /// that cannot be read now is left alone.
     pub(crate) async fn load_if_cheap(&self, run: Run) {
-        self.load_if_readable(run, self.limits.bitmap_bytes).await;
+        self.load_between_txgs(run, false).await;
     }
 
-    async fn load_if_readable(&self, run: Run, bytes_max: u64) {
+    /// The same for who looks through all of them one after the other: if bitmaps are over their
+    /// share of memory, others go first.
+    pub(crate) async fn load_to_look(&self, run: Run) {
+        self.load_between_txgs(run, true).await;
+    }
+
+    /// No slot is rewritten while it is read: a late read would find it bad, and *repair* it.
+    async fn load_between_txgs(&self, run: Run, makes_room: bool) {
+        if self.space.lock().unloaded_for(run).is_none() {
+            return;
+        }
+        let _turn = self.sync_turn.lock().await;
+        let is_full = self.space.lock().bitmap_bytes() >= self.limits.bitmap_bytes;
+        match (is_full, makes_room) {
+            (true, false) => return,
+            (true, true) => self.unload_bitmaps(),
+            _ => {}
+        }
         let unloaded = {
             let mut space = self.space.lock();
             let id = space.unloaded_for(run);
-            let id = id.filter(|_| space.bitmap_bytes() < bytes_max);
             id.and_then(|id| Some((id, space.begin_load(id)?)))
         };
         let Some((id, (entry, places))) = unloaded else { return };
         if let Ok(bytes) = self.read_slot(&entry, &places).await {
             self.space.lock().finish_load(id, &entry, Some(&bytes));
         }
-    }
-
-    /// Loads the bitmap that tells of a run, for who looks through all of them one after the other.
-    /// If they are over their share of memory, others go first.
-    pub(crate) async fn load_to_look(&self, run: Run) {
-        let unloaded = self.space.lock().unloaded_for(run);
-        if unloaded.is_none() {
-            return;
-        }
-        if self.space.lock().bitmap_bytes() >= self.limits.bitmap_bytes {
-            // No slot is on its way to disk then.
-            let _turn = self.sync_turn.lock().await;
-            self.unload_bitmaps();
-        }
-        self.load_if_readable(run, u64::MAX).await;
     }
 
     /// Reads the first copy of a slot that verifies. The error is one that may pass, if any is.
