@@ -14,6 +14,7 @@ mod add;
 mod counts;
 mod datasets;
 mod disks;
+mod drill;
 mod forced;
 pub mod history;
 mod layout;
@@ -260,8 +261,17 @@ impl Control {
             notes.push(format!("waits for disks: {waits}"));
         }
         let scrub = serving.service().files.scrub_status().map(scrub::shown);
-        let beside =
-            Beside { import_notes, notes, damaged, sync_disabled, dropped_log, scrub, disks };
+        let drill = serving.drill.shown();
+        let beside = Beside {
+            import_notes,
+            notes,
+            damaged,
+            sync_disabled,
+            dropped_log,
+            scrub,
+            drill,
+            disks,
+        };
         Ok(status::status(&serving.service().pool.status(), beside))
     }
 

@@ -14,6 +14,7 @@ mod counts;
 mod datasets;
 mod disk_acts;
 mod disks;
+mod drill;
 mod history;
 pub mod keys;
 mod locks;
@@ -39,6 +40,7 @@ pub use datasets::{
 };
 pub use disk_acts::{DiskRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
 pub use disks::{DiskInfo, SlowInfo, SmartInfo};
+pub use drill::{DrillInfo, DrillPhase, DrillRequest, DrillState, DrillStep};
 pub use history::{HistoryChange, HistoryEntry, HistoryOutcome};
 pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 pub use pools::{

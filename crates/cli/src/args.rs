@@ -12,7 +12,7 @@ mod pool;
 mod tests;
 mod token;
 
-pub use pool::PoolCommand;
+pub use pool::{DrillArgs, PoolCommand};
 pub use token::TokenCommand;
 
 /// What every command takes: which daemon is asked, and how the answer is printed.

@@ -50,6 +50,7 @@ mod tree;
 mod txg;
 mod walk;
 
+pub use acts::Drilled;
 pub use commit::UberblockState;
 pub use error::{Contradiction, ImportError, PoolError};
 pub use examine::{Examined, Lost, Watch};

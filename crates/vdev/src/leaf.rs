@@ -1,5 +1,6 @@
 //! A leaf: one disk, its state, and its counters.
 
+mod drill;
 mod held;
 mod trouble;
 mod work;
@@ -16,6 +17,7 @@ use crate::io::IoCounters;
 use crate::pace::Pace;
 use crate::ticks::Ticks;
 
+use drill::Drill;
 pub use held::Held;
 pub use trouble::LeafTrouble;
 use trouble::Trouble;
@@ -71,6 +73,7 @@ pub struct Leaf {
     pub io: IoCounters,
     pub(crate) pace: Pace,
     trouble: Trouble,
+    drill: Drill,
     disk: Option<Arc<dyn Disk>>,
     state: AtomicU8,
     last_error: Mutex<Option<String>>,
@@ -114,6 +117,7 @@ impl Leaf {
             io: IoCounters::new(clock.clone()),
             pace: Pace::default(),
             trouble: Trouble::default(),
+            drill: Drill::default(),
             disk,
             state: AtomicU8::new(state as u8),
             last_error: Mutex::new(None),
@@ -254,7 +258,8 @@ impl Leaf {
 
     /// Whether it may come back by itself.
     pub fn may_come_back(&self) -> bool {
-        self.disk.is_some() && !self.kept_out.load(Ordering::Acquire)
+        let is_kept_out = self.kept_out.load(Ordering::Acquire) || self.is_in_drill();
+        self.disk.is_some() && !is_kept_out
     }
 
     /// Ends its use: what is written from here on it misses. A leaf that counted is to be named by

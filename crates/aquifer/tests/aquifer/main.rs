@@ -9,6 +9,7 @@
 
 mod bed;
 mod disks;
+mod drill;
 mod errs;
 mod exports;
 mod eyes;

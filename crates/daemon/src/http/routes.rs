@@ -22,6 +22,7 @@
 //! POST /pools/{name}/offline    operator  OfflineDisk     -> PoolDone
 //! POST /pools/{name}/online     operator  OnlineDisk      -> PoolDone
 //! POST /pools/{name}/scrub      operator  ScrubRequest    -> PoolDone
+//! POST /pools/{name}/drill      operator  DrillRequest    -> PoolDone
 //! POST /datasets                operator  CreateDataset   -> DatasetDone    (2)
 //! POST /datasets/set            operator  SetProperties   -> DatasetDone    (2)
 //! POST /pools                   admin     CreatePool      -> PoolCreated
@@ -99,6 +100,7 @@ fn table() -> Table {
         .act(Operator, "/pools/{name}/offline", offline_disk)
         .act(Operator, "/pools/{name}/online", online_disk)
         .act(Operator, "/pools/{name}/scrub", scrub_pool)
+        .act(Operator, "/pools/{name}/drill", drill_pool)
         .act(Operator, "/datasets", create_dataset)
         .act(Operator, "/datasets/set", set_properties)
         .act(Admin, "/pools", create_pool)
@@ -322,6 +324,15 @@ async fn scrub_pool(
     Body(request): Body<api::ScrubRequest>,
 ) -> Response {
     acting.carry_out(words::scrub_pool(&name, request), control.scrub_pool(&name, request)).await
+}
+
+async fn drill_pool(
+    acting: Acting,
+    State(control): Control_,
+    Name(name): Name,
+    Body(request): Body<api::DrillRequest>,
+) -> Response {
+    acting.carry_out(words::drill_pool(&name, &request), control.drill_pool(&name, request)).await
 }
 
 async fn scan(State(control): Control_, Body(request): Body<api::ScanRequest>) -> Response {

@@ -6,8 +6,8 @@ use aquifer_admin::control::history::Leaving;
 use aquifer_api::time::text_s;
 use aquifer_api::{
     AddVdevs, ClearDamage, ClearLocks, CreateDataset, CreatePool, CreateToken, DestroyDataset,
-    DiskRequest, ExportPool, ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk, RotateToken,
-    ScrubAct, ScrubRequest, SetProperties, VdevKind, VdevRequest,
+    DiskRequest, DrillRequest, ExportPool, ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk,
+    RotateToken, ScrubAct, ScrubRequest, SetProperties, VdevKind, VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -125,6 +125,17 @@ pub(super) fn scrub_pool(name: &str, request: ScrubRequest) -> Told {
         .flag(request.act == ScrubAct::Pause, "-p")
         .flag(request.act == ScrubAct::Stop, "-s");
     words.word(name).told(About::Pool(name.into()))
+}
+
+pub(super) fn drill_pool(name: &str, request: &DrillRequest) -> Told {
+    let words = Words::of("pool drill");
+    let words = match request {
+        DrillRequest::Start { disk, seconds } => {
+            words.option("--seconds", Some(seconds.to_string())).word(name).word(disk)
+        }
+        DrillRequest::Stop => words.flag(true, "--stop").word(name),
+    };
+    words.told(About::Pool(name.into()))
 }
 
 pub(super) fn destroy_pool(name: &str, leaving: &Leaving) -> Told {

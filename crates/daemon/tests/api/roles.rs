@@ -44,6 +44,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "POST /pools/{name}/offline",
             "POST /pools/{name}/online",
             "POST /pools/{name}/scrub",
+            "POST /pools/{name}/drill",
             "POST /datasets",
             "POST /datasets/set",
         ],
