@@ -17,6 +17,8 @@ mod disks;
 mod drill;
 mod forced;
 pub mod history;
+#[cfg(debug_assertions)]
+mod inject;
 mod layout;
 mod locks;
 mod pools;

@@ -207,6 +207,12 @@ impl Client {
         self.post(&format!("/pools/{}/drill", escaped(name)), request).await
     }
 
+    /// Changes the faults of a disk.
+    #[cfg(debug_assertions)]
+    pub async fn inject(&self, name: &str, request: &crate::InjectRequest) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/inject", escaped(name)), request).await
+    }
+
     /// Begins, resumes, pauses or stops a scrub.
     pub async fn scrub_pool(&self, name: &str, request: &ScrubRequest) -> Answer<PoolDone> {
         self.post(&format!("/pools/{}/scrub", escaped(name)), request).await

@@ -16,6 +16,8 @@ mod disk_acts;
 mod disks;
 mod drill;
 mod history;
+#[cfg(debug_assertions)]
+mod inject;
 pub mod keys;
 mod locks;
 mod pools;
@@ -42,6 +44,8 @@ pub use disk_acts::{DiskRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
 pub use disks::{DiskInfo, SlowInfo, SmartInfo};
 pub use drill::{DrillInfo, DrillPhase, DrillRequest, DrillState, DrillStep};
 pub use history::{HistoryChange, HistoryEntry, HistoryOutcome};
+#[cfg(debug_assertions)]
+pub use inject::{InjectRequest, Share};
 pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 pub use pools::{
     AddVdevs, CreatePool, DestroyPool, DroppedLog, ExportPool, FoundPool, FoundVdev, Health,

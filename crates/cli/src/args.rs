@@ -55,6 +55,9 @@ pub enum Command {
     /// Pools: create, import, export, list, status, history, destroy, and their disks.
     #[command(subcommand)]
     Pool(PoolCommand),
+    /// Put faults before a disk, for tests.
+    #[cfg(debug_assertions)]
+    Inject(crate::commands::InjectArgs),
     /// Make a dataset.
     Create {
         /// A property of its own; may be given several times.

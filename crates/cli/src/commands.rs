@@ -6,6 +6,8 @@ mod disks;
 mod drill;
 mod events;
 mod history;
+#[cfg(debug_assertions)]
+mod inject;
 mod iostat;
 mod locks;
 mod nfs;
@@ -17,6 +19,9 @@ mod share;
 mod since;
 mod status;
 mod token;
+
+#[cfg(debug_assertions)]
+pub use inject::InjectArgs;
 
 use std::io::{IsTerminal, Write};
 
@@ -96,6 +101,8 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
             let show = nfs::Show { clients: clients || !disks, disks: disks || !clients, top };
             nfs::nfsiostat(&client, output, show, times).await
         }
+        #[cfg(debug_assertions)]
+        Command::Inject(args) => inject::inject(&client, output, args).await,
         Command::Events { follow } => events::events(&client, output, follow).await,
     }
 }

@@ -17,6 +17,7 @@ mod growth;
 mod hardware;
 mod history;
 mod hosts;
+mod inject;
 mod life;
 mod logs;
 mod lost;

@@ -138,6 +138,12 @@ pub(super) fn drill_pool(name: &str, request: &DrillRequest) -> Told {
     words.told(About::Pool(name.into()))
 }
 
+/// The faults are none of the pool's history: its disks are as they were.
+#[cfg(debug_assertions)]
+pub(super) fn inject() -> Told {
+    Words::of("inject").told(About::Nothing)
+}
+
 pub(super) fn destroy_pool(name: &str, leaving: &Leaving) -> Told {
     let about = About::Leaving(name.into(), leaving.clone());
     Words::of("pool destroy").word(name).told(about)

@@ -59,6 +59,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "POST /pools/{name}/attach",
             "POST /pools/{name}/detach",
             "POST /pools/{name}/replace",
+            "POST /pools/{name}/inject",
             "POST /datasets/destroy",
             "POST /datasets/clear",
             "POST /locks/clear",
