@@ -11,6 +11,7 @@
 //!   clients can mount.
 
 mod add;
+mod autoreplace;
 mod counts;
 mod datasets;
 mod disks;

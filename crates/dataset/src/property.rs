@@ -27,10 +27,13 @@ pub enum Property {
     Scrub = 7,
     /// Whether vdevs grow by themselves with their disks: `on`, `off`. Of the pool's own dataset.
     Autoexpand = 8,
+    /// Whether a new disk in the place of one that is gone replaces it: `on`, `off`. Of the pool's
+    /// own dataset.
+    Autoreplace = 9,
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 8] = [
+pub const PROPERTIES: [Property; 9] = [
     Property::Compression,
     Property::Sync,
     Property::Quota,
@@ -39,6 +42,7 @@ pub const PROPERTIES: [Property; 8] = [
     Property::Sharenfs,
     Property::Scrub,
     Property::Autoexpand,
+    Property::Autoreplace,
 ];
 
 /// When a write is durable.
@@ -80,6 +84,7 @@ impl Property {
             Property::Sharenfs => "sharenfs",
             Property::Scrub => "scrub",
             Property::Autoexpand => "autoexpand",
+            Property::Autoreplace => "autoreplace",
         }
     }
 
@@ -117,7 +122,7 @@ impl Property {
 
     /// Whether only the pool's own dataset has it.
     pub fn is_of_pool(self) -> bool {
-        matches!(self, Property::Scrub | Property::Autoexpand)
+        matches!(self, Property::Scrub | Property::Autoexpand | Property::Autoreplace)
     }
 
     /// The default value.
@@ -126,7 +131,8 @@ impl Property {
             Property::Compression => "on",
             Property::Sync => "standard",
             Property::Quota | Property::Reservation => "none",
-            Property::Readonly | Property::Sharenfs | Property::Autoexpand => "off",
+            Property::Readonly | Property::Sharenfs => "off",
+            Property::Autoexpand | Property::Autoreplace => "off",
             Property::Scrub => "monthly",
         }
     }
@@ -149,7 +155,9 @@ impl Property {
                 _ if value == "disabled" => self.with_reason(""),
                 _ => one_of(&["standard", "always", "disabled:REASON"]),
             },
-            Property::Readonly | Property::Autoexpand => one_of(&["on", "off"]),
+            Property::Readonly | Property::Autoexpand | Property::Autoreplace => {
+                one_of(&["on", "off"])
+            }
             Property::Quota | Property::Reservation => match value {
                 "none" | "0" => Ok("none".into()),
                 _ => size::parse(value).map(|bytes| bytes.to_string()).ok_or_else(|| {

@@ -7,6 +7,7 @@
     reason = "a test says what went wrong by ending"
 )]
 
+mod autoreplace;
 mod bed;
 mod disks;
 mod drill;
