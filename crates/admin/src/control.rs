@@ -11,12 +11,16 @@
 //!   clients can mount.
 
 mod add;
+mod autoreplace;
 mod counts;
 mod datasets;
 mod disks;
+mod drill;
 mod forced;
 pub(crate) mod free_space;
 pub mod history;
+#[cfg(debug_assertions)]
+mod inject;
 mod layout;
 mod locks;
 mod pools;
@@ -261,8 +265,17 @@ impl Control {
             notes.push(format!("waits for disks: {waits}"));
         }
         let scrub = serving.service().files.scrub_status().map(scrub::shown);
-        let beside =
-            Beside { import_notes, notes, damaged, sync_disabled, dropped_log, scrub, disks };
+        let drill = serving.drill.shown();
+        let beside = Beside {
+            import_notes,
+            notes,
+            damaged,
+            sync_disabled,
+            dropped_log,
+            scrub,
+            drill,
+            disks,
+        };
         Ok(status::status(&serving.service().pool.status(), beside))
     }
 

@@ -5,6 +5,8 @@
 //!   number of a block device, and for a loop device the file behind it.
 //! - A search writes nothing. It opens disks for inspection only, so it disturbs no other user.
 
+#[cfg(debug_assertions)]
+mod inject;
 mod places;
 mod search;
 mod take;
@@ -20,6 +22,8 @@ use aquifer_ondisk::layout::{LEAF_SEGMENTS_MIN, leaf_segments};
 use aquifer_ondisk::types::SEGMENT_SECTORS;
 use aquifer_pool::create::NamedDisk;
 
+#[cfg(debug_assertions)]
+pub(crate) use inject::Faults;
 pub use search::disks_of_pool;
 pub(crate) use search::{
     Claimed, Search, Sought, Unanswered, all_paths, claim, found_pool, is_complete, is_importable,
@@ -41,7 +45,12 @@ pub(crate) struct OpenDisk {
 impl OpenDisk {
     /// In the engine's form.
     pub fn named(&self) -> NamedDisk {
-        NamedDisk { path: self.path.clone(), disk: self.file.clone() }
+        let (path, file) = (self.path.clone(), self.file.clone());
+        #[cfg(debug_assertions)]
+        let disk = inject::Injected::before(file);
+        #[cfg(not(debug_assertions))]
+        let disk = file;
+        NamedDisk { path, disk }
     }
 }
 

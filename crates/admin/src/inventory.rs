@@ -94,6 +94,14 @@ impl Inventory {
         known.iter().find(|(_, info)| is_it(info)).map(|(guid, _)| *guid)
     }
 
+    /// The one whole disk at a port; see [`System::only_disk_at`]. `None` too, if the system does
+    /// not answer soon.
+    pub async fn only_disk_at(&self, port: String) -> Option<String> {
+        let system = self.system.clone();
+        let look = tokio::task::spawn_blocking(move || system.only_disk_at(&port));
+        timeout(IDENTIFY_PATIENCE, look).await.ok()?.ok()?
+    }
+
     /// Some disk may be new: the loop looks soon.
     pub fn wake(&self) {
         self.wanted.notify_one();

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use aquifer_api::{
-    Count, DamagedFile, DiskInfo, DiskIo, DroppedLog, Health, LeafIo, LeafState, LeafStatus,
-    PoolIo, PoolStatus, PoolSummary, ResilverInfo, ScanState, ScrubInfo, SlowInfo, SpareInfo,
-    SpareState, SyncDisabled, VdevClass, VdevIo, VdevKind, VdevStatus, guid_text,
+    Count, DamagedFile, DiskInfo, DiskIo, DrillInfo, DroppedLog, Health, LeafIo, LeafState,
+    LeafStatus, PoolIo, PoolStatus, PoolSummary, ResilverInfo, ScanState, ScrubInfo, SlowInfo,
+    SpareInfo, SpareState, SyncDisabled, VdevClass, VdevIo, VdevKind, VdevStatus, guid_text,
 };
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::{Stands, VdevClass as Class};
@@ -143,6 +143,7 @@ pub(crate) fn absent_status(summary: PoolSummary, dropped_log: Option<DroppedLog
         dropped_log,
         scan: None,
         scrub: None,
+        drill: None,
         status: None,
         action: None,
     })
@@ -157,13 +158,15 @@ pub(crate) struct Beside {
     pub sync_disabled: Vec<SyncDisabled>,
     pub dropped_log: Option<DroppedLog>,
     pub scrub: Option<ScrubInfo>,
+    pub drill: Option<DrillInfo>,
     /// What the disks are.
     pub disks: BTreeMap<Guid, DiskInfo>,
 }
 
 /// The status of a pool in service.
 pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
-    let Beside { import_notes, notes, damaged, sync_disabled, dropped_log, scrub, disks } = beside;
+    let Beside { import_notes, notes, damaged, sync_disabled, .. } = beside;
+    let Beside { dropped_log, scrub, drill, disks, .. } = beside;
     let damaged_files = u64::try_from(damaged.len()).unwrap_or(u64::MAX);
     problems::told(PoolStatus {
         summary: PoolSummary { damaged_files, ..summary(status) },
@@ -179,6 +182,7 @@ pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
         dropped_log,
         scan: status.resilver.as_ref().map(scan),
         scrub,
+        drill,
         status: None,
         action: None,
     })
@@ -192,6 +196,7 @@ fn scan(resilver: &pool::ResilverStatus) -> ResilverInfo {
             Some(true) => ScanState::Done,
             Some(false) => ScanState::Failed,
         },
+        total_bytes: resilver.total_bytes,
         copied_bytes: resilver.copied_bytes,
         unread_blocks: resilver.unread_blocks,
         took_ms: u64::try_from(resilver.took.as_millis()).unwrap_or(u64::MAX),

@@ -23,10 +23,10 @@ use tokio_rustls::TlsConnector;
 use crate::{
     AddVdevs, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset, CreatePool,
     CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyDataset, DestroyPool,
-    DiskRequest, Event, EventQuery, ExportPool, FreeWorkRequest, HistoryEntry, ImportRequest,
-    LocksInfo, NfsStat, OfflineDisk, OnlineDisk, PoolCreated, PoolDone, PoolIo, PoolStatus,
-    PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult, ScrubRequest, SetProperties,
-    ShareInfo, ShareQuery, ShareWhy, TokenInfo, TokenMade,
+    DiskRequest, DrillRequest, Event, EventQuery, ExportPool, FreeWorkRequest, HistoryEntry,
+    ImportRequest, LocksInfo, NfsStat, OfflineDisk, OnlineDisk, PoolCreated, PoolDone, PoolIo,
+    PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult, ScrubRequest,
+    SetProperties, ShareInfo, ShareQuery, ShareWhy, TokenInfo, TokenMade,
 };
 
 /// A client of one daemon.
@@ -200,6 +200,17 @@ impl Client {
     /// Takes a disk into use again.
     pub async fn online_disk(&self, name: &str, request: &OnlineDisk) -> Answer<PoolDone> {
         self.post(&format!("/pools/{}/online", escaped(name)), request).await
+    }
+
+    /// Begins a drill, or ends the one that goes on.
+    pub async fn drill(&self, name: &str, request: &DrillRequest) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/drill", escaped(name)), request).await
+    }
+
+    /// Changes the faults of a disk.
+    #[cfg(debug_assertions)]
+    pub async fn inject(&self, name: &str, request: &crate::InjectRequest) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/inject", escaped(name)), request).await
     }
 
     /// Begins, resumes, pauses or stops a scrub.

@@ -36,6 +36,9 @@ pub struct DiskInfo {
     /// Where it is: the slot of its enclosure, or else the port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
+    /// The port by udev's name (`ID_PATH`): a disk that is put in its place has the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
     /// The disk is gone. This is what it was.
     pub gone: bool,
     /// Its own view of its health; absent if `smartctl` did not say.

@@ -14,8 +14,11 @@ mod counts;
 mod datasets;
 mod disk_acts;
 mod disks;
+mod drill;
 mod free_space;
 mod history;
+#[cfg(debug_assertions)]
+mod inject;
 pub mod keys;
 mod locks;
 mod pools;
@@ -40,8 +43,11 @@ pub use datasets::{
 };
 pub use disk_acts::{DiskRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
 pub use disks::{DiskInfo, SlowInfo, SmartInfo};
+pub use drill::{DrillInfo, DrillPhase, DrillRequest, DrillState, DrillStep};
 pub use free_space::{FreeWork, FreeWorkAct, FreeWorkInfo, FreeWorkRequest, FreeWorkState};
 pub use history::{HistoryChange, HistoryEntry, HistoryOutcome};
+#[cfg(debug_assertions)]
+pub use inject::{InjectRequest, Share};
 pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 pub use pools::{
     AddVdevs, CreatePool, DestroyPool, DroppedLog, ExportPool, FoundPool, FoundVdev, Health,

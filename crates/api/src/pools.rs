@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::time;
-use crate::{DamagedFile, DiskInfo, FreeWorkInfo, ScrubInfo, SlowInfo, SpareInfo};
+use crate::{DamagedFile, DiskInfo, DrillInfo, FreeWorkInfo, ScrubInfo, SlowInfo, SpareInfo};
 
 /// One line of `pool list`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +79,9 @@ pub struct PoolStatus {
     /// The newest scrub.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scrub: Option<ScrubInfo>,
+    /// The newest drill since the import.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drill: Option<DrillInfo>,
     /// Files with losses: no copy could be read when they were to be changed.
     pub damaged: Vec<DamagedFile>,
     /// Datasets with `sync=disabled`.
@@ -96,6 +99,9 @@ pub struct ResilverInfo {
     pub disk: String,
     /// Whether it goes on, or how it ended.
     pub state: ScanState,
+    /// Bytes of all that is copied to the disk, about; known for one that held nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_bytes: Option<u64>,
     /// Bytes copied to the disk so far.
     pub copied_bytes: u64,
     /// Blocks that no other disk gave: they are missing on this one.

@@ -12,7 +12,7 @@ mod pool;
 mod tests;
 mod token;
 
-pub use pool::{InitializeArgs, PoolCommand, TrimArgs};
+pub use pool::{DrillArgs, InitializeArgs, PoolCommand, TrimArgs};
 pub use token::TokenCommand;
 
 /// What every command takes: which daemon is asked, and how the answer is printed.
@@ -55,6 +55,9 @@ pub enum Command {
     /// Pools: create, import, export, list, status, history, destroy, and their disks.
     #[command(subcommand)]
     Pool(PoolCommand),
+    /// Put faults before a disk, for tests.
+    #[cfg(debug_assertions)]
+    Inject(crate::commands::InjectArgs),
     /// Make a dataset.
     Create {
         /// A property of its own; may be given several times.

@@ -3,19 +3,26 @@
 mod connect;
 mod dataset;
 mod disks;
+mod drill;
 mod events;
 mod free_space;
 mod history;
+#[cfg(debug_assertions)]
+mod inject;
 mod iostat;
 mod locks;
 mod nfs;
 mod pool;
+mod progress;
 mod repeat;
 mod scrub;
 mod share;
 mod since;
 mod status;
 mod token;
+
+#[cfg(debug_assertions)]
+pub use inject::InjectArgs;
 
 use std::io::{IsTerminal, Write};
 
@@ -95,6 +102,8 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
             let show = nfs::Show { clients: clients || !disks, disks: disks || !clients, top };
             nfs::nfsiostat(&client, output, show, times).await
         }
+        #[cfg(debug_assertions)]
+        Command::Inject(args) => inject::inject(&client, output, args).await,
         Command::Events { follow } => events::events(&client, output, follow).await,
     }
 }
@@ -127,13 +136,13 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
             disks::add(client, output, wish, &disks).await
         }
         PoolCommand::Remove { name, disk } => disks::remove(client, output, &name, disk).await,
-        PoolCommand::Replace { force, create_size, name, disk, new } => {
+        PoolCommand::Replace { wait, force, create_size, name, disk, new } => {
             let request = ReplaceDisk { disk, new, force, create_bytes: create_size };
-            disks::replace(client, output, &name, request).await
+            disks::replace(client, output, &name, request, wait).await
         }
-        PoolCommand::Attach { force, create_size, name, disk, new } => {
+        PoolCommand::Attach { wait, force, create_size, name, disk, new } => {
             let request = ReplaceDisk { disk, new, force, create_bytes: create_size };
-            disks::attach(client, output, &name, request).await
+            disks::attach(client, output, &name, request, wait).await
         }
         PoolCommand::Detach { name, disk } => disks::detach(client, output, &name, disk).await,
         PoolCommand::Scrub { pause, stop, wait, name } => {
@@ -145,9 +154,10 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
         PoolCommand::Offline { temporary, name, disk } => {
             disks::offline(client, output, &name, OfflineDisk { disk, temporary }).await
         }
-        PoolCommand::Online { expand, name, disk } => {
-            disks::online(client, output, &name, OnlineDisk { disk, expand }).await
+        PoolCommand::Online { wait, expand, name, disk } => {
+            disks::online(client, output, &name, OnlineDisk { disk, expand }, wait).await
         }
+        PoolCommand::Drill(args) => drill::drill(client, output, args).await,
         PoolCommand::Import {
             force,
             places,

@@ -133,6 +133,7 @@ async fn run(
             look_in_time(&starting),
             starting.look_for_disks(),
             starting.watch_disks(),
+            starting.replace_gone_disks(),
         );
     });
     let name = signals.next().await;

@@ -27,12 +27,15 @@ pub enum Property {
     Scrub = 7,
     /// Whether vdevs grow by themselves with their disks: `on`, `off`. Of the pool's own dataset.
     Autoexpand = 8,
-    /// Whether what is released is discarded: `on`, `off`. Of the pool's own dataset. (9 is taken.)
+    /// Whether a new disk in the place of one that is gone replaces it: `on`, `off`. Of the pool's
+    /// own dataset.
+    Autoreplace = 9,
+    /// Whether what is released is discarded: `on`, `off`. Of the pool's own dataset.
     Autotrim = 10,
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 9] = [
+pub const PROPERTIES: [Property; 10] = [
     Property::Compression,
     Property::Sync,
     Property::Quota,
@@ -41,6 +44,7 @@ pub const PROPERTIES: [Property; 9] = [
     Property::Sharenfs,
     Property::Scrub,
     Property::Autoexpand,
+    Property::Autoreplace,
     Property::Autotrim,
 ];
 
@@ -83,6 +87,7 @@ impl Property {
             Property::Sharenfs => "sharenfs",
             Property::Scrub => "scrub",
             Property::Autoexpand => "autoexpand",
+            Property::Autoreplace => "autoreplace",
             Property::Autotrim => "autotrim",
         }
     }
@@ -121,7 +126,10 @@ impl Property {
 
     /// Whether only the pool's own dataset has it.
     pub fn is_of_pool(self) -> bool {
-        matches!(self, Property::Scrub | Property::Autoexpand | Property::Autotrim)
+        matches!(
+            self,
+            Property::Scrub | Property::Autoexpand | Property::Autoreplace | Property::Autotrim
+        )
     }
 
     /// The default value.
@@ -130,9 +138,8 @@ impl Property {
             Property::Compression => "on",
             Property::Sync => "standard",
             Property::Quota | Property::Reservation => "none",
-            Property::Readonly | Property::Sharenfs | Property::Autoexpand | Property::Autotrim => {
-                "off"
-            }
+            Property::Readonly | Property::Sharenfs => "off",
+            Property::Autoexpand | Property::Autoreplace | Property::Autotrim => "off",
             Property::Scrub => "monthly",
         }
     }
@@ -155,9 +162,10 @@ impl Property {
                 _ if value == "disabled" => self.with_reason(""),
                 _ => one_of(&["standard", "always", "disabled:REASON"]),
             },
-            Property::Readonly | Property::Autoexpand | Property::Autotrim => {
-                one_of(&["on", "off"])
-            }
+            Property::Readonly
+            | Property::Autoexpand
+            | Property::Autoreplace
+            | Property::Autotrim => one_of(&["on", "off"]),
             Property::Quota | Property::Reservation => match value {
                 "none" | "0" => Ok("none".into()),
                 _ => size::parse(value).map(|bytes| bytes.to_string()).ok_or_else(|| {

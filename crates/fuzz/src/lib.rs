@@ -14,6 +14,7 @@
 )]
 
 pub mod callouts;
+pub mod config;
 pub mod cost;
 pub mod disk;
 pub mod dns;
@@ -40,7 +41,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     Target {
         name: "record",
         about: "record marking: any stream, cut anywhere, with and without detaching",
@@ -78,6 +79,11 @@ pub const TARGETS: [Target; 12] = [
         name: "pool",
         about: "a small pool, changed here and there, imported, read and inspected",
         run: pool::run,
+    },
+    Target {
+        name: "config",
+        about: "the same pool with another config in its labels",
+        run: config::run,
     },
     Target { name: "http", about: "bytes on a connection to the API", run: http::run },
     Target { name: "sharenfs", about: "text of the property", run: sharenfs::run },

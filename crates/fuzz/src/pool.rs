@@ -12,7 +12,7 @@
 //!   imports and is whole.
 
 mod sums;
-mod tank;
+pub(crate) mod tank;
 
 use std::collections::BTreeMap;
 

@@ -214,6 +214,21 @@ impl Flow {
         self.reads.latency.count() + self.writes.latency.count() + self.others
     }
 
+    /// The counts since `earlier`, an earlier state of the same ones.
+    pub fn since(&self, earlier: &Flow) -> Flow {
+        let stream = |now: &Stream, then: &Stream| Stream {
+            bytes: now.bytes.saturating_sub(then.bytes),
+            latency: now.latency.since(&then.latency),
+        };
+        Flow {
+            reads: stream(&self.reads, &earlier.reads),
+            writes: stream(&self.writes, &earlier.writes),
+            others: self.others.saturating_sub(earlier.others),
+            others_ns: self.others_ns.saturating_sub(earlier.others_ns),
+            errors: self.errors.saturating_sub(earlier.errors),
+        }
+    }
+
     /// Adds the counts of another one.
     pub fn add(&mut self, other: &Flow) {
         let streams = [(&mut self.reads, &other.reads), (&mut self.writes, &other.writes)];

@@ -7,9 +7,12 @@
 //! One act at a time. Each says which disk it means by path or guid.
 
 mod data;
+mod drill;
 mod grow;
 mod log;
 mod spares;
+
+pub use drill::Drilled;
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -51,6 +51,7 @@ mod trim;
 mod txg;
 mod walk;
 
+pub use acts::Drilled;
 pub use commit::UberblockState;
 pub use error::{Contradiction, ImportError, PoolError};
 pub use examine::{Examined, Lost, Watch};

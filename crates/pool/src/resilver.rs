@@ -27,9 +27,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_blockio::DiskError;
 use aquifer_blockio::buf::pages_of;
 use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_blockio::{DiskError, SECTOR_BYTES};
 use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::resilver_mark::ResilverMark;
 use aquifer_ondisk::scrub::WalkPosition;
@@ -288,6 +288,11 @@ impl Pool {
         (kept, came): (Txg, Txg),
         progress: &Arc<Progress>,
     ) -> Result<(), ResilverError> {
+        if kept == Txg(0) {
+            let used = self.space.lock().used_per_vdev();
+            let sectors = used.get(usize::from(vdev.index)).copied().unwrap_or(0);
+            progress.total_bytes.store(sectors * SECTOR_BYTES as u64, Ordering::Relaxed);
+        }
         let copier = Copier { pool: self, vdev, leaf, kept, came, progress };
         let whole = (WalkPosition::END, Place::NULL);
         let (mut start, (mut to, mut first)) = (WalkPosition::default(), whole);

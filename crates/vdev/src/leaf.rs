@@ -1,5 +1,6 @@
 //! A leaf: one disk, its state, and its counters.
 
+mod drill;
 mod held;
 mod trouble;
 mod unused;
@@ -17,6 +18,7 @@ use crate::io::IoCounters;
 use crate::pace::Pace;
 use crate::ticks::Ticks;
 
+use drill::Drill;
 pub use held::Held;
 pub use trouble::LeafTrouble;
 use trouble::Trouble;
@@ -75,6 +77,7 @@ pub struct Leaf {
     pub discarded: Discarded,
     pub(crate) pace: Pace,
     trouble: Trouble,
+    drill: Drill,
     disk: Option<Arc<dyn Disk>>,
     state: AtomicU8,
     last_error: Mutex<Option<String>>,
@@ -119,6 +122,7 @@ impl Leaf {
             discarded: Discarded::default(),
             pace: Pace::default(),
             trouble: Trouble::default(),
+            drill: Drill::default(),
             disk,
             state: AtomicU8::new(state as u8),
             last_error: Mutex::new(None),
@@ -259,7 +263,8 @@ impl Leaf {
 
     /// Whether it may come back by itself.
     pub fn may_come_back(&self) -> bool {
-        self.disk.is_some() && !self.kept_out.load(Ordering::Acquire)
+        let is_kept_out = self.kept_out.load(Ordering::Acquire) || self.is_in_drill();
+        self.disk.is_some() && !is_kept_out
     }
 
     /// Ends its use: what is written from here on it misses. A leaf that counted is to be named by

@@ -142,7 +142,7 @@ async fn find(
     keys.iter().map(|key| (*key, (paths.remove(&ObjectId(key.object)), now))).collect()
 }
 
-fn flow_of(flow: &traffic::Flow) -> Flow {
+pub(super) fn flow_of(flow: &traffic::Flow) -> Flow {
     let of =
         |stream: &traffic::Stream| Count { bytes: stream.bytes, latency: (&stream.latency).into() };
     Flow {

@@ -27,6 +27,7 @@ use aquifer_vdev::Leaf;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::drill::NewestDrill;
 use crate::devices::{Claimed, OpenDisk};
 use crate::engine::{EngineThread, Unfinished};
 
@@ -38,6 +39,8 @@ pub(super) struct Serving {
     disks: Mutex<Vec<OpenDisk>>,
     dropped_log: Option<DroppedLog>,
     import_notes: Vec<String>,
+    /// Its newest drill.
+    pub drill: NewestDrill,
     engine: EngineThread,
     /// The pool was left: who waits for its work gives up.
     left: Left,
@@ -108,7 +111,8 @@ impl Serving {
             );
         }
         let (disks, left) = (Mutex::new(disks), Left::default());
-        Serving { service, disks, dropped_log, import_notes, engine, left }
+        let drill = NewestDrill::default();
+        Serving { service, disks, dropped_log, import_notes, drill, engine, left }
     }
 
     /// The engine.

@@ -26,10 +26,10 @@ use crate::status::{name_of, shown};
 pub(super) struct Member {
     /// Its vdev's name.
     vdev: String,
-    class: VdevClass,
-    guid: Guid,
+    pub class: VdevClass,
+    pub guid: Guid,
     state: LeafState,
-    path: String,
+    pub path: String,
     /// Paths of the vdev's disks.
     all: Vec<String>,
     /// The name was the vdev's, not that of one disk of several.
@@ -288,7 +288,7 @@ impl Control {
     }
 
     /// As [`Control::member`], but the name must stand for one disk.
-    fn one_disk(&self, serving: &Serving, name: &str) -> Result<Member, ApiError> {
+    pub(super) fn one_disk(&self, serving: &Serving, name: &str) -> Result<Member, ApiError> {
         let found = self.member(serving, name)?;
         if found.vdev == name && found.all.len() > 1 {
             let disks = found.all.join(", ");
@@ -359,7 +359,7 @@ fn held(serving: &Serving, path: &str) -> Option<OpenDisk> {
 }
 
 /// Finds a spare: by its path, another name of it, or its guid.
-fn spare(serving: &Serving, name: &str) -> Option<Guid> {
+pub(super) fn spare(serving: &Serving, name: &str) -> Option<Guid> {
     let spares = serving.service().pool.status().spares;
     let same = same_disk(name);
     let mut found =

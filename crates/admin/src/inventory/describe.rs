@@ -21,12 +21,17 @@ pub(crate) struct System {
 
 impl Default for System {
     fn default() -> Self {
-        System {
-            sys: "/sys".into(),
-            udev: "/run/udev/data".into(),
-            by_id: "/dev/disk/by-id".into(),
-        }
+        System { sys: "/sys".into(), udev: udev_data(), by_id: "/dev/disk/by-id".into() }
     }
+}
+
+/// Where udev keeps its data. Tests of the whole daemon have none, and say what it would.
+fn udev_data() -> PathBuf {
+    #[cfg(debug_assertions)]
+    if let Some(data) = std::env::var_os("AQUIFER_UDEV_DATA") {
+        return data.into();
+    }
+    "/run/udev/data".into()
 }
 
 impl System {
@@ -36,6 +41,23 @@ impl System {
             DiskNumbers::Image { .. } => image(path),
             DiskNumbers::Block(number) => self.block(number),
         }
+    }
+
+    /// The one whole disk at a port, by its persistent name if it has one; `None` if there is none,
+    /// or more than one.
+    pub fn only_disk_at(&self, port: &str) -> Option<String> {
+        let numbers = fs::read_dir(self.sys.join("dev/block")).ok()?.flatten();
+        let numbers = numbers.filter_map(|entry| {
+            let name = entry.file_name();
+            let (major, minor) = name.to_str()?.split_once(':')?;
+            Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+        });
+        let disks = numbers.filter_map(|number| self.block(number));
+        let mut there = disks.filter(|disk| {
+            disk.partition.is_none() && disk.size_bytes > 0 && disk.port.as_deref() == Some(port)
+        });
+        let only = there.next().filter(|_| there.next().is_none())?;
+        only.by_id.or(only.device)
     }
 
     fn block(&self, number: u64) -> Option<DiskInfo> {
@@ -56,6 +78,7 @@ impl System {
             model: udev.model().or_else(|| sysfs("device/model")).or_else(|| sysfs("device/name")),
             serial: udev.serial().or_else(|| serial_of(&whole)),
             location: slot_of(&whole).or_else(|| udev.get("ID_PATH")),
+            port: udev.get("ID_PATH"),
             device: Some(format!("/dev/{}", whole_name.replace('!', "/"))),
             partition,
             ..DiskInfo::default()

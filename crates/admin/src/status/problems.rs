@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use aquifer_api::{
-    DamagedFile, Health, LeafState, LeafStatus, PoolStatus, ResilverInfo, ScanState, SlowInfo,
-    VdevClass, VdevStatus,
+    DamagedFile, DrillInfo, DrillState, DrillStep, Health, LeafState, LeafStatus, PoolStatus,
+    ResilverInfo, ScanState, SlowInfo, VdevClass, VdevStatus,
 };
 
 #[cfg(test)]
@@ -91,7 +91,14 @@ fn unavailable(pool: &PoolStatus) -> Problem {
 
 /// Disks that hold data and are not up to date: one problem for each reason.
 fn disks(pool: &PoolStatus) -> Vec<Problem> {
-    let each = [Away::Missing, Away::Outdated, Away::Faulted, Away::Offline, Away::Resilvering];
+    let each = [
+        Away::Missing,
+        Away::Outdated,
+        Away::Faulted,
+        Away::Offline,
+        Away::Drill,
+        Away::Resilvering,
+    ];
     let problem = |away| {
         let leaves = of_class(pool, VdevClass::Data).flat_map(|vdev| &vdev.leaves);
         let found: Vec<&LeafStatus> =
@@ -104,8 +111,15 @@ fn disks(pool: &PoolStatus) -> Vec<Problem> {
 fn why_away(pool: &PoolStatus, leaf: &LeafStatus) -> Option<Away> {
     // One that is about to be resilvered is not yet shown so.
     let is_tried = |scan: &ResilverInfo| scan.state == ScanState::Running && scan.disk == leaf.path;
+    let is_drilled = |drill: &DrillInfo| {
+        let is_away = drill.phases.last().is_some_and(|last| last.phase == DrillStep::Away);
+        drill.state == DrillState::Running && is_away && drill.disk == leaf.path
+    };
     match leaf.state {
         LeafState::Online | LeafState::Degraded => None,
+        LeafState::Failed | LeafState::Outdated if pool.drill.as_ref().is_some_and(is_drilled) => {
+            Some(Away::Drill)
+        }
         LeafState::Missing => Some(Away::Missing),
         LeafState::Offline => Some(Away::Offline),
         LeafState::Resilvering => Some(Away::Resilvering),
@@ -124,6 +138,7 @@ enum Away {
     Outdated,
     Faulted,
     Offline,
+    Drill,
     Resilvering,
 }
 
@@ -163,6 +178,13 @@ fn disks_away(pool: &str, leaves: &[&LeafStatus], away: Away) -> Problem {
         Away::Offline => (
             format!("{} taken offline by the administrator", be(disks, "was", "were")),
             format!("To use it again, type {online}."),
+        ),
+        Away::Drill => (
+            format!("A drill has taken {} away", disks.join(", ")),
+            format!(
+                "It comes back by itself. To end the drill now, type `aquifer pool drill --stop \
+                 {pool}`."
+            ),
         ),
         Away::Resilvering => (
             format!("{} being resilvered", be(disks, "is", "are")),

@@ -7,8 +7,10 @@
     reason = "a test says what went wrong by ending"
 )]
 
+mod autoreplace;
 mod bed;
 mod disks;
+mod drill;
 mod errs;
 mod exports;
 mod eyes;
@@ -16,6 +18,7 @@ mod growth;
 mod hardware;
 mod history;
 mod hosts;
+mod inject;
 mod life;
 mod logs;
 mod lost;

@@ -6,6 +6,26 @@ use clap::{Args, Subcommand};
 
 use super::{assignment, bytes};
 
+/// A drill: a disk, and how long.
+#[derive(Debug, Args)]
+pub struct DrillArgs {
+    /// Do not ask.
+    #[arg(short = 'y', long)]
+    pub yes: bool,
+    /// How long clients are measured with all disks, and again without this one.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub seconds: u64,
+    /// End the drill that goes on: the disk comes back at once.
+    #[arg(long, conflicts_with_all = ["disk", "seconds", "yes"])]
+    pub stop: bool,
+    /// The pool.
+    pub name: String,
+    /// A disk of a mirror that holds data.
+    #[arg(required_unless_present = "stop")]
+    pub disk: Option<String>,
+}
+
 /// What is done with pools.
 #[derive(Debug, Subcommand)]
 pub enum PoolCommand {
@@ -59,6 +79,9 @@ pub enum PoolCommand {
     },
     /// Add a disk as another side of a mirror, or make a single disk a mirror.
     Attach {
+        /// Wait until the disk holds everything.
+        #[arg(short = 'w', long)]
+        wait: bool,
         /// Take the new disk also if it holds something else. It is lost.
         #[arg(short = 'f')]
         force: bool,
@@ -81,6 +104,9 @@ pub enum PoolCommand {
     },
     /// Put another disk in the place of one.
     Replace {
+        /// Wait until the new disk holds everything.
+        #[arg(short = 'w', long)]
+        wait: bool,
         /// Take the new disk also if it holds something else. It is lost.
         #[arg(short = 'f')]
         force: bool,
@@ -118,6 +144,9 @@ pub enum PoolCommand {
         /// The pool.
         name: String,
     },
+    /// Take a disk away for a moment as if it had failed, and measure clients meanwhile. It comes
+    /// back in any case.
+    Drill(DrillArgs),
     /// Take a disk out of use until it is taken into use again.
     Offline {
         /// Until the next import at most.
@@ -130,6 +159,9 @@ pub enum PoolCommand {
     },
     /// Take a disk into use again.
     Online {
+        /// Wait until the disk holds everything.
+        #[arg(short = 'w', long)]
+        wait: bool,
         /// Also use disks of its vdev that have become larger. The disk may be in use.
         #[arg(short = 'e')]
         expand: bool,

@@ -1,16 +1,15 @@
 //! `aquifer pool add`, `remove`, `attach`, `detach`, `replace`, `offline`, `online`: the disks of a
 //! pool in service.
 
-use std::time::Duration;
-
 use aquifer_api::client::Client;
 use aquifer_api::{
-    AddVdevs, DiskRequest, LeafState, OfflineDisk, OnlineDisk, PoolDone, ReplaceDisk, ScanState,
-    ScrubState,
+    AddVdevs, DiskRequest, LeafState, OfflineDisk, OnlineDisk, PoolDone, PoolStatus, ReplaceDisk,
+    ResilverInfo, ScanState, ScrubState,
 };
 
 use super::pool::{Wish, layout};
-use super::{Output, tell};
+use super::progress::{LOOK_EVERY, Progress, Unit, Work};
+use super::{Output, scrub, tell};
 use crate::args::{Vdevs, vdevs};
 use crate::failure::Failure;
 
@@ -46,8 +45,10 @@ pub(super) async fn replace(
     output: Output,
     name: &str,
     request: ReplaceDisk,
+    waits: bool,
 ) -> Result<(), Failure> {
-    done(output, &client.replace_disk(name, &request).await?)
+    let done = client.replace_disk(name, &request).await?;
+    done_and_waited(client, output, &done, waits).await
 }
 
 pub(super) async fn attach(
@@ -55,8 +56,10 @@ pub(super) async fn attach(
     output: Output,
     name: &str,
     request: ReplaceDisk,
+    waits: bool,
 ) -> Result<(), Failure> {
-    done(output, &client.attach_disk(name, &request).await?)
+    let done = client.attach_disk(name, &request).await?;
+    done_and_waited(client, output, &done, waits).await
 }
 
 pub(super) async fn detach(
@@ -68,8 +71,6 @@ pub(super) async fn detach(
     done(output, &client.detach_disk(name, &DiskRequest { disk }).await?)
 }
 
-/// How often a pool is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Looks in a row without a resilver after which none is expected: one that was asked for begins
 /// within a second.
 const QUIET_LOOKS: u32 = 12;
@@ -77,7 +78,7 @@ const QUIET_LOOKS: u32 = 12;
 /// Waits until no disk is being resilvered, and no scrub goes on. Fails if a disk is not up to date
 /// after that.
 pub(super) async fn wait(client: &Client, output: Output, name: &str) -> Result<(), Failure> {
-    let mut quiet = 0;
+    let (mut quiet, mut progress) = (0, Progress::new(output));
     loop {
         let pool = client.pool(name).await?;
         let mut leaves = pool.vdevs.iter().flat_map(|vdev| &vdev.leaves);
@@ -85,10 +86,15 @@ pub(super) async fn wait(client: &Client, output: Output, name: &str) -> Result<
         let all_online = leaves.clone().all(|leaf| leaf.state.is_in_use());
         let resilvers = runs || leaves.any(|leaf| leaf.state == LeafState::Resilvering);
         let scrubs = pool.scrub.as_ref().is_some_and(|scrub| scrub.state == ScrubState::Running);
-        let runs = runs || scrubs;
+        let leaves_yet = pool.vdevs.iter().flat_map(|vdev| &vdev.leaves);
+        let all_online = all_online && !leaves_yet.clone().any(|leaf| leaf.replaces.is_some());
         quiet = if resilvers || scrubs { 0 } else { quiet + 1 };
-        if !runs && all_online {
+        if !runs && !scrubs && all_online {
+            drop(progress);
             return output.answer(&pool.summary, |_| String::new());
+        }
+        if let Some(work) = work(&pool, output) {
+            progress.show(&work);
         }
         if quiet > QUIET_LOOKS {
             return Err(Failure::failed(format!(
@@ -97,6 +103,23 @@ pub(super) async fn wait(client: &Client, output: Output, name: &str) -> Result<
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
+}
+
+/// How far the resilver is that goes on; else the scrub.
+fn work(pool: &PoolStatus, output: Output) -> Option<Work> {
+    let is_running = |scan: &&ResilverInfo| scan.state == ScanState::Running;
+    if let Some(scan) = pool.scan.as_ref().filter(is_running) {
+        return Some(Work {
+            what: format!("resilver of {}", scan.disk),
+            done: scan.copied_bytes,
+            total: scan.total_bytes,
+            unit: Unit::Bytes,
+            took_ms: scan.took_ms,
+            note: String::new(),
+        });
+    }
+    let scrub = pool.scrub.as_ref().filter(|scrub| scrub.state == ScrubState::Running);
+    scrub.map(|running| scrub::work(&pool.summary.name, running, output))
 }
 
 pub(super) async fn offline(
@@ -113,8 +136,24 @@ pub(super) async fn online(
     output: Output,
     name: &str,
     request: OnlineDisk,
+    waits: bool,
 ) -> Result<(), Failure> {
-    done(output, &client.online_disk(name, &request).await?)
+    let done = client.online_disk(name, &request).await?;
+    done_and_waited(client, output, &done, waits).await
+}
+
+/// The result of an act; with `waits`, after its resilver.
+async fn done_and_waited(
+    client: &Client,
+    output: Output,
+    act: &PoolDone,
+    waits: bool,
+) -> Result<(), Failure> {
+    if !waits {
+        return done(output, act);
+    }
+    tell(output, &act.notes);
+    wait(client, output, &act.name).await
 }
 
 fn done(output: Output, done: &PoolDone) -> Result<(), Failure> {

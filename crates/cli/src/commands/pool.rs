@@ -242,16 +242,23 @@ pub(super) async fn destroy(
 
 /// Asks the user to type the name of the pool or dataset to destroy again.
 pub(super) fn confirm(what: &str, name: &str) -> Result<(), Failure> {
-    eprint!("Everything in {what} {name:?} will be lost. Type its name again to destroy it: ");
-    let mut line = String::new();
-    let read = std::io::stdin().lock().read_line(&mut line);
-    read.map_err(|error| Failure::failed(format!("no answer can be read: {error}")))?;
-    match line.trim() {
+    let question =
+        format!("Everything in {what} {name:?} will be lost. Type its name again to destroy it: ");
+    match ask(&question)?.as_str() {
         typed if typed == name => Ok(()),
         typed => Err(Failure::failed(format!(
             "{what} {name:?} was not destroyed: {typed:?} is not its name"
         ))),
     }
+}
+
+/// Asks the user for a line.
+pub(super) fn ask(question: &str) -> Result<String, Failure> {
+    eprint!("{question}");
+    let mut line = String::new();
+    let read = std::io::stdin().lock().read_line(&mut line);
+    read.map_err(|error| Failure::failed(format!("no answer can be read: {error}")))?;
+    Ok(line.trim().to_string())
 }
 
 /// The daemon has another working directory, and may be on another machine.

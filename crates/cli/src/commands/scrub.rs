@@ -1,17 +1,12 @@
 //! `aquifer pool scrub`, and the line of the status about it.
 
-use std::time::Duration;
-
 use aquifer_api::client::Client;
 use aquifer_api::{ScrubAct, ScrubInfo, ScrubRequest, ScrubState, time};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Output;
 use super::pool::percent;
+use super::progress::{LOOK_EVERY, Progress, Unit, Work, span};
 use crate::failure::Failure;
-
-/// How often a scrub is looked at while somebody waits for it.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// What the options ask for.
 pub(super) fn act(pause: bool, stop: bool) -> ScrubAct {
@@ -34,21 +29,18 @@ pub(super) async fn scrub(
     if !wait {
         return output.answer(&done, |_| String::new());
     }
-    let bar = (!output.json).then(|| bar(name));
-    let ended = loop {
-        let scrub = match client.pool(name).await?.scrub {
-            Some(scrub) if scrub.state == ScrubState::Running => scrub,
-            ended => break ended,
-        };
-        if let Some(bar) = &bar {
-            bar.set_length(scrub.total_bytes);
-            bar.set_position(scrub.examined_bytes.min(scrub.total_bytes));
+    let ended = {
+        let mut progress = Progress::new(output);
+        loop {
+            match client.pool(name).await?.scrub {
+                Some(scrub) if scrub.state == ScrubState::Running => {
+                    progress.show(&work(name, &scrub, output));
+                }
+                ended => break ended,
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
         }
-        tokio::time::sleep(LOOK_EVERY).await;
     };
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
     let Some(ended) = ended else {
         return Err(Failure::failed(format!("{name}: has no scrub any more")));
     };
@@ -62,15 +54,20 @@ pub(super) async fn scrub(
     }
 }
 
-/// Shown on a terminal only.
-fn bar(name: &str) -> ProgressBar {
-    let bar = ProgressBar::new(0).with_message(format!("scrub of {name}"));
-    let style = "{msg} [{bar:30}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}, \
-                 {eta} left";
-    bar.set_style(
-        ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
-    bar
+/// How far a scrub is.
+pub(super) fn work(name: &str, scrub: &ScrubInfo, output: Output) -> Work {
+    Work {
+        what: format!("scrub of {name}"),
+        done: scrub.examined_bytes,
+        total: Some(scrub.total_bytes),
+        unit: Unit::Bytes,
+        took_ms: scrub.active_ms,
+        note: format!(
+            "{} repaired, {} errors",
+            output.size(scrub.repaired_bytes),
+            scrub.unreadable_blocks
+        ),
+    }
 }
 
 /// A scrub in one line.
@@ -120,11 +117,4 @@ fn progress(scrub: &ScrubInfo, output: Output) -> String {
     let left = u128::from(total_bytes.saturating_sub(examined_bytes)) / rate.max(1);
     let rate = output.size(u64::try_from(rate).unwrap_or(u64::MAX));
     format!("{share}, {rate}/s, {} left", span(u64::try_from(left).unwrap_or(u64::MAX)))
-}
-
-/// So many seconds, as `1 days 02:03:04`, in the manner of zpool.
-fn span(seconds: u64) -> String {
-    let (days, hours) = (seconds / 86400, seconds / 3600 % 24);
-    let rest = format!("{hours:02}:{:02}:{:02}", seconds / 60 % 60, seconds % 60);
-    if days > 0 { format!("{days} days {rest}") } else { rest }
 }

@@ -4,8 +4,8 @@ use aquifer_api::client::Client;
 use aquifer_api::shown::shown;
 use aquifer_api::time;
 use aquifer_api::{
-    DamagedFile, LeafStatus, PoolStatus, ResilverInfo, ScanState, SyncDisabled, VdevKind,
-    VdevStatus,
+    DamagedFile, DrillState, LeafStatus, PoolStatus, ResilverInfo, ScanState, SyncDisabled,
+    VdevKind, VdevStatus,
 };
 
 use super::Output;
@@ -100,6 +100,8 @@ fn text(pool: &PoolStatus, verbose: bool, output: Output) -> String {
     pool.scan.iter().for_each(|scan| line("scan", &scanned(scan, output)));
     let scrub = pool.scrub.as_ref().map(|scrub| super::scrub::line(scrub, output));
     scrub.iter().for_each(|scrub| line("scan", scrub));
+    let drill = pool.drill.iter().filter(|drill| drill.state == DrillState::Running);
+    drill.for_each(|drill| line("drill", &format!("goes on with {}", drill.disk)));
     if !pool.vdevs.is_empty() {
         line("config", "");
         text.push('\n');
@@ -120,7 +122,7 @@ fn labelled(label: &str, what: &str) -> String {
 }
 
 fn scanned(scan: &ResilverInfo, output: Output) -> String {
-    let ResilverInfo { disk, state, copied_bytes, unread_blocks, took_ms } = scan;
+    let ResilverInfo { disk, state, copied_bytes, unread_blocks, took_ms, .. } = scan;
     let (copied, seconds) = (output.size(*copied_bytes), took_ms / 1000);
     let mut text = match state {
         ScanState::Running => format!("resilver of {disk} goes on: {copied} in {seconds} s"),

@@ -23,6 +23,7 @@
 //! POST /pools/{name}/online     operator  OnlineDisk      -> PoolDone
 //! POST /pools/{name}/scrub      operator  ScrubRequest    -> PoolDone
 //! POST /pools/{name}/free-space operator  FreeWorkRequest -> PoolDone
+//! POST /pools/{name}/drill      operator  DrillRequest    -> PoolDone
 //! POST /datasets                operator  CreateDataset   -> DatasetDone    (2)
 //! POST /datasets/set            operator  SetProperties   -> DatasetDone    (2)
 //! POST /pools                   admin     CreatePool      -> PoolCreated
@@ -32,6 +33,7 @@
 //! POST /pools/{name}/attach     admin     ReplaceDisk     -> PoolDone
 //! POST /pools/{name}/detach     admin     DiskRequest     -> PoolDone
 //! POST /pools/{name}/replace    admin     ReplaceDisk     -> PoolDone
+//! POST /pools/{name}/inject     admin     InjectRequest   -> PoolDone       (3)
 //! POST /datasets/destroy        admin     DestroyDataset  -> DatasetDone
 //! POST /datasets/clear          admin     ClearDamage     -> DatasetDone
 //! POST /locks/clear             admin     ClearLocks      -> ClearedLocks
@@ -41,6 +43,7 @@
 //! ```
 //! (1) `admin` if it drops something, or takes the pool from another host ([`import_needs`]).
 //! (2) `admin` for `sharenfs` and `sync=disabled` ([`properties_need`]).
+//! (3) Debug builds alone have it.
 //!
 //! How the roles were given: `read` asks, and changes nothing. `operator` does what loses nothing
 //! and lets nobody in. An `admin` alone writes over disks, changes what a pool is made of, takes
@@ -73,12 +76,14 @@ use super::{Api, refusal};
 use crate::metrics;
 use crate::remote::tokens::Tokens;
 
+mod background;
 #[cfg(test)]
 mod tests;
+mod trials;
 
 fn table() -> Table {
     use Role::{Admin, Metrics, Operator, Read};
-    Table::default()
+    let table = Table::default()
         .question(Metrics, "/metrics", metrics)
         .question(Read, "/daemon", async |State(c): Control_| answer(Ok(c.info())))
         .question(Read, "/pools", async |State(c): Control_| answer(Ok(c.pools())))
@@ -99,8 +104,9 @@ fn table() -> Table {
         .act(Operator, "/pools/{name}/clear-disk", clear_disk)
         .act(Operator, "/pools/{name}/offline", offline_disk)
         .act(Operator, "/pools/{name}/online", online_disk)
-        .act(Operator, "/pools/{name}/scrub", scrub_pool)
-        .act(Operator, "/pools/{name}/free-space", work_on_free_space)
+        .act(Operator, "/pools/{name}/scrub", background::scrub_pool)
+        .act(Operator, "/pools/{name}/free-space", background::work_on_free_space)
+        .act(Operator, "/pools/{name}/drill", trials::drill_pool)
         .act(Operator, "/datasets", create_dataset)
         .act(Operator, "/datasets/set", set_properties)
         .act(Admin, "/pools", create_pool)
@@ -115,7 +121,10 @@ fn table() -> Table {
         .act(Admin, "/locks/clear", clear_locks)
         .act(Admin, "/tokens", create_token)
         .act(Admin, "/tokens/{name}/rotate", rotate_token)
-        .act(Admin, "/tokens/{name}/revoke", revoke_token)
+        .act(Admin, "/tokens/{name}/revoke", revoke_token);
+    #[cfg(debug_assertions)]
+    let table = table.act(Admin, "/pools/{name}/inject", trials::inject);
+    table
 }
 
 /// All routes, each behind its role. A [`Caller`] must have been put among a request's extensions.
@@ -315,25 +324,6 @@ async fn online_disk(
 ) -> Response {
     let told = words::online_disk(&name, &request);
     acting.carry_out(told, control.online_disk(&name, request)).await
-}
-
-async fn scrub_pool(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::ScrubRequest>,
-) -> Response {
-    acting.carry_out(words::scrub_pool(&name, request), control.scrub_pool(&name, request)).await
-}
-
-async fn work_on_free_space(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::FreeWorkRequest>,
-) -> Response {
-    let told = words::work_on_free_space(&name, &request);
-    acting.carry_out(told, control.work_on_free_space(&name, request)).await
 }
 
 async fn scan(State(control): Control_, Body(request): Body<api::ScanRequest>) -> Response {

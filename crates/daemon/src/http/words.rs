@@ -6,9 +6,9 @@ use aquifer_admin::control::history::Leaving;
 use aquifer_api::time::text_s;
 use aquifer_api::{
     AddVdevs, ClearDamage, ClearLocks, CreateDataset, CreatePool, CreateToken, DestroyDataset,
-    DiskRequest, ExportPool, FreeWork, FreeWorkAct, FreeWorkRequest, ImportRequest, OfflineDisk,
-    OnlineDisk, ReplaceDisk, RotateToken, ScrubAct, ScrubRequest, SetProperties, VdevKind,
-    VdevRequest,
+    DiskRequest, DrillRequest, ExportPool, FreeWork, FreeWorkAct, FreeWorkRequest, ImportRequest,
+    OfflineDisk, OnlineDisk, ReplaceDisk, RotateToken, ScrubAct, ScrubRequest, SetProperties,
+    VdevKind, VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -140,6 +140,23 @@ pub(super) fn work_on_free_space(name: &str, request: &FreeWorkRequest) -> Told 
         .flag(*act == FreeWorkAct::Forget, "-u")
         .option("-r", rate.map(|rate| rate.to_string()));
     words.word(name).words(disks).told(About::Pool(name.into()))
+}
+
+pub(super) fn drill_pool(name: &str, request: &DrillRequest) -> Told {
+    let words = Words::of("pool drill");
+    let words = match request {
+        DrillRequest::Start { disk, seconds } => {
+            words.option("--seconds", Some(seconds.to_string())).word(name).word(disk)
+        }
+        DrillRequest::Stop => words.flag(true, "--stop").word(name),
+    };
+    words.told(About::Pool(name.into()))
+}
+
+/// The faults are none of the pool's history: its disks are as they were.
+#[cfg(debug_assertions)]
+pub(super) fn inject() -> Told {
+    Words::of("inject").told(About::Nothing)
 }
 
 pub(super) fn destroy_pool(name: &str, leaving: &Leaving) -> Told {

@@ -309,6 +309,6 @@ const ENTRIES: usize = FILES.len() + 2 + MANY;
 const ENTRIES_MAX: usize = 1000;
 const PAGES: u64 = 20;
 /// The smallest possible disk.
-const SECTORS: u64 = 80 * 1024;
+pub const SECTORS: u64 = 80 * 1024;
 /// Twenty times what an import without changes takes.
 const SIM_STEPS_MAX: u64 = 400_000;

@@ -100,16 +100,16 @@ impl Pool {
         }
     }
 
-    /// Disks of mirrors that hold data, are not in use, and were not taken offline; without those
-    /// for which a spare stands already.
+    /// Disks of mirrors that hold data, are not in use, and were not taken offline or away by a
+    /// drill; without those for which a spare stands already.
     fn away(&self) -> Vec<Guid> {
         let tree = self.tree();
         let config = &tree.config;
         let stood_for = |guid| config.leaves().any(|(_, l)| l.stands == Stands::SpareFor(guid));
         let is_spare = |guid| config.spares.iter().any(|spare| spare.guid == guid);
-        let out = |leaf: &&Arc<Leaf>| {
-            !leaf.takes_writes() && !leaf.was_taken_offline() && !is_spare(leaf.guid)
-        };
+        let is_by_will = |leaf: &Leaf| leaf.was_taken_offline() || leaf.is_in_drill();
+        let out =
+            |leaf: &&Arc<Leaf>| !leaf.takes_writes() && !is_by_will(leaf) && !is_spare(leaf.guid);
         let leaves = tree.data().flat_map(|vdev| &vdev.leaves).filter(out);
         leaves.map(|leaf| leaf.guid).filter(|guid| !stood_for(*guid)).collect()
     }

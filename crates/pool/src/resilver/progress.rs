@@ -17,6 +17,8 @@ pub(crate) struct Progress {
     /// By the world's clock.
     begun: Duration,
     ended: Mutex<Option<(Duration, bool)>>,
+    /// Bytes of all blocks to copy, if that is known; else 0.
+    pub total_bytes: AtomicU64,
     /// Bytes of blocks copied to the leaf.
     pub copied_bytes: AtomicU64,
     /// Blocks that no copy gave.
@@ -30,6 +32,8 @@ pub struct ResilverStatus {
     pub leaf: Guid,
     /// Its path.
     pub path: String,
+    /// Bytes of all that is copied to it, about; known for a disk that holds nothing yet.
+    pub total_bytes: Option<u64>,
     /// Bytes copied to it so far.
     pub copied_bytes: u64,
     /// Blocks that no other disk gave: they are missing on it.
@@ -42,9 +46,15 @@ pub struct ResilverStatus {
 
 impl Progress {
     pub fn new(leaf: Guid, path: String, begun: Duration) -> Arc<Progress> {
-        let (copied_bytes, unread_blocks) = (AtomicU64::new(0), AtomicU64::new(0));
-        let ended = Mutex::new(None);
-        Arc::new(Progress { leaf, path, begun, ended, copied_bytes, unread_blocks })
+        Arc::new(Progress {
+            leaf,
+            path,
+            begun,
+            ended: Mutex::new(None),
+            total_bytes: AtomicU64::new(0),
+            copied_bytes: AtomicU64::new(0),
+            unread_blocks: AtomicU64::new(0),
+        })
     }
 
     pub fn end(&self, now: Duration, succeeded: bool) {
@@ -57,6 +67,7 @@ impl Progress {
         ResilverStatus {
             leaf: self.leaf,
             path: self.path.clone(),
+            total_bytes: Some(self.total_bytes.load(Ordering::Relaxed)).filter(|total| *total > 0),
             copied_bytes: self.copied_bytes.load(Ordering::Relaxed),
             unread_blocks: self.unread_blocks.load(Ordering::Relaxed),
             took: until.saturating_sub(self.begun),

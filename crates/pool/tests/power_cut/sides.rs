@@ -12,6 +12,7 @@ use aquifer_blockio::{Disk, World};
 use aquifer_ondisk::config::{Redundancy, Stands};
 use aquifer_pool::create::{PoolSpec, VdevSpec, create};
 use aquifer_pool::import::ImportOptions;
+use aquifer_pool::{ImportError, Pool};
 use aquifer_sim::{
     CutPlan, DiskConfig, Fault, FaultRule, Image, Rng, Sim, SimConfig, SimDisk, Stop, Vanish, When,
 };
@@ -265,6 +266,7 @@ impl Machine {
                 1 if !is_member(other) => pool.attach_disk(&name, new, true).await,
                 2 => pool.detach_disk(&name).await,
                 3 if !is_member(other) => pool.replace_disk(&name, new, true).await.map(|_| ()),
+                5 => self.drill(pool, &name, rng.below(300)).await,
                 _ => pool.online_disk(&name, disk(one)).await,
             };
             if story() > 0 {
@@ -272,6 +274,13 @@ impl Machine {
             }
             done.fetch_add(u64::from(result.is_ok()), Ordering::Relaxed);
         }
+    }
+
+    async fn drill(&self, pool: &Pool, disk: &str, ms: u64) -> Result<(), ImportError> {
+        let away = pool.take_away(disk).await?;
+        self.world.sleep(Duration::from_millis(ms)).await;
+        drop(away);
+        Ok(())
     }
 
     fn end(&mut self) {

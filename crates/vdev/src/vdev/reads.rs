@@ -92,10 +92,11 @@ impl Vdev {
     }
 
     /// A leaf that is being resilvered may hold it already, or hold it still. One that failed for
-    /// other reads may hold it, too.
+    /// other reads may hold it, too, and so may one that a drill has taken away.
     async fn read_resilvered(&self, wanted: &Wanted<'_>) -> Option<Vec<Page>> {
         let may_hold = |leaf: &&Arc<Leaf>| {
-            leaf.state() == LeafState::Resilvering || !leaf.is_online() && leaf.is_faulted()
+            leaf.state() == LeafState::Resilvering
+                || !leaf.is_online() && (leaf.is_faulted() || leaf.is_in_drill())
         };
         for leaf in self.leaves.iter().filter(may_hold) {
             if let Ok(pages) = leaf.read(wanted.sector, wanted.count).await

@@ -88,6 +88,7 @@ fn a_disk_is_what_udev_says() {
         model: Some("WDC WD40EFRX-68N32N0".into()),
         serial: Some("WD-WCC7K1AAAAAA".into()),
         location: Some("pci-0000:00:17.0-ata-3".into()),
+        port: Some("pci-0000:00:17.0-ata-3".into()),
         ..DiskInfo::default()
     };
     assert_eq!(tree.describe(8, 16), Some(wanted.clone()));
@@ -176,4 +177,30 @@ fn an_image_is_its_file() {
     let disk = System::default().describe(&path, image).unwrap();
     assert_eq!((disk.file.as_deref(), disk.size_bytes), (Some(path.as_str()), 8192));
     assert_eq!(System::default().describe("/nowhere/at/all", image), None);
+}
+
+/// A new disk sits where one was that is gone: the port is what they share.
+#[test]
+fn the_disk_at_a_port_is_the_only_whole_one_there() {
+    let tree = ata();
+    let system =
+        System { sys: tree.path("sys"), udev: tree.path("udev"), by_id: tree.path("by-id") };
+    let port = "pci-0000:00:17.0-ata-3";
+    assert_eq!(system.only_disk_at(port), None, "udev says nothing");
+    let at = |disk: &str, port: &str| {
+        tree.file(&format!("udev/b{disk}"), format!("E:ID_PATH={port}\n").as_bytes());
+    };
+    at("8:16", port);
+    let by_id = tree.by_id("ata-WDC_WD40EFRX-68N32N0_WD-WCC7K1AAAAAA");
+    assert_eq!(system.only_disk_at(port), by_id, "its partition is none");
+    assert_eq!(system.only_disk_at("pci-0000:00:17.0-ata-4"), None);
+    // Another one, without a persistent name: at another port, at the same, empty.
+    let other = ATA.replace("sdb", "sdc").replace("ata3", "ata4");
+    tree.device(&other, "8:32", 1000);
+    at("8:32", "pci-0000:00:17.0-ata-4");
+    assert_eq!(system.only_disk_at("pci-0000:00:17.0-ata-4"), Some("/dev/sdc".into()));
+    at("8:32", port);
+    assert_eq!(system.only_disk_at(port), None, "which one is it?");
+    tree.file(&format!("{other}/size"), b"0\n");
+    assert_eq!(system.only_disk_at(port), by_id, "a card reader without a card");
 }

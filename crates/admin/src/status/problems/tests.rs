@@ -57,6 +57,7 @@ fn mirror(a: LeafState, b: LeafState) -> PoolStatus {
         dropped_log: None,
         scan: None,
         scrub: None,
+        drill: None,
         status: None,
         action: None,
     }
@@ -148,7 +149,9 @@ fn a_disk_that_holds_data_is_away() {
         let mut pool = mirror(Online, Outdated);
         let (copied_bytes, unread_blocks, took_ms) = (0, 0, 0);
         let disk = disk.into();
-        pool.scan = Some(ResilverInfo { disk, state, copied_bytes, unread_blocks, took_ms });
+        let total_bytes = None;
+        pool.scan =
+            Some(ResilverInfo { disk, state, total_bytes, copied_bytes, unread_blocks, took_ms });
         let status = told(pool).status.unwrap();
         assert!(status.contains(what), "{status}");
     }

@@ -151,12 +151,19 @@ impl Client {
 
     /// The bytes that were read, or the error.
     pub fn read(&mut self, file: &[u8], offset: u64, count: u32) -> Result<u32, u32> {
+        let bytes = self.read_bytes(file, offset, count)?;
+        Ok(u32::try_from(bytes.len()).unwrap())
+    }
+
+    pub fn read_bytes(&mut self, file: &[u8], offset: u64, count: u32) -> Result<Vec<u8>, u32> {
         let head = words(&[0, u32::try_from(offset).unwrap(), count]);
         let mut reply = self.nfs("read", 6, &[opaque(file), head].concat())?;
         assert_eq!(reply.word(), 1, "attributes follow");
         reply.skip(84);
-        let bytes = reply.word();
-        self.spent.get_mut("read").unwrap().bytes += u64::from(bytes);
+        let (count, _end) = (reply.word(), reply.word());
+        let bytes = reply.opaque();
+        assert_eq!(bytes.len(), count as usize);
+        self.spent.get_mut("read").unwrap().bytes += u64::from(count);
         Ok(bytes)
     }
 

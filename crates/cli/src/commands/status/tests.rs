@@ -62,6 +62,7 @@ fn pool() -> PoolStatus {
         dropped_log: None,
         scan: None,
         scrub: None,
+        drill: None,
         status: Some("/dev/b missed writes.".into()),
         action: Some("Keep a backup.".into()),
     }
@@ -104,6 +105,7 @@ fn a_resilver_is_told_while_it_goes_on_and_after() {
         state,
         copied_bytes,
         unread_blocks,
+        total_bytes: None,
         took_ms: 61_500,
     };
     for (info, line) in [

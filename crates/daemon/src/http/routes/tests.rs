@@ -25,11 +25,11 @@ fn the_page_names_every_route_with_its_role() {
 /// No act goes by the history: the only way to carry one out is `Acting`.
 #[test]
 fn every_act_is_noted() {
-    let page = include_str!("../routes.rs");
+    let page = concat!(include_str!("../routes.rs"), include_str!("trials.rs"));
     let acts: Vec<&str> = page
         .lines()
-        .filter_map(|line| line.trim().strip_prefix(".act("))
-        .map(|line| line.trim_end_matches(')').rsplit(' ').next().unwrap())
+        .filter_map(|line| Some(line.split_once(".act(")?.1))
+        .map(|line| line.trim_end_matches([';', ')']).rsplit([' ', ':']).next().unwrap())
         .collect();
     let posts = routes().into_iter().filter(|route| route.method == "POST").count();
     assert_eq!(acts.len() + 1, posts, "all but /scan");

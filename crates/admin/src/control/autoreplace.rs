@@ -1,0 +1,122 @@
+//! A new disk in the place of one that is gone replaces it by itself, with `autoreplace=on`.
+//!
+//! The place is the port that udev names (`ID_PATH`): a disk that is plugged into it has that port
+//! too. The inventory remembers where a disk was.
+//!
+//! # Invariants
+//! - Only a disk is replaced that holds data, is out of use and gone from its port, and was not
+//!   taken offline. One that still sits there is not touched.
+//! - Only a whole disk that a `pool replace` without `-f` takes comes in: nothing recognised is on
+//!   it, no label of any pool either, and nobody uses it. It must be the only one at that port.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aquifer_api::{ReplaceDisk, guid_text};
+use aquifer_dataset::Property;
+use aquifer_ondisk::Guid;
+use aquifer_ondisk::config::VdevClass;
+use aquifer_pool::LeafStatus;
+use aquifer_vdev::LeafState;
+use tokio::time::{Instant, sleep};
+
+use super::Control;
+use super::serving::Serving;
+
+/// A new disk that was not taken, why, and when.
+type Refused = HashMap<(Guid, String), (String, Instant)>;
+
+impl Control {
+    /// Lets new disks replace those that are gone, in pools whose property `autoreplace` is on, as
+    /// long as the daemon runs.
+    pub async fn replace_gone_disks(&self) {
+        let mut refused = Refused::new();
+        loop {
+            sleep(LOOK_EVERY).await;
+            refused.retain(|_, (_, at)| at.elapsed() < FORGET_AFTER);
+            for serving in self.all_serving() {
+                self.replace_gone_in(&serving, &mut refused).await;
+            }
+        }
+    }
+
+    async fn replace_gone_in(&self, serving: &Arc<Serving>, refused: &mut Refused) {
+        if !is_on(serving) {
+            return;
+        }
+        let away = away(serving);
+        if away.is_empty() {
+            return;
+        }
+        let known = self.disks_of(serving).await;
+        for leaf in away {
+            let gone = known.get(&leaf.guid).filter(|disk| disk.gone && disk.partition.is_none());
+            let Some(port) = gone.and_then(|disk| disk.port.clone()) else { continue };
+            let Some(new) = self.inventory.only_disk_at(port.clone()).await else {
+                // What comes next is another one, even under the same name.
+                refused.retain(|(disk, _), _| *disk != leaf.guid);
+                continue;
+            };
+            if let Err(why) = self.replace_gone(serving, &leaf, &new, refused).await {
+                let (pool, disk) = (serving.name(), &leaf.path);
+                tracing::warn!(
+                    class = "disk.not_replaced",
+                    pool,
+                    disk,
+                    new,
+                    port,
+                    why,
+                    "a disk is gone, and the one in its place is not taken"
+                );
+            }
+        }
+    }
+
+    /// Replaces a disk. An error is told once for each new disk and reason.
+    async fn replace_gone(
+        &self,
+        serving: &Serving,
+        leaf: &LeafStatus,
+        new: &str,
+        refused: &mut Refused,
+    ) -> Result<(), String> {
+        let key = (leaf.guid, new.to_string());
+        if refused.get(&key).is_some_and(|(_, at)| at.elapsed() < AGAIN_AFTER) {
+            return Ok(());
+        }
+        let disk = guid_text(leaf.guid.0);
+        let request = ReplaceDisk { disk, new: new.into(), force: false, create_bytes: None };
+        let Err(error) = self.replace_disk(serving.name(), request).await else { return Ok(()) };
+        let why = error.message;
+        match refused.insert(key, (why.clone(), Instant::now())) {
+            Some((before, _)) if before == why => Ok(()),
+            _ => Err(why),
+        }
+    }
+}
+
+fn is_on(serving: &Serving) -> bool {
+    let datasets = &serving.service().datasets;
+    let own = datasets.by_name(serving.name());
+    own.is_some_and(|own| datasets.value(&own, Property::Autoreplace).0 == "on")
+}
+
+/// Disks with data that are out of use, and not because somebody wants that.
+fn away(serving: &Serving) -> Vec<LeafStatus> {
+    let vdevs = serving.service().pool.status().vdevs.into_iter();
+    let leaves = vdevs.filter(|vdev| vdev.class == VdevClass::Data).flat_map(|vdev| vdev.leaves);
+    let is_away = |leaf: &LeafStatus| {
+        let is_out =
+            matches!(leaf.state, LeafState::Failed | LeafState::Outdated | LeafState::Missing);
+        is_out && !leaf.offline
+    };
+    leaves.filter(is_away).collect()
+}
+
+/// How often it is looked whether a disk is gone.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// A disk that was not taken is not tried again before.
+const AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// Why it was not is told once more after this time.
+const FORGET_AFTER: Duration = Duration::from_secs(3600);
