@@ -335,7 +335,6 @@ const HOST_SABOTAGES: &[(&[Rule], Range<u64>)] =
 /// The same with sides that are resilvered and then do alone.
 #[cfg(sabotage)]
 const SIDES_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
-    (&[Rule::MarkFirst], 0..2000),
     (&[Rule::MarkHasNoVote], 0..2000),
     (&[Rule::MissedFromItsOwn], 0..200),
     (&[Rule::WalkAfterItCame], 0..2000),
