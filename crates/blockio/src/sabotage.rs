@@ -156,6 +156,14 @@ pub enum Rule {
     MetaslabSizeStays,
     /// A spare that stands for a disk is no spare meanwhile.
     SpareStandsOnce,
+    /// A disk that leaves the pool stays named outdated until it is wiped.
+    GoneStaysNamed,
+    /// Disks that were in use apart from each other are not imported together.
+    SplitIsRefused,
+    /// Imports of sides that are in use apart from each other have different sessions.
+    SessionOfItsOwn,
+    /// Nothing is written to a leaf that has left the pool while its resilver began.
+    LeftLeavesAreLeft,
     /// A piece of a resilver that ends early goes on where it ended.
     PieceGoesOnByPlace,
     /// A resilver writes over sectors between two blocks only if they are free.

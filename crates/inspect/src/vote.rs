@@ -29,6 +29,27 @@ fn newest(member: &Member) -> Option<&Uberblock> {
     member.uberblocks.first()
 }
 
+/// Whether `newer` has uberblocks that `behind` did not know when it named it outdated, and does
+/// not know that `behind` fell behind in turn. Or neither has ever heard of the other.
+fn is_of_another_past(behind: &Member, newer: &Member) -> bool {
+    let (Some(old), Some(new)) = (newest(behind), newest(newer)) else { return false };
+    let since = |by: &Uberblock, of: &Member| {
+        let leaf = of.label.leaf_guid;
+        by.outdated.iter().find(|outdated| outdated.leaf == leaf).map(|outdated| outdated.since)
+    };
+    let went_on = since(old, newer).is_some_and(|since| new.sequence > since);
+    let knows = match since(new, behind) {
+        Some(since) => old.sequence <= since,
+        None => newer.label.config.class_of(behind.label.leaf_guid).is_some(),
+    };
+    let has = |of: &Member, leaf: &Member| {
+        of.label.config.class_of(leaf.label.leaf_guid).is_some()
+            || newest(of).is_some_and(|own| names(own, leaf.label.leaf_guid))
+    };
+    let strangers = !has(newer, behind) && !has(behind, newer);
+    went_on && !knows || strangers
+}
+
 /// Elects config and uberblock. `members` are of one pool, each leaf once.
 pub(crate) fn elect(members: &[Member], findings: &mut Findings) -> Option<Vote> {
     let holds_blocks = |member: &&Member| {
@@ -37,17 +58,10 @@ pub(crate) fn elect(members: &[Member], findings: &mut Findings) -> Option<Vote>
     };
     for (at, ours) in members.iter().filter(holds_blocks).enumerate() {
         for theirs in members.iter().filter(holds_blocks).skip(at + 1) {
-            // One that was resilvered since is still named by one that left the pool before.
-            let went_on = |by: &Member, other: &Member| {
-                let leaf = other.label.leaf_guid;
-                let own = newest(other).map(|uberblock| uberblock.sequence);
-                let mut named = newest(by).into_iter().flat_map(|by| &by.outdated);
-                named.any(|outdated| outdated.leaf == leaf && own > Some(outdated.since))
-            };
-            if went_on(ours, theirs) && went_on(theirs, ours) {
+            if is_of_another_past(ours, theirs) || is_of_another_past(theirs, ours) {
                 findings.add(Kind::SplitBrain, At::nowhere(), || {
                     let (one, other) = (ours.disk.name(), theirs.disk.name());
-                    format!("{one} and {other} name each other outdated, and both went on")
+                    format!("{one} and {other} were in use apart from each other")
                 });
             }
         }

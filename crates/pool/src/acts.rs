@@ -17,6 +17,7 @@ pub use drill::Drilled;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::{LeafConfig, VdevClass};
 use aquifer_ondisk::layout::{LEAVES_MAX, leaf_segments};
@@ -171,12 +172,14 @@ impl Pool {
         let known: Vec<Guid> = tree.config.leaves().map(|(_, leaf)| leaf.guid).collect();
         self.write_uberblock(|uberblock| {
             uberblock.config_sequence = sequence;
-            // Removes disks that are up to date again, and disks that are no longer the pool's. A
-            // disk may have failed by now, and been named by another uberblock: looked at here.
+            // Removes disks that are up to date again. A disk may have failed by now, and been
+            // named by another uberblock: looked at here. One that leaves the pool stays named
+            // until it is wiped: it may come up alone, and must be known then.
             let in_use: Vec<Guid> = tree.online().map(|leaf| leaf.guid).collect();
-            uberblock
-                .outdated
-                .retain(|entry| known.contains(&entry.leaf) && !in_use.contains(&entry.leaf));
+            uberblock.outdated.retain(|entry| !in_use.contains(&entry.leaf));
+            if left_out(Rule::GoneStaysNamed) {
+                uberblock.outdated.retain(|entry| known.contains(&entry.leaf));
+            }
         })
         .await?;
         self.acts.tell_change();

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::config::VdevClass;
+use aquifer_ondisk::layout::LEAVES_MAX;
 use aquifer_ondisk::txg_record::RecordPointer;
 use aquifer_ondisk::uberblock::{Host, Outdated, ROOTS, Uberblock};
 use aquifer_ondisk::{Guid, Txg};
@@ -119,6 +120,7 @@ impl Pool {
             next.wall_ns = self.world.wall_ns();
             next.mark = next.mark.max(self.log.mark());
             let named = self.name_failed(&mut next);
+            self.forget_oldest_gone(&mut next);
             // Also if this write fails: it may be on a disk nevertheless.
             self.committer.known.lock().may_name(&next);
             self.write_to_leaves(&next).await?;
@@ -176,6 +178,23 @@ impl Pool {
             }
         }
         failed
+    }
+
+    /// Disks that left the pool, and could not be wiped, stay named for as long as there is room.
+    fn forget_oldest_gone(&self, uberblock: &mut Uberblock) {
+        let tree = self.tree();
+        while uberblock.outdated.len() > LEAVES_MAX {
+            let is_gone = |named: &Outdated| tree.leaf(named.leaf).is_none();
+            let Some(at) = uberblock.outdated.iter().position(is_gone) else { return };
+            uberblock.outdated.remove(at);
+        }
+    }
+
+    /// The last uberblock that a leaf was given which the newest one names outdated.
+    pub(crate) async fn outdated_since(&self, leaf: Guid) -> Option<u64> {
+        let current = self.committer.current.lock().await;
+        let mut named = current.uberblock.outdated.iter();
+        named.find(|outdated| outdated.leaf == leaf).map(|outdated| outdated.since)
     }
 
     /// The sequence of the newest uberblock.

@@ -176,10 +176,10 @@ pub enum ImportError {
         /// Seconds since its last uberblock.
         silent_s: u64,
     },
-    /// Two leaves each say that the other is outdated.
+    /// Two leaves were in use apart from each other.
     #[error(
-        "disks {0} and {1} each say that the other is outdated: they were in use apart from \
-             each other; import with only one of them, what the other holds since then is lost"
+        "disks {0} and {1} were in use apart from each other: each has changes that the other does \
+             not know; import with only one of them, what the other holds since then is lost"
     )]
     SplitBrain(Guid, Guid),
     /// The pool needs features that this software lacks.

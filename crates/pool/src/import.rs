@@ -144,7 +144,7 @@ pub fn import(
         let vdevs = assemble_vdevs(&world, &vote, &found, &mut report)?;
         let back = usize::try_from(options.rewind).unwrap_or(usize::MAX);
         let mut uberblock = vote.uberblock;
-        name_unused(&vote.config.name, &mut uberblock, &vdevs);
+        let apart = name_unused(&vote.config.name, &mut uberblock, &vdevs);
         if back > 0 {
             rewind(&mut uberblock, back, world.random().max(1), &mut report)?;
         }
@@ -182,7 +182,7 @@ pub fn import(
         };
         let chain = read_log(&reader, &log_root).await?;
         note_log(&chain, DroppedLog { from, since_ns, rewound: false }, &mut report);
-        fix_end(&mut uberblock, &chain, log_root.chain);
+        fix_end(&mut uberblock, &chain, log_root.chain, apart);
         let spares = assemble_spares(&world, &vote.config, &found);
         let tree = VdevTree { config: vote.config, vdevs, spares };
         let parts = build(world, tree, &uberblock, roots, &ring, &chain, options)?;
@@ -316,12 +316,12 @@ fn rewind(
 }
 
 /// Step 4: fixes the end that was found, a new session, and a first txg above all known ones.
-fn fix_end(uberblock: &mut Uberblock, chain: &Chain, chain_id: u64) {
+fn fix_end(uberblock: &mut Uberblock, chain: &Chain, chain_id: u64, apart: u64) {
     let last = chain.next_sequence - 1;
     if !left_out(Rule::FixLogEnd) {
         uberblock.log_end = LogEnd { chain: chain_id, sequence: last, checksum: chain.previous };
     }
-    uberblock.session += 1;
+    uberblock.session += 1 + apart;
     uberblock.mark = last;
     uberblock.clean = false;
     let seen = uberblock.txg.max(chain.max_txg).max(uberblock.session_first_txg);

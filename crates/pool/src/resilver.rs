@@ -195,10 +195,19 @@ impl Pool {
                     self.sync().await?;
                 }
             }
+            // An act may take it out of use meanwhile, or out of the pool: then its disk is another
+            // leaf's, or another pool's, and nothing more is written to it.
+            let act = self.acts.turn.lock().await;
+            let has_left = self.tree().leaf(leaf.guid).is_none_or(|own| !Arc::ptr_eq(own, leaf));
+            if (has_left || !leaf.may_come_back()) && !left_out(Rule::LeftLeavesAreLeft) {
+                return Err(ResilverError::Failed);
+            }
+            let act = Some(act).filter(|_| !left_out(Rule::LeftLeavesAreLeft));
             let mark = self.mark(leaf).await?;
             if !leaf.begin_resilver() {
                 return Err(ResilverError::Failed);
             }
+            drop(act);
             let resilvered = self.resilver_marked(vdev, leaf, &mark, progress).await;
             leaf.give_up_resilver();
             resilvered
@@ -220,6 +229,9 @@ impl Pool {
         }
         self.copy_missed(vdev, leaf, (kept, came), progress).await?;
         let _act = self.acts.turn.lock().await;
+        if copier::is_over(self, leaf) {
+            return Err(ResilverError::Failed);
+        }
         self.copy_in_place(vdev, leaf).await?;
         self.let_roots_pass(leaf, batches).await?;
         self.take_into_use(vdev, leaf, mark).await
@@ -257,7 +269,7 @@ impl Pool {
             leaf_guid: leaf.guid,
             label: 0,
             sequence: own.max(self.uberblock_sequence().await) + 1,
-            kept: self.kept_by(&labels),
+            kept: self.kept_by(&labels, self.outdated_since(leaf.guid).await),
         };
         if !left_out(Rule::MarkFirst) {
             label_io::write_mark(leaf, &mark).await?;
@@ -265,15 +277,18 @@ impl Pool {
         Ok(mark)
     }
 
-    /// The txg up to which a leaf holds everything that lives. None, if its own uberblock says that
-    /// a leaf is outdated which is whole here: both were in use apart from each other.
-    fn kept_by(&self, labels: &DiskLabels) -> Txg {
+    /// The txg up to which a leaf holds everything that lives. None, if it was in use apart from
+    /// this pool: its own uberblock is newer than the last one that it was given here (`since`), or
+    /// says that a leaf is outdated which is whole here.
+    fn kept_by(&self, labels: &DiskLabels, since: Option<u64>) -> Txg {
         let tree = self.tree();
         let whole = |guid| tree.data().flat_map(|vdev| vdev.online()).any(|leaf| leaf.guid == guid);
         match (labels.mark, labels.uberblocks.first()) {
             (Some(mark), _) => mark.kept,
             (None, Some(newest)) => {
-                let apart = newest.outdated.iter().any(|outdated| whole(outdated.leaf));
+                let went_on = since.is_some_and(|since| newest.sequence > since)
+                    && !left_out(Rule::SplitIsRefused);
+                let apart = went_on || newest.outdated.iter().any(|outdated| whole(outdated.leaf));
                 if apart { Txg(0) } else { newest.txg }
             }
             (None, None) => Txg(0),
@@ -308,7 +323,7 @@ impl Pool {
                 Some(rest) if !left_out(Rule::PieceGoesOnByPlace) => (to, first) = (next, rest),
                 _ => (start, (to, first)) = (next, whole),
             }
-            if copier.is_over() {
+            if copier::is_over(self, leaf) {
                 return Err(ResilverError::Failed);
             }
         }

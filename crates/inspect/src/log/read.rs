@@ -217,8 +217,8 @@ impl Reader<'_> {
         if header.previous != previous {
             return Err("a batch that does not follow the one before it".into());
         }
-        if sequence > self.fixed_end() && header.session < self.session {
-            return Err("a batch that an earlier import cut off".into());
+        if sequence > self.fixed_end() && header.session != self.session {
+            return Err("a batch that an earlier import cut off, or of another past".into());
         }
         let sums = header.records.iter().flat_map(|record| &record.page_sums);
         let whole = payload.len() == header.payload_pages()
@@ -261,7 +261,7 @@ impl Reader<'_> {
             let (header, _) = BatchHeader::decode(&bytes_of(head)).ok()?;
             let own = header.pool_guid == self.pool
                 && header.chain == self.chain
-                && header.session >= self.session
+                && header.session == self.session
                 && header.place.0 == start.0 + at as u64;
             (own && header.sequence > sequence && header.mark >= sequence).then_some(header.mark)
         })

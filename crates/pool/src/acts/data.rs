@@ -3,7 +3,7 @@
 //! Invariants:
 //! - The last disk of a vdev that holds everything is never taken away.
 //! - A new disk is named outdated before a config lists it. A disk that leaves is named, then
-//!   struck from the config, then wiped.
+//!   struck from the config, then wiped. It stays named until it is wiped.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::config::{LeafConfig, Stands, VdevClass, VdevConfig};
-use aquifer_ondisk::uberblock::Outdated;
+use aquifer_ondisk::uberblock::{Outdated, Uberblock};
 use aquifer_sync::Notify;
+use aquifer_sync::atomic::{AtomicBool, Ordering};
 use aquifer_vdev::{Leaf, Vdev, label_io};
 use futures_util::future::select;
 
@@ -148,6 +149,8 @@ impl Pool {
             self.check_count(1)?;
         }
         self.write_uberblock(|uberblock| {
+            // A spare may have been one before, and was not wiped since.
+            uberblock.outdated.retain(|outdated| outdated.leaf != config.guid);
             uberblock.outdated.push(Outdated { leaf: config.guid, since: 0 });
         })
         .await?;
@@ -180,19 +183,28 @@ impl Pool {
         Err(ImportError::BadDisk { path: leaf.path.clone(), reason })
     }
 
-    /// Blanks the labels of a disk that has left the pool, if it still answers.
+    /// Blanks the labels of a disk that has left the pool, if it still answers. Then no uberblock
+    /// has to name it any more.
     pub(super) async fn wipe(&self, leaf: &Leaf) {
         let quiet = self.is_quiet_within(leaf, QUIET_WAIT).await;
         let Some(disk) = leaf.disk().filter(|_| quiet).cloned() else { return };
         // In a task of its own: it goes on if it is not waited for any more.
-        let erased = Arc::new(Notify::new());
+        let erased = Arc::new((Notify::new(), AtomicBool::new(false)));
         let erases = erased.clone();
         let erase = async move {
-            let _ = label_io::erase_labels(&disk).await;
-            erases.notify_one();
+            let is_blank = label_io::erase_labels(&disk).await.is_ok();
+            erases.1.store(is_blank, Ordering::Release);
+            erases.0.notify_one();
         };
         self.world.spawn("wipe", Box::pin(erase));
-        let _ = select(pin!(erased.notified()), self.world.sleep(QUIET_WAIT)).await;
+        let _ = select(pin!(erased.0.notified()), self.world.sleep(QUIET_WAIT)).await;
+        if erased.1.load(Ordering::Acquire) && self.committer.known().named.contains(&leaf.guid) {
+            // An error is met by whatever is to be acknowledged next.
+            let forget = |uberblock: &mut Uberblock| {
+                uberblock.outdated.retain(|outdated| outdated.leaf != leaf.guid);
+            };
+            let _ = self.write_uberblock(forget).await;
+        }
     }
 
     pub(super) fn data_leaf_named(&self, disk: &str) -> Result<Found, ImportError> {

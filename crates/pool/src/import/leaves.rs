@@ -104,12 +104,17 @@ fn take_leaf(
 }
 
 /// Names each leaf that is not in use, whatever the reason. It misses all writes from now on, and
-/// the next import must not take it for whole.
-pub(crate) fn name_unused(pool: &str, uberblock: &mut Uberblock, vdevs: &[Arc<Vdev>]) {
+/// the next import must not take it for whole. It may have one uberblock more than the vote knows,
+/// which never counted: that number is passed over, so that it is not given out twice. And if it is
+/// in use elsewhere without these, its sessions must have other numbers than here: returns by how
+/// much this one is to be more than the next.
+pub(crate) fn name_unused(pool: &str, uberblock: &mut Uberblock, vdevs: &[Arc<Vdev>]) -> u64 {
     if left_out(Rule::UnusedIsNamed) {
-        return;
+        return 0;
     }
-    let since = uberblock.sequence;
+    let mut apart = 0;
+    let since = uberblock.sequence + 1;
+    let known = uberblock.outdated.len();
     let leaves = vdevs.iter().flat_map(|vdev| &vdev.leaves);
     for leaf in leaves.filter(|leaf| !leaf.is_online()) {
         if !uberblock.names(leaf.guid) {
@@ -118,6 +123,11 @@ pub(crate) fn name_unused(pool: &str, uberblock: &mut Uberblock, vdevs: &[Arc<Vd
                 "the pool comes up without a disk, which misses what is written from now on"
             );
             uberblock.outdated.push(Outdated { leaf: leaf.guid, since });
+            apart += leaf.guid.0 >> 32;
         }
     }
+    if uberblock.outdated.len() > known {
+        uberblock.sequence = since;
+    }
+    if left_out(Rule::SessionOfItsOwn) { 0 } else { apart }
 }

@@ -14,6 +14,49 @@ pub(crate) struct Vote {
     pub uberblock: Uberblock,
 }
 
+/// Refuses disks that were in use apart from each other.
+///
+/// A leaf has *gone on* if it has uberblocks that are newer than another one knew when it named it
+/// outdated. It was resilvered since, and the other one is of the same past: its last uberblock
+/// names the other, with all that the other has; or it does not name it, and has it in its config
+/// (a cut between the uberblocks of both). Else there are two pasts. So there are if neither has
+/// ever heard of the other: a leaf that left the pool stays named until it is wiped.
+///
+/// Only disks that hold blocks can have been in use apart. Two sides of a log may name each other
+/// when each was taken into use again while the other was away.
+fn check_split(found: &[FoundLeaf]) -> Result<(), ImportError> {
+    let of_data = found.iter().map(|leaf| &leaf.labels).filter(|labels| {
+        let label = &labels.label;
+        label.config.class_of(label.leaf_guid) == Some(VdevClass::Data)
+    });
+    let all: Vec<(Guid, &Uberblock, &PoolConfig)> = of_data
+        .filter_map(|labels| {
+            Some((labels.label.leaf_guid, labels.uberblocks.first()?, &labels.label.config))
+        })
+        .collect();
+    let since = |by: &Uberblock, leaf: Guid| {
+        by.outdated.iter().find(|outdated| outdated.leaf == leaf).map(|outdated| outdated.since)
+    };
+    for (one, behind, own) in &all {
+        for (other, newer, config) in all.iter().filter(|(other, ..)| other != one) {
+            let went_on = since(behind, *other).is_some_and(|since| newer.sequence > since);
+            let knows = match since(newer, *one) {
+                Some(since) => behind.sequence <= since,
+                None => left_out(Rule::SplitIsRefused) || config.class_of(*one).is_some(),
+            };
+            // Each came to the pool after the other was gone, and does not know that.
+            let strangers = since(behind, *other).is_none()
+                && since(newer, *one).is_none()
+                && config.class_of(*one).is_none()
+                && own.class_of(*other).is_none();
+            if went_on && !knows || strangers && !left_out(Rule::SplitIsRefused) {
+                return Err(ImportError::SplitBrain(*one, *other));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Each leaf's newest uberblock votes, except for leaves that another's newest one names outdated.
 pub(crate) fn vote(found: &[FoundLeaf]) -> Result<Vote, ImportError> {
     let newest = |leaf: &FoundLeaf| leaf.labels.uberblocks.first().cloned();
@@ -22,28 +65,7 @@ pub(crate) fn vote(found: &[FoundLeaf]) -> Result<Vote, ImportError> {
         .filter_map(|leaf| Some((leaf.labels.label.leaf_guid, newest(leaf)?)))
         .collect();
     let names = Uberblock::names;
-    // Whether a leaf wrote uberblocks after it fell behind, as this one tells it.
-    let went_on = |(leaf, own): &(Guid, Uberblock), by: &Uberblock| {
-        let named = by.outdated.iter().find(|outdated| outdated.leaf == *leaf);
-        named.is_some_and(|outdated| own.sequence > outdated.since)
-    };
-    // Only disks that hold blocks can have been in use apart. Two sides of a log may name each
-    // other when each was taken into use again while the other was away.
-    let data: Vec<Guid> = found
-        .iter()
-        .map(|leaf| &leaf.labels.label)
-        .filter(|label| label.config.class_of(label.leaf_guid) == Some(VdevClass::Data))
-        .map(|label| label.leaf_guid)
-        .collect();
-    let blocks = || all.iter().filter(|(guid, _)| data.contains(guid));
-    for one in blocks() {
-        for other in blocks() {
-            // One that was resilvered since is still named by one that left the pool before.
-            if one.0 < other.0 && went_on(one, &other.1) && went_on(other, &one.1) {
-                return Err(ImportError::SplitBrain(one.0, other.0));
-            }
-        }
-    }
+    check_split(found)?;
     // An older uberblock has no say about a disk of the log with a newer one. The disk came back
     // into use since then, and the disk with the older uberblock left the pool before that.
     let back_since = |leaf: Guid, by: &Uberblock| {

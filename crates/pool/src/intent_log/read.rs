@@ -293,9 +293,9 @@ impl Reader<'_> {
         if header.previous != previous && !left_out(Rule::PreviousChecksum) {
             return Err("a batch that does not follow the one before it".into());
         }
-        let stale = sequence > self.fixed_end() && header.session < self.rules.session;
+        let stale = sequence > self.fixed_end() && header.session != self.rules.session;
         if stale && !left_out(Rule::FixLogEnd) {
-            return Err("a batch that an earlier import cut off".into());
+            return Err("a batch that an earlier import cut off, or of another past".into());
         }
         let sums = header.records.iter().flat_map(|record| &record.page_sums);
         let whole = payload.len() == header.payload_pages()
@@ -357,7 +357,7 @@ impl Reader<'_> {
         let (header, _) = BatchHeader::decode(&bytes_of(head)).ok()?;
         let own = header.pool_guid == self.rules.pool_guid
             && header.chain == self.rules.chain
-            && header.session >= self.rules.session;
+            && header.session == self.rules.session;
         own.then_some(header)
     }
 

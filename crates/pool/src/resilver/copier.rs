@@ -32,6 +32,11 @@ pub(super) struct Copier<'a> {
     pub progress: &'a Progress,
 }
 
+/// Whether a leaf that is resilvered takes no more, or the pool has ended.
+pub(super) fn is_over(pool: &Pool, leaf: &Leaf) -> bool {
+    leaf.state() != LeafState::Resilvering || pool.txgs.failure().is_some()
+}
+
 impl Copier<'_> {
     /// Takes the blocks that the leaf misses up to a position, those at `first` and after it. As
     /// many as memory bears: the more there are, the closer they lie.
@@ -44,9 +49,8 @@ impl Copier<'_> {
         Piece::new((blocks_max, u64::MAX), to, Box::new(wanted))
     }
 
-    /// Whether the leaf takes no more, or the pool has ended.
-    pub fn is_over(&self) -> bool {
-        self.leaf.state() != LeafState::Resilvering || self.pool.txgs.failure().is_some()
+    fn is_over(&self) -> bool {
+        is_over(self.pool, self.leaf)
     }
 
     /// Copies blocks in the order of the disk, for some time. All writes have ended when this

@@ -19,7 +19,7 @@ use crate::Kind;
 use crate::slots::{How, SLOTS, Slots, content, version_of};
 
 /// The clients' knowledge: versions that were written, and the newest acknowledged one.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Model {
     /// The content of each slot as its client knows it.
     current: BTreeMap<u64, u64>,

@@ -219,7 +219,7 @@ fn an_export_waits_for_no_side_that_hangs() {
 #[cfg(not(sabotage))]
 #[test]
 fn a_side_that_hangs_does_not_hold_up_the_resilver_of_another() {
-    let images = crate::sides::mirrors().pop().unwrap();
+    let images = crate::sides::mirrors().pop().unwrap().images;
     let mut machine = Machine::new(44, images);
     let (world, disks) = (machine.world.clone(), machine.disks.clone());
     machine.live(async |open| {

@@ -29,6 +29,7 @@ mod logs;
 mod shapes;
 mod sides;
 mod slots;
+mod splits;
 mod trims;
 mod unused;
 
@@ -142,7 +143,7 @@ fn nothing_acknowledged_is_lost_with_log_vdevs() {
 fn a_resilvered_side_is_whole() {
     let bases = sides::mirrors();
     let (mut cuts, mut alone, mut rewinds, mut acts) = (0, 0, 0, 0);
-    for seed in seeds(400) {
+    for seed in seeds(300) {
         match sides::run_sides_seed(seed, &bases, About::Sides) {
             Ok(run) => {
                 cuts += run.cuts;
@@ -185,7 +186,7 @@ fn a_side_that_hung_is_whole_when_it_counts() {
 fn a_spare_stands_in_and_gives_the_place_back() {
     let bases = sides::mirrors();
     let (mut cuts, mut alone, mut stood_in) = (0, 0, 0);
-    for seed in seeds(150) {
+    for seed in seeds(75) {
         match sides::run_sides_seed(seed, &bases, About::Spares) {
             Ok(run) => {
                 cuts += run.cuts;
@@ -197,6 +198,46 @@ fn a_spare_stands_in_and_gives_the_place_back() {
     }
     println!("{cuts} cuts, {alone} resilvered sides left alone, a spare stood in {stood_in} times");
     assert!(cuts < 100 || stood_in > 0, "no spare stood in");
+}
+
+/// All of that at once, in pools of several vdevs, with rot and scrubs.
+#[cfg(not(sabotage))]
+#[test]
+fn everything_at_once_loses_nothing() {
+    let bases = sides::pools();
+    let mut sum = sides::SidesRun::default();
+    for seed in seeds(40) {
+        match sides::run_sides_seed(seed, &bases, About::Everything) {
+            Ok(run) => sum.add(&run),
+            Err(what) => panic!("{what}"),
+        }
+    }
+    let sides::SidesRun { cuts, alone, rewinds, acts, hung, stood_in, mended } = sum;
+    println!(
+        "{cuts} cuts, {alone} pools of one side of each vdev, {rewinds} of them rewound, {acts} \
+         acts, {hung} sides hung, a spare stood in {stood_in} times, {mended} rotten copies mended"
+    );
+    assert!(cuts < 100 || mended > 0, "no copy was mended");
+}
+
+/// Sides that were in use apart from each other are not imported together.
+#[cfg(not(sabotage))]
+#[test]
+fn sides_that_went_apart_are_not_mixed() {
+    let bases = sides::mirrors();
+    let (mut cuts, mut refused, mut met) = (0, 0, 0);
+    for seed in seeds(100) {
+        match splits::run_splits_seed(seed, &bases) {
+            Ok(run) => {
+                cuts += run.cuts;
+                refused += run.refused;
+                met += run.met;
+            }
+            Err(what) => panic!("{what}"),
+        }
+    }
+    println!("{cuts} cuts, {refused} imports refused, {met} disks of two parts in one pool");
+    assert!(cuts < 100 || refused.min(met) > 0, "no disks met");
 }
 
 /// Data vdevs are added, and vdevs grow, under load.
@@ -316,7 +357,6 @@ const HOST_SABOTAGES: &[(&[Rule], Range<u64>)] =
 /// The same with sides that are resilvered and then do alone.
 #[cfg(sabotage)]
 const SIDES_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
-    (&[Rule::MarkFirst], 0..2000),
     (&[Rule::MarkHasNoVote], 0..2000),
     (&[Rule::MissedFromItsOwn], 0..200),
     (&[Rule::WalkAfterItCame], 0..2000),
@@ -337,6 +377,19 @@ const HANG_SABOTAGES: &[(&[Rule], Range<u64>)] =
 /// The same with spares.
 #[cfg(sabotage)]
 const SPARE_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::SpareStandsOnce], 0..1000)];
+
+/// The same with all of that at once. From 0 on it is found after 194 seeds.
+#[cfg(sabotage)]
+const EVERYTHING_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::LeftLeavesAreLeft], 190..600)];
+
+/// The same with sides that were in use apart from each other. From 0 on the last is found after
+/// 302 seeds.
+#[cfg(sabotage)]
+const SPLIT_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
+    (&[Rule::SplitIsRefused], 0..100),
+    (&[Rule::GoneStaysNamed], 0..2000),
+    (&[Rule::SessionOfItsOwn], 290..2000),
+];
 
 /// The same with single requests that hang on both sides of a mirror.
 #[cfg(sabotage)]
@@ -375,6 +428,11 @@ fn a_rule_left_out_is_found() {
     missed.extend(find_all(HANG_SABOTAGES, hangs));
     let spares = |seed| sides::run_sides_seed(seed, &bases, About::Spares).map(|_| ());
     missed.extend(find_all(SPARE_SABOTAGES, spares));
+    let splits = |seed| splits::run_splits_seed(seed, &bases).map(|_| ());
+    missed.extend(find_all(SPLIT_SABOTAGES, splits));
+    let pools = sides::pools();
+    let everything = |seed| sides::run_sides_seed(seed, &pools, About::Everything).map(|_| ());
+    missed.extend(find_all(EVERYTHING_SABOTAGES, everything));
     missed.extend(find_all(LAST_SIDE_SABOTAGES, hangs::requests_hang_on_both_sides));
     let bases = growth::small_pools();
     let growth = |seed| growth::run_growth_seed(seed, &bases).map(|_| ());

@@ -3,27 +3,35 @@
 //! In some worlds sides other than the keeper also hang: with single requests, which are carried
 //! out late, or with all. Late writes reach a disk after its side has failed. In others there are
 //! spares, which stand in and give the place back, and disks stay offline over restarts.
+//!
+//! The world of everything has all of that in one pool: several data vdevs, log vdevs, spares, and
+//! vdevs that are added; sides that rot, err and are slow; scrubs; imports that are cut off several
+//! times in a row. Of each vdev one disk is kept whole, and in the end one is left alone.
+
+mod acts;
+mod base;
+mod half_built;
+mod rot;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aquifer_blockio::{Disk, World};
-use aquifer_ondisk::config::{Redundancy, Stands};
-use aquifer_pool::create::{PoolSpec, VdevSpec, create};
+use aquifer_ondisk::config::{Stands, VdevClass};
 use aquifer_pool::import::ImportOptions;
-use aquifer_pool::{ImportError, Pool};
 use aquifer_sim::{
-    CutPlan, DiskConfig, Fault, FaultRule, Image, Rng, Sim, SimConfig, SimDisk, Stop, Vanish, When,
+    CutPlan, DiskConfig, Fault, FaultRule, Image, Latency, Rng, Sim, SimConfig, SimDisk, Stop,
+    Vanish, When,
 };
 use aquifer_vdev::LeafState;
-use futures_util::future::join;
+use futures_util::future::join4;
 
-use crate::clients::{
-    Model, Open, check, check_space, end, members, open_beside, sound, told, workload,
-};
+use crate::clients::{Model, Open, check, check_space, end, open_beside, sound, told, workload};
 use crate::shapes::named;
 use crate::{Kind, story};
+
+pub use base::{Base, mirrors, pools};
 
 /// What a seed has shown.
 #[derive(Default)]
@@ -39,6 +47,22 @@ pub struct SidesRun {
     pub hung: u64,
     /// Lives at whose end a spare stood in.
     pub stood_in: u64,
+    /// Bad copies that a scrub in peace had to mend, and mended.
+    pub mended: u64,
+}
+
+impl SidesRun {
+    /// Adds what another seed has shown.
+    #[cfg(not(sabotage))]
+    pub fn add(&mut self, other: &SidesRun) {
+        self.cuts += other.cuts;
+        self.alone += other.alone;
+        self.rewinds += other.rewinds;
+        self.acts += other.acts;
+        self.hung += other.hung;
+        self.stood_in += other.stood_in;
+        self.mended += other.mended;
+    }
 }
 
 /// What a world is about.
@@ -47,6 +71,7 @@ pub enum About {
     Sides,
     Hangs,
     Spares,
+    Everything,
 }
 
 struct Machine {
@@ -59,87 +84,120 @@ struct Machine {
     disks: Vec<SimDisk>,
     model: Arc<Mutex<Model>>,
     piece_blocks_max: usize,
-    /// This disk is whole; the others may be, or are none of the pool's.
-    keeper: usize,
-    /// The disks that were the pool's when all were whole.
-    members: Vec<String>,
+    /// These disks are whole, one of each vdev; the others may be, or are none of the pool's.
+    keepers: Vec<usize>,
+    /// Disks of vdevs that may have been added since: they are spared, too.
+    added: Mutex<Vec<usize>>,
+    /// The disks that were the pool's when all were whole, by vdev.
+    members: Vec<Vec<String>>,
+    /// Something rots in this round.
+    rots: bool,
     run: SidesRun,
 }
 
-/// Fresh mirrors of two and of three sides.
-pub fn mirrors() -> Vec<Vec<Image>> {
-    [2, 3].map(mirror).to_vec()
-}
-
-fn mirror(sides: usize) -> Vec<Image> {
-    // No seed of a world: its disks would get the same identities.
-    let mut sim = Sim::new(u64::MAX);
-    let blank = |at| sim.add_disk(&format!("d{at}"), Image::new(65536), DiskConfig::default());
-    let disks: Vec<SimDisk> = (0..sides).map(blank).collect();
-    let world: Arc<dyn World> = Arc::new(sim.world());
-    let vdevs = vec![VdevSpec { redundancy: Redundancy::Mirror, disks: named(&disks) }];
-    let spec = PoolSpec { name: "tank".into(), vdevs, logs: Vec::new(), force: false };
-    sim.run_until(create(world, spec)).unwrap().unwrap();
-    disks.iter().map(SimDisk::durable_image).collect()
-}
-
 /// Lets a machine live and die as the seed says.
-pub fn run_sides_seed(seed: u64, bases: &[Vec<Image>], about: About) -> Result<SidesRun, String> {
-    let mut rng = Rng::stream(seed, "sides");
-    let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
-    let mut sim = Sim::with_config(seed, config);
-    let images = bases[rng.index(bases.len())].iter().enumerate();
-    let disks: Vec<SimDisk> = images
-        .map(|(at, image)| sim.add_disk(&format!("d{at}"), image.clone(), DiskConfig::default()))
-        .collect();
-    let spare = sim.add_disk("spare", Image::new(65536), DiskConfig::default());
-    let disks: Vec<SimDisk> = disks.into_iter().chain([spare]).collect();
-    let world: Arc<dyn World> = Arc::new(sim.world());
-    let model = Arc::default();
-    let mut machine = Machine {
-        rng,
-        hangs: (about == About::Hangs).then(|| Rng::stream(seed, "hangs")),
-        about,
-        sim,
-        world,
-        disks,
-        model,
-        piece_blocks_max: if seed.is_multiple_of(3) { 8 } else { 24 },
-        keeper: 0,
-        members: Vec::new(),
-        run: SidesRun::default(),
-    };
+pub fn run_sides_seed(seed: u64, bases: &[Base], about: About) -> Result<SidesRun, String> {
+    let mut machine = Machine::new(seed, bases, about);
     for _ in 0..2 + machine.rng.below(3) {
         machine.round().map_err(|what| {
-            let (sides, keeper) = (machine.disks.len(), machine.keeper);
-            format!("seed {seed}, {sides} sides, d{keeper} kept: {what}\n{}", machine.sim.story())
+            let kept = machine.keepers.iter().map(|at| machine.disks[*at].name());
+            let kept = kept.collect::<Vec<_>>().join(", ");
+            let disks = machine.disks.len();
+            format!("seed {seed}, {disks} disks, {kept} kept: {what}\n{}", machine.sim.story())
         })?;
     }
     Ok(machine.run)
 }
 
 impl Machine {
+    fn new(seed: u64, bases: &[Base], about: About) -> Machine {
+        let mut rng = Rng::stream(seed, "sides");
+        let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
+        let mut sim = Sim::with_config(seed, config);
+        let base = &bases[rng.index(bases.len())];
+        let mut disks: Vec<SimDisk> = (base.names.iter().zip(&base.images))
+            .map(|(name, image)| sim.add_disk(name, image.clone(), DiskConfig::default()))
+            .collect();
+        let free: &[&str] =
+            if about == About::Everything { &["free0", "free1", "free2"] } else { &["spare"] };
+        for name in free {
+            disks.push(sim.add_disk(name, Image::new(65536), DiskConfig::default()));
+        }
+        let mut hangs = Rng::stream(seed, "hangs");
+        let hang = match about {
+            About::Hangs => true,
+            About::Everything => hangs.below(3) == 0,
+            About::Sides | About::Spares => false,
+        };
+        Machine {
+            rng,
+            hangs: hang.then_some(hangs),
+            about,
+            world: Arc::new(sim.world()),
+            sim,
+            disks,
+            model: Arc::default(),
+            piece_blocks_max: if seed.is_multiple_of(3) { 8 } else { 24 },
+            keepers: base.keepers.clone(),
+            added: Mutex::default(),
+            members: Vec::new(),
+            rots: false,
+            run: SidesRun::default(),
+        }
+    }
+
+    /// Whether a disk must not fail.
+    fn keeps(&self, at: usize) -> bool {
+        self.keepers.contains(&at) || self.added.lock().unwrap().contains(&at)
+    }
+
+    /// The disks that may fail.
+    fn fickle(&self) -> impl Iterator<Item = (usize, &SimDisk)> {
+        self.disks.iter().enumerate().filter(|(at, _)| !self.keeps(*at))
+    }
+
     /// Sides miss something, come back, are resilvered with cuts on the way; one of them is left.
     fn round(&mut self) -> Result<(), String> {
+        let all = self.about == About::Everything;
+        self.rots = all && self.rng.below(3) == 0;
         self.some_go_away();
         for _ in 0..1 + self.rng.below(2) {
             self.broken_life()?;
         }
         self.all_come_back();
         for _ in 0..self.rng.below(4) {
+            if all && self.rng.coin() {
+                self.imports_are_cut_off()?;
+            }
             self.broken_life()?;
             if self.rng.below(3) == 0 {
                 self.a_half_built_side_knows_it()?;
             }
         }
         self.all_become_whole()?;
+        if self.rots {
+            self.a_scrub_mends_what_rots()?;
+        }
         self.one_does_alone()
+    }
+
+    /// Several cuts in a row, in the import or soon after.
+    fn imports_are_cut_off(&mut self) -> Result<(), String> {
+        for _ in 0..1 + self.rng.below(4) {
+            self.sim.plan_cut(CutPlan::AtEvent(1 + self.rng.below(250)));
+            let ended = self.live(0, async |open, _| {
+                open.pool.sync().await.map(|_| ()).map_err(|error| error.to_string())
+            });
+            self.survives(ended)?;
+            self.end();
+        }
+        Ok(())
     }
 
     fn some_go_away(&mut self) {
         for (at, disk) in self.disks.iter().enumerate() {
             disk.clear_faults();
-            if at != self.keeper && self.rng.coin() {
+            if !self.keeps(at) && self.rng.coin() {
                 disk.vanish(Vanish::PowerLost);
             }
         }
@@ -149,6 +207,7 @@ impl Machine {
         for disk in &self.disks {
             disk.clear_faults();
             disk.come_back();
+            disk.set_latency(Latency::default());
         }
     }
 
@@ -157,26 +216,20 @@ impl Machine {
         let longest = [60, 1200, 4000][self.rng.index(3)];
         let event = 1 + self.rng.below(longest) * if self.about == About::Sides { 1 } else { 3 };
         self.sim.plan_cut(CutPlan::AtEvent(event));
-        for (at, disk) in self.disks.iter().enumerate().filter(|(at, _)| *at != self.keeper) {
-            disk.clear_faults();
-            let after = When::OnceAfter(self.rng.below(300));
-            match self.rng.below(6) {
-                0 => disk.inject(FaultRule::new(Fault::Vanish(Vanish::PowerLost), after)),
-                1 => disk.inject(FaultRule::new(Fault::WriteError, after)),
-                2 => disk.inject(FaultRule::new(Fault::FlushError, after)),
-                3 if at == 0 => disk.come_back(),
-                _ => {}
-            }
-        }
+        self.some_fail();
         self.some_hang();
         let turns = match self.about {
-            About::Spares => 1 + self.rng.below(6),
+            About::Spares | About::Everything => 1 + self.rng.below(6),
             _ => self.hangs.as_mut().map_or(1, |rng| 1 + rng.below(4)),
         };
-        let longest_ms = if self.about == About::Spares { 2000 } else { 12_000 };
+        let all = self.about == About::Everything;
+        let longest_ms = if all || self.about == About::Spares { 2000 } else { 12_000 };
         let mut work = Rng::stream(self.rng.next_u64(), "work");
         let acts = Rng::stream(self.rng.next_u64(), "acts");
-        let busy = self.rng.coin() || self.about == About::Spares;
+        let busy = self.rng.coin() || all || self.about == About::Spares;
+        let [scrubs, rots] =
+            ["scrubs", "rots"].map(|of| all.then(|| Rng::stream(self.rng.next_u64(), of)));
+        let rots = rots.filter(|_| self.rots);
         let [done_acts, hung, stood_in] = [(); 3].map(|()| AtomicU64::new(0));
         let ended = self.live(0, async |open, machine| {
             let work = async {
@@ -192,30 +245,58 @@ impl Machine {
                     machine.administrate(open, acts, &done_acts).await;
                 }
             };
-            let (done, ()) = join(work, acts).await;
+            let (scrub, rot) = (machine.scrub_now_and_then(open, scrubs), machine.rot(open, rots));
+            let (done, (), scrubbed, ()) = join4(work, acts, scrub, rot).await;
             done?;
+            scrubbed?;
             hung.store(failed_by_hang(open), Ordering::Relaxed);
             stood_in.store(u64::from(!all_for_themselves(open)), Ordering::Relaxed);
-            sound(open)
+            if machine.rots { Ok(()) } else { sound(open) }
         });
         self.run.hung += hung.into_inner();
         self.run.stood_in += stood_in.into_inner();
         self.run.acts += done_acts.into_inner();
-        match ended {
-            Ok(Ok(()) | Err(Stop::Halted)) => {}
-            Ok(Err(stop)) => return Err(stop.to_string()),
-            // A disk that goes away while the log is read stops the import: the next one knows.
-            Err(what) if what.contains("the device is gone") => {}
-            Err(what) => return Err(what),
-        }
+        self.survives(ended)?;
         self.end();
         Ok(())
     }
 
+    fn survives(&self, ended: Result<Result<(), Stop>, String>) -> Result<(), String> {
+        match ended {
+            Ok(Ok(()) | Err(Stop::Halted)) => Ok(()),
+            Ok(Err(stop)) => Err(stop.to_string()),
+            // A disk that goes away while the log is read stops the import: the next one knows.
+            Err(what) if what.contains("the device is gone") => Ok(()),
+            Err(what) => Err(what),
+        }
+    }
+
+    fn some_fail(&mut self) {
+        let kinds = if self.about == About::Everything { 9 } else { 6 };
+        for at in 0..self.disks.len() {
+            if self.keeps(at) {
+                continue;
+            }
+            let disk = &self.disks[at];
+            disk.clear_faults();
+            let after = When::OnceAfter(self.rng.below(300));
+            match self.rng.below(kinds) {
+                0 => disk.inject(FaultRule::new(Fault::Vanish(Vanish::PowerLost), after)),
+                1 => disk.inject(FaultRule::new(Fault::WriteError, after)),
+                2 => disk.inject(FaultRule::new(Fault::FlushError, after)),
+                3 if at == 0 => disk.come_back(),
+                6 => disk.inject(FaultRule::new(Fault::ReadError, When::Always)),
+                7 => disk.inject(FaultRule::new(Fault::ReadError, When::Ppm(50_000))),
+                8 => disk.set_latency(Latency::fixed(60_000_000, 60_000_000)),
+                _ => {}
+            }
+        }
+    }
+
     /// Sides other than the keeper hang from some moment on, with one request or some or all.
     fn some_hang(&mut self) {
-        let Some(rng) = &mut self.hangs else { return };
-        for (_, disk) in self.disks.iter().enumerate().filter(|(at, _)| *at != self.keeper) {
+        let Some(mut rng) = self.hangs.take() else { return };
+        for (_, disk) in self.fickle() {
             // Often for longer than the rest before the first try to resilver it.
             let least_ms = if rng.coin() { 10_500 } else { 0 };
             let more_ms = [100, 1000, 4000, 20_000, 60_000][rng.index(5)];
@@ -228,59 +309,13 @@ impl Machine {
                 _ => {}
             }
         }
+        self.hangs = Some(rng);
     }
 
     async fn work(&self, open: &Open, rng: Rng) -> Result<(), String> {
         let (world, model) = (self.world.clone(), self.model.clone());
         let done = workload(world, open, model, &self.disks, Kind::Short, rng).await;
         done.map_err(|error| error.to_string())
-    }
-
-    /// Takes sides other than the keeper out of use and back, attaches, detaches and replaces them.
-    async fn administrate(&self, open: &Open, mut rng: Rng, done: &AtomicU64) {
-        if self.about == About::Spares && rng.below(4) > 0 {
-            let members = members(open);
-            let free = self.disks.iter().find(|disk| !members.iter().any(|of| of == disk.name()));
-            let free = free.map(|disk| named(std::slice::from_ref(disk)).remove(0));
-            if let Some(free) = free.filter(|_| open.pool.status().spares.is_empty()) {
-                let _ = open.pool.add_spare(free, true).await;
-            }
-        }
-        for _ in 0..6 {
-            self.world.sleep(Duration::from_millis(rng.below(300))).await;
-            let (one, other) = (rng.index(self.disks.len()), rng.index(self.disks.len()));
-            let disk = |at: usize| named(std::slice::from_ref(&self.disks[at])).remove(0);
-            let spares = open.pool.status().spares;
-            let spares = spares.into_iter().map(|spare| spare.path);
-            let members: Vec<String> = members(open).into_iter().chain(spares).collect();
-            let is_member = |at: usize| members.iter().any(|path| *path == disk(at).path);
-            let (name, new) = (disk(one).path, disk(other));
-            let pool = &open.pool;
-            let kinds = if self.about == About::Spares { 11 } else { 6 };
-            let result = match rng.below(kinds) {
-                6 | 7 if !is_member(other) => pool.add_spare(new, true).await,
-                8 => pool.remove_spare(&disk(other).path).await,
-                _ if one == self.keeper => continue,
-                0 => pool.offline_disk(&name, true).await,
-                9 => pool.offline_disk(&name, false).await,
-                1 if !is_member(other) => pool.attach_disk(&name, new, true).await,
-                2 => pool.detach_disk(&name).await,
-                3 if !is_member(other) => pool.replace_disk(&name, new, true).await.map(|_| ()),
-                5 => self.drill(pool, &name, rng.below(300)).await,
-                _ => pool.online_disk(&name, disk(one)).await,
-            };
-            if story() > 0 {
-                println!("act on {name}: {result:?} at {:?}", self.world.now());
-            }
-            done.fetch_add(u64::from(result.is_ok()), Ordering::Relaxed);
-        }
-    }
-
-    async fn drill(&self, pool: &Pool, disk: &str, ms: u64) -> Result<(), ImportError> {
-        let away = pool.take_away(disk).await?;
-        self.world.sleep(Duration::from_millis(ms)).await;
-        drop(away);
-        Ok(())
     }
 
     fn end(&mut self) {
@@ -299,15 +334,14 @@ impl Machine {
         options.scale.piece_blocks_max = self.piece_blocks_max;
         options.scale.piece_copy_ms_max = 5;
         options.scale.zeros_share = 0;
-        if self.about == About::Spares {
+        if matches!(self.about, About::Spares | About::Everything) {
             options.scale.spare_after = Duration::from_millis(300);
         }
         let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
         // The machine is only read while its simulation runs.
         let mut sim = std::mem::replace(&mut self.sim, Sim::new(0));
         let end = sim.run_until(async {
-            let keeper = self.disks[self.keeper].name().to_string();
-            let torn = |path: &str| path != keeper;
+            let torn = |path: &str| !self.keepers.iter().any(|at| self.disks[*at].name() == path);
             let open = open_beside(world.clone(), disks, &options, torn).await?;
             check(&open, &model).await?;
             world.spawn("txg", open.pool.clone().run());
@@ -317,34 +351,10 @@ impl Machine {
         told(end)
     }
 
-    /// With the others away a side that was being resilvered is refused, or it was whole already.
-    fn a_half_built_side_knows_it(&mut self) -> Result<(), String> {
-        let side = (self.keeper + 1 + self.rng.index(self.disks.len() - 1)) % self.disks.len();
-        self.leave_only(side);
-        let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
-        let mark = self.sim.run_until(async {
-            let labels = aquifer_vdev::label_io::read_labels(&disks[side].disk).await;
-            labels.is_ok_and(|labels| labels.mark.is_some())
-        });
-        if mark == Ok(true) {
-            let disks = named(&self.disks);
-            let opened = self.sim.run_until(async {
-                let open = open_beside(world, disks, &ImportOptions::default(), |_| true).await?;
-                check(&open, &model).await
-            });
-            if opened.map_err(|stop| stop.to_string())?.is_ok() {
-                return Err(format!("d{side} came up alone before it was whole"));
-            }
-        }
-        self.sim.kill();
-        self.all_come_back();
-        Ok(())
-    }
-
-    fn leave_only(&mut self, side: usize) {
+    fn leave_only(&mut self, left: &[usize]) {
         self.all_come_back();
         for (at, disk) in self.disks.iter().enumerate() {
-            if at != side {
+            if !left.contains(&at) {
                 disk.vanish(Vanish::PowerLost);
             }
         }
@@ -371,7 +381,10 @@ impl Machine {
                 }
                 machine.all_online(open).await;
                 if whole(open) {
-                    *members.lock().unwrap() = crate::clients::members(open);
+                    *members.lock().unwrap() = members_by_vdev(open);
+                    if machine.rots {
+                        return Ok(());
+                    }
                     sound(open)?;
                     return if writes { Ok(()) } else { check_space(open) };
                 }
@@ -382,25 +395,32 @@ impl Machine {
         ended.map_err(|stop| stop.to_string())?;
         self.end();
         self.members = members.into_inner().unwrap();
+        self.added.lock().unwrap().clear();
         Ok(())
     }
 
-    /// Disks that were taken offline for good are taken into use again.
+    /// Disks that were taken offline for good are taken into use again, and those of the log.
     async fn all_online(&self, open: &Open) {
         let vdevs = open.pool.status().vdevs;
-        let leaves = vdevs.iter().flat_map(|vdev| &vdev.leaves);
-        for leaf in leaves.filter(|leaf| leaf.offline) {
+        let out = |vdev: &VdevClass, leaf: &aquifer_pool::LeafStatus| {
+            leaf.offline || *vdev == VdevClass::Log && leaf.state != LeafState::Online
+        };
+        let leaves =
+            vdevs.iter().flat_map(|vdev| vdev.leaves.iter().map(|leaf| (vdev.class, leaf)));
+        for (_, leaf) in leaves.filter(|(class, leaf)| out(class, leaf)) {
             let disk = self.disks.iter().find(|disk| disk.name() == leaf.path).unwrap();
             let again = named(std::slice::from_ref(disk)).remove(0);
             let _ = open.pool.online_disk(&leaf.path, again).await;
         }
     }
 
-    /// One side is left alone for good: it has all, its older roots too. It is the keeper now.
+    /// One side of each vdev is left alone for good: it has all, its older roots too. It is the
+    /// keeper now.
     fn one_does_alone(&mut self) -> Result<(), String> {
-        let keeper = self.members[self.rng.index(self.members.len())].clone();
-        self.keeper = self.disks.iter().position(|disk| disk.name() == keeper).unwrap();
-        self.leave_only(self.keeper);
+        let at = |name: &String| self.disks.iter().position(|disk| disk.name() == name).unwrap();
+        self.keepers =
+            (self.members.iter()).map(|sides| at(&sides[self.rng.index(sides.len())])).collect();
+        self.leave_only(&self.keepers.clone());
         let rewind = if self.rng.below(3) == 0 { 1 + self.rng.below(2) } else { 0 };
         if rewind > 0 {
             self.model.lock().unwrap().rewound();
@@ -422,6 +442,12 @@ impl Machine {
         self.end();
         Ok(())
     }
+}
+
+fn members_by_vdev(open: &Open) -> Vec<Vec<String>> {
+    let vdevs = open.pool.status().vdevs.into_iter().filter(|vdev| !vdev.leaves.is_empty());
+    let of = |leaf: aquifer_pool::LeafStatus| leaf.path;
+    vdevs.map(|vdev| vdev.leaves.into_iter().map(of).collect()).collect()
 }
 
 fn states(open: &Open) -> Vec<LeafState> {
