@@ -42,6 +42,7 @@ pub const SCALE: Scale = Scale {
     piece_blocks_max: 24,
     piece_copy_ms_max: 10,
     zeros_share: 0,
+    autotrim_after: Duration::from_secs(10),
 };
 
 /// How the earlier life ended, if nobody has checked since; and the witness.

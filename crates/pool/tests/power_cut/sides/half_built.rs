@@ -1,11 +1,16 @@
 //! A side that is being resilvered is left alone: it must not come up.
 
-use aquifer_blockio::Disk;
+use std::sync::Arc;
+
+use aquifer_blockio::{Disk, World};
+use aquifer_ondisk::scrub::WalkPosition;
 use aquifer_pool::import::ImportOptions;
+use aquifer_pool::{Span, Watch};
+use aquifer_sim::{DiskConfig, Sim};
 use aquifer_vdev::label_io::read_labels;
 
-use super::Machine;
-use crate::clients::{check, open_beside};
+use super::{About, Machine};
+use crate::clients::{check, open_beside, sound};
 use crate::shapes::named;
 
 impl Machine {
@@ -28,6 +33,10 @@ impl Machine {
             all
         });
         let all = read.map_err(|stop| stop.to_string())?;
+        let is_marked = all[side].as_ref().is_some_and(|labels| labels.mark.is_some());
+        if !is_marked && matches!(self.about, About::Sides | About::Hangs) {
+            self.an_unmarked_side_is_as_it_was(side)?;
+        }
         let kept = self.keepers.iter().filter_map(|at| all[*at].as_ref());
         let config = kept.map(|labels| &labels.label.config).max_by_key(|of| of.config_sequence);
         // Its own vdev, if it is marked, and still the pool's.
@@ -56,5 +65,33 @@ impl Machine {
         self.sim.kill();
         self.all_come_back();
         Ok(())
+    }
+
+    /// A side without a mark may be behind, but it has all that its own uberblock tells. This looks
+    /// at a copy: what comes up alone begins a past of its own.
+    fn an_unmarked_side_is_as_it_was(&self, side: usize) -> Result<(), String> {
+        // Of its own: the machine's chance goes on as without this look.
+        let mut sim = Sim::new(u64::MAX - 11);
+        let (name, image) = (self.disks[side].name(), self.disks[side].durable_image());
+        let disk = sim.add_disk(name, image, DiskConfig::default());
+        let world: Arc<dyn World> = Arc::new(sim.world());
+        let looked = sim.run_until(async {
+            let disks = named(std::slice::from_ref(&disk));
+            let opened = open_beside(world, disks, &ImportOptions::default(), |_| true).await;
+            // None of the pool's, or its log ends before what a mark proves.
+            let Ok(open) = opened else { return Ok(()) };
+            let mut next = Some(WalkPosition::default());
+            while let Some(from) = next {
+                let span = Span { from, to: WalkPosition::END };
+                let examined = open.pool.examine(span, &Watch::default()).await;
+                let examined = examined.map_err(|error| error.to_string())?;
+                if let Some(lost) = examined.lost.first() {
+                    return Err(format!("alone and unmarked: {}", lost.error));
+                }
+                next = examined.next;
+            }
+            sound(&open)
+        });
+        looked.map_err(|stop| stop.to_string())?.map_err(|what| format!("{name}: {what}"))
     }
 }
