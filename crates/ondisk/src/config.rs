@@ -38,6 +38,10 @@ pub const POOL_NAME_BYTES_MAX: usize = 255;
 pub const PATH_BYTES_MAX: usize = 1024;
 /// Longest name of a feature, bytes.
 pub const FEATURE_BYTES_MAX: usize = 64;
+/// Feature: datasets have, or had, snapshots.
+pub const FEATURE_SNAPSHOTS: &str = "snapshots";
+/// The features that this software knows.
+pub const FEATURES: [&str; 1] = [FEATURE_SNAPSHOTS];
 /// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.
 pub const VDEV_SEGMENTS_MAX: u64 = Place::SECTOR_LIMIT / SEGMENT_SECTORS - 1;
 

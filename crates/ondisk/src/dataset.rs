@@ -5,11 +5,12 @@
 //!   dataset 0, class 0   counters: next dataset id u64
 //!   class 0   the dataset's record
 //!   class 1   a property; number = property, value = text
-//!   class 2   a snapshot; number = snapshot id            (reserved)
+//!   class 2   a snapshot; number = its txg
 //!   class 3   a line of history; number = line id
 //!   dataset 0, class 5   what is damaged (see [`crate::damage`]); number = slot
 //!   dataset 0, class 6   the newest scrub (see [`crate::scrub`]); number = 0
 //!   class 4   the record of a destroyed dataset that is being emptied, in the place of class 0
+//!   class 7   a sweep: what a destroyed snapshot alone showed is freed; number = its txg
 //! entry: key 16 bytes, value string (u16 length)
 //!
 //! dataset record:
@@ -18,6 +19,10 @@
 //!   line u64  floor u64  origin u64
 //!   objects: block pointer  dead: block pointer  name string
 //! line record: version u16  pad u16  fork u64  origin_dataset u64  origin_snapshot u64  floor u64
+//! snapshot record:
+//!   version u16  flags u16 (0)  guid u64  created i64+u32  refer_bytes u64  line u64
+//!   objects: block pointer  name string
+//! sweep record: version u16  flags u16 (0)  left u64
 //! ```
 //! `next_object` never goes back: ids are never reused, not even after a rollback.
 
@@ -53,6 +58,8 @@ pub enum ItemClass {
     Damage = 5,
     /// Of dataset 0: the newest scrub.
     Scrub = 6,
+    /// A sweep.
+    Sweep = 7,
 }
 
 impl ItemClass {
@@ -66,6 +73,7 @@ impl ItemClass {
             4 => ItemClass::Destroyed,
             5 => ItemClass::Damage,
             6 => ItemClass::Scrub,
+            7 => ItemClass::Sweep,
             _ => return None,
         })
     }
@@ -251,5 +259,94 @@ impl LineRecord {
             origin_snapshot: r.u64()?,
             floor: r.txg()?,
         })
+    }
+}
+
+/// Longest name of a snapshot (what stands behind the `@`), bytes.
+pub const SNAPSHOT_NAME_BYTES_MAX: usize = 255;
+
+/// A snapshot of a dataset, taken last in the txg that is its number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotRecord {
+    /// Its identity: in file handles, and for send.
+    pub guid: Guid,
+    /// When it was taken.
+    pub created: Time,
+    /// Bytes that its objects refer to.
+    pub refer_bytes: u64,
+    /// The dataset's line of history then.
+    pub line: u64,
+    /// Root of the object table.
+    pub objects: Option<BlockPointer>,
+    /// Its name, without the dataset's.
+    pub name: String,
+}
+
+impl SnapshotRecord {
+    const WHAT: &'static str = "snapshot record";
+
+    /// The item's value.
+    pub fn encode(&self) -> Vec<u8> {
+        let fits = self.name.len() <= SNAPSHOT_NAME_BYTES_MAX;
+        assert!(fits, "a name of {} bytes could not be read back", self.name.len());
+        let mut w = Writer::new();
+        w.u16(VERSION);
+        w.u16(0);
+        w.u64(self.guid.0);
+        self.created.encode(&mut w);
+        w.u64(self.refer_bytes);
+        w.u64(self.line);
+        BlockPointer::encode_optional(self.objects.as_ref(), &mut w);
+        w.string(self.name.as_bytes());
+        w.into_bytes()
+    }
+
+    /// Reads an item's value.
+    pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
+        let mut r = Reader::new(value, Self::WHAT);
+        let version = r.u16()?;
+        if version != VERSION {
+            return Err(FormatError::NewerVersion { what: Self::WHAT, version: version.into() });
+        }
+        r.u16()?;
+        Ok(SnapshotRecord {
+            guid: Guid(r.u64()?),
+            created: Time::decode(&mut r)?,
+            refer_bytes: r.u64()?,
+            line: r.u64()?,
+            objects: BlockPointer::decode_optional(&mut r)?,
+            name: r.text(SNAPSHOT_NAME_BYTES_MAX)?,
+        })
+    }
+}
+
+/// What a destroyed snapshot alone showed, to be freed in the background.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SweepRecord {
+    /// The txg in which the snapshot left the list.
+    pub left: Txg,
+}
+
+impl SweepRecord {
+    const WHAT: &'static str = "sweep record";
+
+    /// The item's value.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::new();
+        w.u16(VERSION);
+        w.u16(0);
+        w.u64(self.left.0);
+        w.into_bytes()
+    }
+
+    /// Reads an item's value.
+    pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
+        let mut r = Reader::new(value, Self::WHAT);
+        let version = r.u16()?;
+        if version != VERSION {
+            return Err(FormatError::NewerVersion { what: Self::WHAT, version: version.into() });
+        }
+        r.u16()?;
+        Ok(SweepRecord { left: r.txg()? })
     }
 }

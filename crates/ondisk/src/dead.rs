@@ -1,18 +1,25 @@
-//! Dead entries: blocks that no head refers to but a snapshot still covers.
+//! Dead entries: blocks that no head refers to but a snapshot still shows.
 //!
 //! ```text
-//! key: group u64  hi u64  birth u64  address u64
-//! entry: key 32 bytes  kind u8 (1 extent, 2 node, 3 line, 4 subtree: reserved)  flags u8
-//!        sectors u16  written u64
+//! key:  group u64  hi u64  lo u64  object u64  txg u64  index u32
+//! sums: key (object, txg and index 0)  count u16 (0)  sectors u64  blocks u64
+//! list: key  count u16 (1 to 80), each block: place u64  birth u40  sectors u16  kind u8
 //! ```
-//! `hi` is the newest covering snapshot. `group` is the object if a file snapshot lies in the
-//! block's life, else 0. Inner nodes will carry the sum of bytes below each child beside its
-//! pointer, in an entry form of their own: no tree of these is written yet.
+//! `hi` is the newest snapshot of the group's list when the blocks died, `lo` the newest one before
+//! their birth, 0 for none. `group` is the object if a snapshot of that file lies in the life of a
+//! block, else 0.
+//! All blocks with one group, hi and lo are a *bucket*. Its first entry holds its sums; those of
+//! the whole tree stand at (0, 0, 0). A list names the blocks of one object that died in one txg.
+//!
+//! Kinds: 1 an extent's sectors, 2 a tree node (one place of it).
 
 use crate::codec::{FormatError, Reader, Writer, check_run};
-use crate::types::{Place, Txg};
+use crate::types::{ObjectId, Place, Run, SEGMENT_SECTORS, Txg};
 
-/// The kind of a dead entry.
+/// Blocks in a list at most.
+pub const DEAD_BLOCKS_MAX: usize = 80;
+
+/// The kind of a dead block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DeadKind {
@@ -20,60 +27,204 @@ pub enum DeadKind {
     Extent = 1,
     /// A tree node.
     Node = 2,
-    /// A line record.
-    Line = 3,
-    /// A whole subtree.
-    Subtree = 4,
+}
+
+/// The blocks that the same snapshots show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Bucket {
+    /// Object, or 0.
+    pub group: u64,
+    /// The newest snapshot when they died.
+    pub hi: Txg,
+    /// The newest snapshot before they were born, 0 for none.
+    pub lo: Txg,
+}
+
+impl Bucket {
+    /// That of the whole tree, which holds sums only.
+    pub const ALL: Bucket = Bucket { group: 0, hi: Txg(0), lo: Txg(0) };
+
+    /// The key of its sums: its first.
+    pub fn sums(self) -> DeadKey {
+        DeadKey { bucket: self, ..DeadKey::MIN }
+    }
+
+    /// The first key behind it.
+    pub fn end(self) -> DeadKey {
+        Bucket { lo: self.lo.next(), ..self }.sums()
+    }
+}
+
+/// Orders dead entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct DeadKey {
+    /// The bucket.
+    pub bucket: Bucket,
+    /// The object whose blocks they were; 0 for those of the object table.
+    pub object: ObjectId,
+    /// When they died, 0 for sums.
+    pub txg: Txg,
+    /// Number of the list in its txg.
+    pub index: u32,
+}
+
+impl DeadKey {
+    /// Encoded bytes.
+    pub const BYTES: usize = 44;
+    /// The least key: that of the tree's sums.
+    pub const MIN: DeadKey =
+        DeadKey { bucket: Bucket::ALL, object: ObjectId(0), txg: Txg(0), index: 0 };
+
+    pub(crate) fn encode(self, w: &mut Writer) {
+        let Bucket { group, hi, lo } = self.bucket;
+        [group, hi.0, lo.0, self.object.0, self.txg.0].into_iter().for_each(|word| w.u64(word));
+        w.u32(self.index);
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let bucket = Bucket { group: r.u64()?, hi: r.txg()?, lo: r.txg()? };
+        Ok(DeadKey { bucket, object: ObjectId(r.u64()?), txg: r.txg()?, index: r.u32()? })
+    }
 }
 
 /// One dead block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DeadEntry {
-    /// Object, or 0.
-    pub group: u64,
-    /// Newest covering snapshot's txg.
-    pub hi: Txg,
-    /// Birth of the block.
-    pub birth: Txg,
-    /// Where it lies.
-    pub address: Place,
+pub struct DeadBlock {
     /// Its kind.
     pub kind: DeadKind,
-    /// Its sectors.
-    pub sectors: u16,
-    /// When it was written.
-    pub written: Txg,
+    /// Where it lies: at most a segment.
+    pub run: Run,
+    /// Its birth.
+    pub birth: Txg,
+}
+
+/// Sums over blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DeadSums {
+    /// Their sectors.
+    pub sectors: u64,
+    /// Their number.
+    pub blocks: u64,
+}
+
+/// What stands at a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeadBody {
+    /// Sums of a bucket or of the tree.
+    Sums(DeadSums),
+    /// Blocks, at most [`DEAD_BLOCKS_MAX`].
+    Blocks(Vec<DeadBlock>),
+}
+
+/// An entry of a dead tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadEntry {
+    /// Its key.
+    pub key: DeadKey,
+    /// Its content.
+    pub body: DeadBody,
 }
 
 impl DeadEntry {
+    /// Encoded bytes of the shortest entry: one with a single block or with sums.
+    pub const BYTES_MIN: usize = DeadKey::BYTES + 2 + Self::BLOCK_BYTES;
+    /// Encoded bytes of the longest entry.
+    pub const BYTES_MAX: usize = DeadKey::BYTES + 2 + DEAD_BLOCKS_MAX * Self::BLOCK_BYTES;
+    /// Encoded bytes of a block, or of sums.
+    const BLOCK_BYTES: usize = 16;
+
     /// Encoded bytes.
-    pub const BYTES: usize = 44;
+    pub fn encoded_bytes(&self) -> usize {
+        let blocks = match &self.body {
+            DeadBody::Sums(_) => 1,
+            DeadBody::Blocks(blocks) => blocks.len(),
+        };
+        DeadKey::BYTES + 2 + blocks * Self::BLOCK_BYTES
+    }
 
     /// Appends the entry.
     pub fn encode(&self, w: &mut Writer) {
-        w.u64(self.group);
-        w.u64(self.hi.0);
-        w.u64(self.birth.0);
-        w.u64(self.address.0);
-        w.u8(self.kind as u8);
-        w.u8(0);
-        w.u16(self.sectors);
-        w.u64(self.written.0);
+        self.key.encode(w);
+        match &self.body {
+            DeadBody::Sums(sums) => {
+                w.u16(0);
+                w.u64(sums.sectors);
+                w.u64(sums.blocks);
+            }
+            DeadBody::Blocks(blocks) => {
+                let count = u16::try_from(blocks.len()).unwrap_or(u16::MAX);
+                let fits = (1..=DEAD_BLOCKS_MAX).contains(&blocks.len());
+                assert!(fits, "a list of {count} blocks could not be read back");
+                w.u16(count);
+                blocks.iter().for_each(|block| block.encode(w));
+            }
+        }
     }
 
     /// Reads an entry.
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
-        let (group, hi, birth, address) = (r.u64()?, r.txg()?, r.txg()?, Place(r.u64()?));
+        let key = DeadKey::decode(r)?;
+        let count = r.u16()?;
+        let Bucket { hi, lo, .. } = key.bucket;
+        if (count == 0) != (key == key.bucket.sums()) || usize::from(count) > DEAD_BLOCKS_MAX {
+            return Err(FormatError::invalid("dead entry: count", count));
+        }
+        if lo >= hi && key.bucket != Bucket::ALL {
+            return Err(FormatError::invalid("dead entry: newest snapshot before birth", lo.0));
+        }
+        if count == 0 {
+            let sums = DeadSums { sectors: r.u64()?, blocks: r.u64()? };
+            return Ok(DeadEntry { key, body: DeadBody::Sums(sums) });
+        }
+        if key.txg < hi {
+            return Err(FormatError::invalid("dead entry: txg of death", key.txg.0));
+        }
+        let mut blocks = Vec::with_capacity(count.into());
+        for _ in 0..count {
+            let block = DeadBlock::decode(r)?;
+            if block.birth <= lo || block.birth > hi {
+                return Err(FormatError::invalid("dead entry: birth", block.birth.0));
+            }
+            blocks.push(block);
+        }
+        Ok(DeadEntry { key, body: DeadBody::Blocks(blocks) })
+    }
+
+    /// Skips an entry and returns its key. Its blocks are not looked at.
+    pub fn skip(r: &mut Reader<'_>) -> Result<DeadKey, FormatError> {
+        let key = DeadKey::decode(r)?;
+        let blocks = usize::from(r.u16()?).max(1);
+        r.take(blocks * Self::BLOCK_BYTES)?;
+        Ok(key)
+    }
+}
+
+impl DeadBlock {
+    fn encode(&self, w: &mut Writer) {
+        assert!(self.birth.0 < Txg::LIMIT, "born in {}, which could not be read back", self.birth);
+        let sectors = u16::try_from(self.run.sectors).unwrap_or(u16::MAX);
+        assert_eq!(u64::from(sectors), self.run.sectors, "a block lies in one segment");
+        w.u64(self.run.place.0);
+        w.u40(self.birth.0);
+        w.u16(sectors);
+        w.u8(self.kind as u8);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let place = Place(r.u64()?);
+        let birth = Txg(r.u40()?);
+        let sectors = u64::from(r.u16()?);
         let kind = match r.u8()? {
             1 => DeadKind::Extent,
             2 => DeadKind::Node,
-            3 => DeadKind::Line,
-            4 => DeadKind::Subtree,
             other => return Err(FormatError::invalid("dead entry: kind", other)),
         };
-        r.u8()?;
-        let (sectors, written) = (r.u16()?, r.txg()?);
-        check_run(address, sectors.into())?;
-        Ok(DeadEntry { group, hi, birth, address, kind, sectors, written })
+        if sectors == 0 || sectors > SEGMENT_SECTORS {
+            return Err(FormatError::invalid("dead entry: sectors", sectors));
+        }
+        check_run(place, sectors)?;
+        Ok(DeadBlock { kind, run: Run::new(place, sectors), birth })
     }
 }
+
+const _: () = assert!(DeadEntry::BYTES_MAX <= crate::tree_node::ENTRY_BYTES_MAX);

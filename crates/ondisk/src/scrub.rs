@@ -13,22 +13,28 @@
 //! The position is that of the first block that was not examined (see [`WalkPosition`]).
 
 use crate::codec::{FormatError, Reader, Writer};
+use crate::dataset::ItemClass;
 use crate::inode::Time;
+use crate::types::{DatasetId, Txg};
 
 const WHAT: &str = "scrub record";
 const VERSION: u16 = 1;
 
 /// A position in the order in which a walk meets all blocks of a pool: by pool-wide tree, by key in
-/// that tree, by object in the dataset that the key leads to, by key in the object's tree.
+/// that tree, by object in the dataset that the key leads to, by key in the object's tree. The head
+/// of a dataset comes right after its snapshots ([`WalkPosition::head`]).
 ///
-/// A block keeps its position until it is freed, or moves to a later one: ids of objects and
-/// datasets only rise, and a destroyed dataset's record follows the place of its live one. So a
-/// walk in pieces, each over the newest root of its time, misses nothing that stays.
+/// Each block is met at the first snapshot that shows it, else in the head. A block keeps its
+/// position until it is freed, or moves to a later one: ids of objects and datasets and txgs of
+/// snapshots only rise. If a snapshot goes, what others show is met later. A snapshot that is taken
+/// while the walk is in the head comes after it once more ([`WalkPosition::later`]): what it shows
+/// may have left the head before the walk came. So a walk in pieces, each over the newest root of
+/// its time, misses nothing that stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct WalkPosition {
     /// The slot of the pool-wide tree in the pool root.
     pub tree: u8,
-    /// The key in that tree. The second part is 0 where keys have only one.
+    /// The key in that tree, or that of a head. The second part is 0 where keys have only one.
     pub key: (u64, u64),
     /// The object in the dataset's object table.
     pub object: u64,
@@ -37,6 +43,39 @@ pub struct WalkPosition {
 }
 
 impl WalkPosition {
+    /// Heads are numbered as if they were snapshots: above all of them, below all other items.
+    const HEAD: u64 = (ItemClass::Snapshot as u64) << 56 | 1 << 55;
+    /// And after it, snapshots that came later.
+    const LATER: u64 = Self::HEAD | 1 << 54;
+
+    /// The key of the head of a dataset, without what was born up to a txg: a snapshot of then, 0
+    /// for none, has shown that.
+    pub fn head(dataset: DatasetId, after: Txg) -> (u64, u64) {
+        (dataset.0, Self::HEAD | after.0)
+    }
+
+    /// The key of a snapshot that was taken while the walk was in the head.
+    pub fn later(dataset: DatasetId, snapshot: Txg) -> (u64, u64) {
+        (dataset.0, Self::LATER | snapshot.0)
+    }
+
+    /// The txg up to which all was met before, if a key stands for a head.
+    pub fn head_of(key: (u64, u64)) -> Option<Txg> {
+        key.1.checked_sub(Self::HEAD).filter(|txg| *txg < Txg::LIMIT).map(Txg)
+    }
+
+    /// The snapshot, if a key stands for one that came while the walk was in the head.
+    pub fn later_of(key: (u64, u64)) -> Option<Txg> {
+        key.1.checked_sub(Self::LATER).filter(|txg| *txg < Txg::LIMIT).map(Txg)
+    }
+
+    /// The snapshot for which a key of the namespace stands.
+    pub fn snapshot_of(key: (u64, u64)) -> Option<Txg> {
+        let first = (ItemClass::Snapshot as u64) << 56;
+        let own = key.1.checked_sub(first).filter(|txg| *txg < Txg::LIMIT).map(Txg);
+        own.or_else(|| Self::later_of(key))
+    }
+
     /// After everything.
     pub const END: WalkPosition = WalkPosition {
         tree: u8::MAX,

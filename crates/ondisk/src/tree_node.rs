@@ -380,3 +380,35 @@ impl Form for Replies {
         crate::reply::ReplyEntry::decode(r)
     }
 }
+
+/// A dataset's dead blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dead;
+
+impl Form for Dead {
+    const KIND: BlockKind = BlockKind::Dead;
+    type Key = crate::dead::DeadKey;
+    type Entry = crate::dead::DeadEntry;
+    const KEY_BYTES: usize = crate::dead::DeadKey::BYTES;
+    const KEY_MIN: Self::Key = crate::dead::DeadKey::MIN;
+    const ENTRY_BYTES_MIN: usize = crate::dead::DeadEntry::BYTES_MIN;
+
+    fn key(entry: &Self::Entry) -> Self::Key {
+        entry.key
+    }
+    fn entry_bytes(entry: &Self::Entry) -> usize {
+        entry.encoded_bytes()
+    }
+    fn encode_key(key: Self::Key, w: &mut Writer) {
+        key.encode(w);
+    }
+    fn decode_key(r: &mut Reader<'_>) -> Result<Self::Key, FormatError> {
+        crate::dead::DeadKey::decode(r)
+    }
+    fn encode_entry(entry: &Self::Entry, w: &mut Writer) {
+        entry.encode(w);
+    }
+    fn decode_entry(r: &mut Reader<'_>) -> Result<Self::Entry, FormatError> {
+        crate::dead::DeadEntry::decode(r)
+    }
+}

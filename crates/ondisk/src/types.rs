@@ -114,6 +114,11 @@ pub const ROOT_DIRECTORY: ObjectId = ObjectId(1);
 /// The directory of a dataset's objects that no longer have a name and wait to be freed. It has no
 /// name itself.
 pub const ORPHANS: ObjectId = ObjectId(2);
+/// The directory `.aquifer` in a dataset's root directory. It is on no disk: only its handle has
+/// this number.
+pub const HIDDEN_DIRECTORY: ObjectId = ObjectId(3);
+/// The directory `.aquifer/snapshot`, whose entries are the dataset's snapshots. It is on no disk.
+pub const SNAPSHOT_DIRECTORY: ObjectId = ObjectId(4);
 /// The first object that a client gets; those below are well known, or reserved.
 pub const FIRST_OBJECT: ObjectId = ObjectId(16);
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use aquifer_ondisk::block_pointer::BLOCK_POINTER_BYTES;
 use aquifer_ondisk::codec::SECTOR_BYTES;
-use aquifer_ondisk::dead::DeadEntry;
+use aquifer_ondisk::dead::DeadKey;
 use aquifer_ondisk::history::HistoryCounters;
 use aquifer_ondisk::inode::INODE_BYTES;
 use aquifer_ondisk::layout::CONFIG_SECTORS;
@@ -102,6 +102,7 @@ fn the_tables_of_fields_add_up() {
     let line_record = 36;
     let history_counters = HistoryCounters::default().encode().len();
     let logged_page = 7;
+    let dead_block = 16;
     let expected = [
         config,
         SECTOR_BYTES,
@@ -115,7 +116,8 @@ fn the_tables_of_fields_add_up() {
         line_record,
         history_counters,
         logged_page,
-        DeadEntry::BYTES,
+        DeadKey::BYTES,
+        dead_block,
         ReplyEntry::BYTES,
     ];
     assert_eq!(ends, expected, "sizes of label, uberblock, mark, record pointer, slot entry, ...");
@@ -144,7 +146,7 @@ fn the_magics_and_versions_are_those_on_disk() {
         }
     }
     let of_magic = magics.iter().filter(|(field, _)| field == "magic").count();
-    assert_eq!((of_magic, magics.len()), (6, 6 + 14), "{magics:?}");
+    assert_eq!((of_magic, magics.len()), (6, 6 + 16), "{magics:?}");
 }
 
 #[test]

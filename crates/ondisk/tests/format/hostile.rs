@@ -5,11 +5,14 @@ use std::time::{Duration, Instant};
 
 use aquifer_ondisk::block_pointer::BlockKind;
 use aquifer_ondisk::codec::Reader;
+use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::layout::LEAVES_MAX;
 use aquifer_ondisk::log_batch::BatchHeader;
 use aquifer_ondisk::pool_root::SEGMENTS_MAX;
-use aquifer_ondisk::tree_node::{Directory, Extents, Namespace, Node, NodeBody, Objects, Replies};
+use aquifer_ondisk::tree_node::{
+    Dead, Directory, Extents, Namespace, Node, NodeBody, Objects, Replies,
+};
 use aquifer_ondisk::txg_record::RECORD_SECTORS_MAX;
 use aquifer_ondisk::types::SEGMENT_SECTORS;
 use aquifer_ondisk::uberblock::Uberblock;
@@ -201,8 +204,14 @@ fn numbers_beyond_their_limits_are_refused() {
         ("dataset_record_v1", "next generation", 40, 8),
         ("dataset_record_v1", "floor", 72, 8),
         ("line_record_v1", "fork", 4, 8),
-        ("dead_entry_v1", "address", 24, 8),
-        ("dead_entry_v1", "kind", 32, 1),
+        ("snapshot_record_v1", "version", 0, 2),
+        ("sweep_record_v1", "left", 4, 8),
+        ("dead_list_v1", "newest snapshot before birth", 16, 8),
+        ("dead_list_v1", "txg", 32, 8),
+        ("dead_list_v1", "place", 46, 8),
+        ("dead_list_v1", "birth", 54, 5),
+        ("dead_list_v1", "sectors", 59, 2),
+        ("dead_list_v1", "kind", 61, 1),
     ];
     for (name, field, at, width) in limits {
         let sample = samples.iter().find(|sample| sample.name == name).unwrap();
@@ -358,6 +367,7 @@ proptest! {
     fn first_looks_are_total(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = BatchHeader::peek_sectors(&bytes);
         let _ = Extent::skip(&mut Reader::new(&bytes, "extent"));
+        let _ = DeadEntry::skip(&mut Reader::new(&bytes, "dead entry"));
         let _ = Uberblock::decode(&bytes);
     }
 }
@@ -372,6 +382,7 @@ fn nodes_of_other_forms_are_refused() {
             attempt::<Node<Directory>>(&sample.bytes),
             attempt::<Node<Namespace>>(&sample.bytes),
             attempt::<Node<Replies>>(&sample.bytes),
+            attempt::<Node<Dead>>(&sample.bytes),
         ];
         assert_eq!(read.into_iter().filter(|attempt| attempt.read).count(), 1, "{}", sample.name);
     }

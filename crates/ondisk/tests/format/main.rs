@@ -25,6 +25,8 @@ mod round_trip;
 #[cfg(test)]
 mod samples;
 #[cfg(test)]
+mod snapshots;
+#[cfg(test)]
 mod strategy;
 #[cfg(test)]
 mod structures;

@@ -3,7 +3,7 @@
 
 use aquifer_ondisk::codec::FormatError;
 use aquifer_ondisk::dataset::{DatasetRecord, ITEM_VALUE_BYTES_MAX, ItemKey};
-use aquifer_ondisk::tree_node::{Directory, Extents, Namespace, Objects, Replies};
+use aquifer_ondisk::tree_node::{Dead, Directory, Extents, Namespace, Objects, Replies};
 use aquifer_ondisk::txg_record::RECORD_SECTORS_MAX;
 use aquifer_ondisk::types::{Run, SEQUENCE_LIMIT};
 use aquifer_ondisk::uberblock::Uberblock;
@@ -14,7 +14,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use crate::structures::Structure;
-use crate::{damages, histories, strategy};
+use crate::{damages, histories, snapshots, strategy};
 
 fn round_trips<S: Structure>(values: impl Strategy<Value = S>) {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
@@ -56,7 +56,7 @@ fn entries() {
     round_trips(strategy::dirent());
     round_trips(proptest::collection::vec(strategy::log_change(), 0..12));
     round_trips(strategy::item());
-    round_trips(strategy::dead());
+    round_trips(snapshots::dead());
     round_trips(strategy::reply());
 }
 
@@ -64,6 +64,8 @@ fn entries() {
 fn values_and_pointers() {
     round_trips(strategy::dataset());
     round_trips(strategy::line());
+    round_trips(snapshots::snapshot());
+    round_trips(snapshots::sweep());
     round_trips(damages::damage());
     round_trips(damages::scrub());
     round_trips(histories::history());
@@ -78,6 +80,7 @@ fn leaves() {
     round_trips(strategy::leaf::<Directory>(strategy::dirent()));
     round_trips(strategy::leaf::<Namespace>(strategy::item()));
     round_trips(strategy::leaf::<Replies>(strategy::reply()));
+    round_trips(strategy::leaf::<Dead>(snapshots::dead()));
 }
 
 #[test]
@@ -89,6 +92,7 @@ fn inner_nodes() {
     let key = key.prop_map(|[dataset, item]| ItemKey { dataset: DatasetId(dataset), item });
     round_trips(strategy::inner::<Namespace>(key));
     round_trips(strategy::inner::<Replies>(any::<u64>()));
+    round_trips(strategy::inner::<Dead>(snapshots::key()));
 }
 
 /// The largest dataset record, with the longest name, fits its item.

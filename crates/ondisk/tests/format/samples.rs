@@ -3,17 +3,19 @@
 use aquifer_ondisk::DatasetId;
 use aquifer_ondisk::block_pointer::{BlockKind, BlockPointer};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
+use aquifer_ondisk::dead::DeadKey;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::log_batch::BatchHeader;
 use aquifer_ondisk::pool_root::PoolRoot;
-use aquifer_ondisk::tree_node::{Directory, Extents, Form, Namespace, Objects, Replies};
+use aquifer_ondisk::tree_node::{Dead, Directory, Extents, Form, Namespace, Objects, Replies};
 
 use crate::memory::peak_of;
 use crate::structures::Structure;
 use crate::values::{
-    act, batch, changes, counters, damage, dataset, dead, dirent, earlier_part, empty_directory,
-    extents, file, first_uberblock, inner, label, label_with_spare, leaf, line, pointer, property,
-    record, record_at, reply, resilver_mark, root, scrub, uberblock, used_uberblock,
+    act, batch, changes, counters, damage, dataset, dead_list, dead_sums, dirent, earlier_part,
+    empty_directory, extents, file, first_uberblock, inner, label, label_with_spare, leaf, line,
+    pointer, property, record, record_at, reply, resilver_mark, root, scrub, snapshot, sweep,
+    uberblock, used_uberblock,
 };
 
 /// Fails unless the bytes are the expected ones.
@@ -118,6 +120,8 @@ fn small() -> Vec<Sample> {
         sample("line_record_v1", "value of a namespace item of class 3", line()),
         sample("damage_record_v1", "value of a namespace item of class 5", damage()),
         sample("scrub_record_v1", "value of a namespace item of class 6", scrub()),
+        sample("snapshot_record_v1", "value of a namespace item of class 2", snapshot()),
+        sample("sweep_record_v1", "value of a namespace item of class 7", sweep()),
         sample("history_record_v1", "value of an item of the history, class 1 or 2", act()),
         sample("history_counters_v1", "value of the history's first item", counters()),
     ]
@@ -135,7 +139,8 @@ fn entries() -> Vec<Sample> {
         sample("inode_directory_v1", "inode of an empty directory, before 1970", empty_directory()),
         sample("dirent_v1", "directory entry", dirent(b"vm-100.qcow2")),
         sample("namespace_item_v1", "a property, `compression`", property()),
-        sample("dead_entry_v1", "a dead extent", dead()),
+        sample("dead_list_v1", "a dead extent and a dead node", dead_list()),
+        sample("dead_sums_v1", "the sums of their bucket", dead_sums()),
         sample("reply_entry_v1", "an answered call", reply()),
     ]
 }
@@ -187,6 +192,16 @@ fn nodes() -> Vec<Sample> {
             "node_replies_inner_v1",
             "inner node of the reply table",
             inner::<Replies>([0, 1_000_001]),
+        ),
+        sample(
+            "node_dead_leaf_v1",
+            "leaf of a dead tree",
+            leaf::<Dead>(vec![dead_sums(), dead_list()]),
+        ),
+        sample(
+            "node_dead_inner_v1",
+            "inner node of a dead tree",
+            inner::<Dead>([DeadKey::MIN, dead_list().key]),
         ),
     ]
 }

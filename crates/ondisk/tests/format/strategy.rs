@@ -4,7 +4,6 @@ use aquifer_ondisk::block_pointer::{BlockKind, BlockPointer};
 use aquifer_ondisk::dataset::{
     DATASET_NAME_BYTES_MAX, DatasetRecord, ITEM_VALUE_BYTES_MAX, Item, ItemKey, LineRecord,
 };
-use aquifer_ondisk::dead::{DeadEntry, DeadKind};
 use aquifer_ondisk::dirent::{Dirent, NAME_BYTES_MAX};
 use aquifer_ondisk::extent::{
     COMPRESSED_PAGES_MAX, Compression, EXTENT_PAGES_MAX, Extent, PAGE_LIMIT, Stored,
@@ -49,7 +48,7 @@ fn below(limit: u64) -> impl Strategy<Value = u64> + Clone {
     prop_oneof![4 => 0..limit, 1 => Just(limit - 1), 1 => Just(0)]
 }
 
-fn txg() -> impl Strategy<Value = Txg> {
+pub fn txg() -> impl Strategy<Value = Txg> {
     below(Txg::LIMIT).prop_map(Txg)
 }
 
@@ -68,7 +67,7 @@ fn place_of(sectors: u64) -> impl Strategy<Value = Place> {
     (any::<u16>(), starts).prop_map(|(vdev, at)| Place::new(vdev, at + 1))
 }
 
-fn run(sectors_max: u64) -> impl Strategy<Value = Run> {
+pub fn run(sectors_max: u64) -> impl Strategy<Value = Run> {
     (1..=sectors_max)
         .prop_flat_map(|sectors| place_of(sectors).prop_map(move |place| Run::new(place, sectors)))
 }
@@ -364,22 +363,6 @@ pub fn line() -> impl Strategy<Value = LineRecord> {
             origin_dataset,
             origin_snapshot,
             floor,
-        },
-    )
-}
-
-pub fn dead() -> impl Strategy<Value = DeadEntry> {
-    let kinds = [DeadKind::Extent, DeadKind::Node, DeadKind::Line, DeadKind::Subtree];
-    let kind = prop::sample::select(kinds.to_vec());
-    (any::<u64>(), txg(), txg(), run(u16::MAX.into()), kind, txg()).prop_map(
-        |(group, hi, birth, run, kind, written)| DeadEntry {
-            group,
-            hi,
-            birth,
-            address: run.place,
-            kind,
-            sectors: u16::try_from(run.sectors).unwrap(),
-            written,
         },
     )
 }

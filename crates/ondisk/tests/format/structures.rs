@@ -6,7 +6,7 @@ use aquifer_ondisk::block_pointer::BlockPointer;
 use aquifer_ondisk::codec::{FormatError, Reader, Writer, checksum128};
 use aquifer_ondisk::config::Label;
 use aquifer_ondisk::damage::DamageRecord;
-use aquifer_ondisk::dataset::{DatasetRecord, Item, LineRecord};
+use aquifer_ondisk::dataset::{DatasetRecord, Item, LineRecord, SnapshotRecord, SweepRecord};
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
@@ -216,6 +216,28 @@ impl Structure for ScrubRecord {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         ScrubRecord::decode(bytes)
+    }
+}
+
+impl Structure for SnapshotRecord {
+    const NAME: &'static str = "snapshot record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        SnapshotRecord::decode(bytes)
+    }
+}
+
+impl Structure for SweepRecord {
+    const NAME: &'static str = "sweep record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        SweepRecord::decode(bytes)
     }
 }
 

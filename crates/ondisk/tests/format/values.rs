@@ -7,8 +7,10 @@ use aquifer_ondisk::config::{
     Label, LeafConfig, PoolConfig, Redundancy, Stands, VdevClass, VdevConfig,
 };
 use aquifer_ondisk::damage::{DamageKind, DamageRecord};
-use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey, LineRecord};
-use aquifer_ondisk::dead::{DeadEntry, DeadKind};
+use aquifer_ondisk::dataset::{
+    DatasetRecord, Item, ItemClass, ItemKey, LineRecord, SnapshotRecord, SweepRecord,
+};
+use aquifer_ondisk::dead::{Bucket, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadKind, DeadSums};
 use aquifer_ondisk::dirent::{Dirent, hash_key};
 use aquifer_ondisk::extent::{Compression, Extent, Stored};
 use aquifer_ondisk::history::{HistoryChange, HistoryCounters, HistoryRecord, Outcome};
@@ -443,16 +445,38 @@ pub fn batch() -> BatchHeader {
     }
 }
 
-pub fn dead() -> DeadEntry {
-    DeadEntry {
-        group: 90,
-        hi: Txg(66),
-        birth: Txg(50),
-        address: Place::new(1, 70_000),
-        kind: DeadKind::Extent,
-        sectors: 3,
-        written: Txg(49),
+const BUCKET: Bucket = Bucket { group: 0, hi: Txg(66), lo: Txg(49) };
+
+pub fn dead_list() -> DeadEntry {
+    let key = DeadKey { bucket: BUCKET, object: ObjectId(90), txg: Txg(70), index: 1 };
+    let block = |kind, place, sectors, birth| DeadBlock {
+        kind,
+        run: Run::new(place, sectors),
+        birth: Txg(birth),
+    };
+    let extent = block(DeadKind::Extent, Place::new(1, 70_000), 3, 50);
+    let node = block(DeadKind::Node, Place::new(0, 81_000), 1, 66);
+    DeadEntry { key, body: DeadBody::Blocks(vec![extent, node]) }
+}
+
+pub fn dead_sums() -> DeadEntry {
+    let sums = DeadSums { sectors: 4, blocks: 2 };
+    DeadEntry { key: BUCKET.sums(), body: DeadBody::Sums(sums) }
+}
+
+pub fn snapshot() -> SnapshotRecord {
+    SnapshotRecord {
+        guid: Guid(0x5a5a_1234),
+        created: Time { seconds: 1_790_000_100, nanoseconds: 7 },
+        refer_bytes: 1 << 30,
+        line: 1,
+        objects: Some(pointer(BlockKind::Objects)),
+        name: "before-upgrade".into(),
     }
+}
+
+pub fn sweep() -> SweepRecord {
+    SweepRecord { left: Txg(80) }
 }
 
 pub fn reply() -> ReplyEntry {

@@ -1,0 +1,58 @@
+//! Any snapshot, sweep and dead entry.
+
+use aquifer_ondisk::dataset::{SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord, SweepRecord};
+use aquifer_ondisk::dead::{
+    Bucket, DEAD_BLOCKS_MAX, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadKind, DeadSums,
+};
+use aquifer_ondisk::types::SEGMENT_SECTORS;
+use aquifer_ondisk::{Guid, ObjectId, Txg};
+use proptest::prelude::*;
+
+use crate::strategy::{pointer, run, time, txg};
+
+pub fn snapshot() -> impl Strategy<Value = SnapshotRecord> {
+    let name = proptest::string::string_regex("[a-z0-9_.:-]{0,40}").unwrap();
+    let root = proptest::option::of(pointer());
+    (any::<[u64; 3]>(), time(), root, name).prop_map(
+        |([guid, refer_bytes, line], created, objects, name)| {
+            assert!(name.len() <= SNAPSHOT_NAME_BYTES_MAX);
+            SnapshotRecord { guid: Guid(guid), created, refer_bytes, line, objects, name }
+        },
+    )
+}
+
+pub fn sweep() -> impl Strategy<Value = SweepRecord> {
+    txg().prop_map(|left| SweepRecord { left })
+}
+
+/// Two txgs, the smaller first.
+fn life() -> impl Strategy<Value = (u64, u64)> {
+    (0..Txg::LIMIT - 2).prop_flat_map(|lo| (Just(lo), lo + 1..Txg::LIMIT - 1))
+}
+
+pub fn key() -> impl Strategy<Value = DeadKey> {
+    (any::<u64>(), life(), any::<u64>(), any::<u32>()).prop_map(
+        |(group, (lo, hi), object, index)| {
+            let bucket = Bucket { group, hi: Txg(hi), lo: Txg(lo) };
+            DeadKey { bucket, object: ObjectId(object), txg: Txg(hi + 1), index }
+        },
+    )
+}
+
+pub fn dead() -> impl Strategy<Value = DeadEntry> {
+    let kind = prop::sample::select(vec![DeadKind::Extent, DeadKind::Node]);
+    let block = (kind, run(SEGMENT_SECTORS), any::<u64>());
+    let blocks = proptest::collection::vec(block, 0..=DEAD_BLOCKS_MAX);
+    (key(), blocks, any::<[u64; 2]>()).prop_map(|(key, blocks, [sectors, sum])| {
+        let Bucket { hi, lo, .. } = key.bucket;
+        if blocks.is_empty() {
+            let body = DeadBody::Sums(DeadSums { sectors, blocks: sum });
+            return DeadEntry { key: key.bucket.sums(), body };
+        }
+        let blocks = blocks.into_iter().map(|(kind, run, birth)| {
+            let birth = Txg(lo.0 + 1 + birth % (hi.0 - lo.0));
+            DeadBlock { kind, run, birth }
+        });
+        DeadEntry { key, body: DeadBody::Blocks(blocks.collect()) }
+    })
+}
