@@ -174,6 +174,14 @@ pub enum Rule {
     DiscardAfterRelease,
     /// Space that is being discarded is not given to a change.
     LentIsNotAllocated,
+    /// What a snapshot still shows is filed, not freed.
+    ShownBlocksAreFiled,
+    /// A snapshot is the last of its txg.
+    SnapshotsComeLast,
+    /// A sweep frees only what was born after the snapshot before.
+    SweepsTestTheInterval,
+    /// What died after the next snapshot was taken is not freed with the one before it.
+    SweepsEndAtTheNext,
 }
 
 /// The number of rules that there may be.

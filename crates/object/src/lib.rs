@@ -2,6 +2,7 @@
 
 pub mod btree;
 pub mod extent_tree;
+mod gate;
 #[cfg(test)]
 mod mem_store;
 pub mod object;
@@ -10,6 +11,7 @@ mod salvage;
 mod store;
 pub mod sync;
 
+pub use gate::{Filed, Gate};
 pub use object::{Object, ObjectState, TreeRoot};
 pub use overlay::{DirtyPage, Overlay, Version};
 pub use salvage::{Damage, free_early};

@@ -269,7 +269,7 @@ impl NodeSink for MemStore {
         Ok(pointer)
     }
 
-    fn free_node(&self, pointer: &BlockPointer) {
+    fn free_node(&self, _: NodeOwner, pointer: &BlockPointer) {
         let mut state = self.state.lock().unwrap();
         let freed = state.nodes.remove(&pointer.places[0]);
         assert_eq!(freed.map(|(stored, _)| stored), Some(*pointer), "a double or wrong free");

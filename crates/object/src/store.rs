@@ -43,7 +43,7 @@ impl NodeSink for SyncContext {
         SyncContext::write_node(self, kind, level, page)
     }
 
-    fn free_node(&self, pointer: &BlockPointer) {
+    fn free_node(&self, _: NodeOwner, pointer: &BlockPointer) {
         SyncContext::free_node(self, pointer);
     }
 }

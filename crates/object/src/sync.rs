@@ -28,7 +28,8 @@ use aquifer_ondisk::{BlockPointer, Place};
 use aquifer_pool::{PoolError, SyncContext, transform};
 
 use crate::btree;
-use crate::extent_tree::{self, FreedExtent, Merged, Replace, Replaced};
+use crate::extent_tree::{self, Merged, Replace, Replaced};
+use crate::gate::Gate;
 use crate::object::{Object, TreeRoot};
 use crate::overlay::{DirtyPage, Version};
 use crate::salvage::{Damage, free_early, free_new, part_entries, part_ops};
@@ -46,10 +47,11 @@ pub struct SyncedObject {
 
 /// Writes the version of `sync.txg()`; `None` if the object did not change in it.
 pub async fn sync_object(
-    sync: &SyncContext,
+    gate: &Gate<'_>,
     object: &Object,
     compression: Option<Compression>,
 ) -> Result<Option<SyncedObject>, PoolError> {
+    let sync = gate.sync();
     let (version, tree) = {
         let state = object.state.lock();
         let Some(version) = state.overlay.get(sync.txg()) else {
@@ -64,13 +66,13 @@ pub async fn sync_object(
         free_early(sync, &version);
         tree
     } else if version.inode.kind == FileKind::Directory {
-        sync_entries(sync, object.owner(), &version, tree, &mut damage).await?
+        sync_entries(gate, object.owner(), &version, tree, &mut damage).await?
     } else {
-        match sync_cut(sync, object.owner(), &version, tree).await {
+        match sync_cut(gate, object.owner(), &version, tree).await {
             Ok((tree, cut_off)) => {
                 tail = cut_off;
                 let owner = object.owner();
-                sync_pages(sync, owner, &version, tree, compression, &mut damage).await?
+                sync_pages(gate, owner, &version, tree, compression, &mut damage).await?
             }
             // Without the cut, pages merged over the part to cut off would stand beside old ones.
             Err(error) if error.is_damage() => {
@@ -93,20 +95,20 @@ pub async fn sync_object(
 }
 
 async fn sync_entries(
-    sync: &SyncContext,
+    gate: &Gate<'_>,
     owner: NodeOwner,
     version: &Version,
     tree: TreeRoot,
     damage: &mut Option<Damage>,
 ) -> Result<TreeRoot, PoolError> {
     let ops = || version.entries.iter().map(|(key, entry)| (*key, entry.clone())).collect();
-    let merge = |ops| btree::merge::<Directory, SyncContext>(sync, tree.root, owner, ops);
+    let merge = |ops| btree::merge::<Directory, Gate<'_>>(gate, tree.root, owner, ops);
     let error = match merge(ops()).await {
         Err(error) if error.is_damage() => error,
         merged => return Ok(TreeRoot { root: merged?, ..tree }),
     };
     let found = damage.insert(Damage::none(error));
-    let kept = part_entries(sync, tree.root, ops(), found).await?;
+    let kept = part_entries(gate.sync(), tree.root, ops(), found).await?;
     match merge(kept).await {
         Err(error) if error.is_damage() => {
             *damage = Some(Damage::all(error, version));
@@ -116,16 +118,8 @@ async fn sync_entries(
     }
 }
 
-/// Frees the sectors of extents.
-pub fn free_extents(sync: &SyncContext, freed: &[FreedExtent]) {
-    for extent in freed {
-        debug_assert!(!extent.counted, "nothing counts extents yet");
-        sync.free(extent.run, extent.written);
-    }
-}
-
 async fn sync_cut(
-    sync: &SyncContext,
+    gate: &Gate<'_>,
     owner: NodeOwner,
     version: &Version,
     tree: TreeRoot,
@@ -135,13 +129,13 @@ async fn sync_cut(
     };
     // The tail's bytes are known only when it is freed. Until then they stay in the file's sum.
     let refer_bytes = tree.refer_bytes;
-    match cut_short(sync, owner, cut, tree).await {
+    match cut_short(gate, owner, cut, tree).await {
         Ok(Some(tree)) => return Ok((tree, None)),
         Err(error) if !error.is_damage() => return Err(error),
         // A damaged node beyond the cut is cut off with the rest.
         Ok(None) | Err(_) => {}
     }
-    match extent_tree::split_off(sync, tree.root, owner, cut).await {
+    match extent_tree::split_off(gate, tree.root, owner, cut).await {
         Ok(halves) => Ok((TreeRoot { root: halves.left, refer_bytes }, halves.right)),
         // Emptying a file needs no node of it.
         Err(error) if cut == 0 && error.is_damage() => {
@@ -155,11 +149,12 @@ async fn sync_cut(
 /// left. (Clients decide how many files are cut short in a txg, at little cost to them.) `None` if
 /// they are many, or the record is half full.
 async fn cut_short(
-    sync: &SyncContext,
+    gate: &Gate<'_>,
     owner: NodeOwner,
     cut: u64,
     tree: TreeRoot,
 ) -> Result<Option<TreeRoot>, PoolError> {
+    let sync = gate.sync();
     let limits = sync.pool().limits();
     let mut extents_max = limits.scale.cut_extents_max;
     if !left_out(Rule::CutsFitTheRecord) {
@@ -176,18 +171,19 @@ async fn cut_short(
         return Ok(None);
     }
     let ops = vec![Replace { from_page: cut, to_page: PAGE_LIMIT, extents: Vec::new() }];
-    let merged = extent_tree::merge_extents(sync, tree.root, owner, ops).await?;
-    Ok(Some(settle(sync, tree, &merged)))
+    let merged = extent_tree::merge_extents(gate, tree.root, owner, ops).await?;
+    Ok(Some(settle(gate, owner, tree, &merged)))
 }
 
 async fn sync_pages(
-    sync: &SyncContext,
+    gate: &Gate<'_>,
     owner: NodeOwner,
     version: &Version,
     tree: TreeRoot,
     compression: Option<Compression>,
     damage: &mut Option<Damage>,
 ) -> Result<TreeRoot, PoolError> {
+    let sync = gate.sync();
     let mut ops: Vec<Replace> = Vec::new();
     let mut group: Vec<(u64, &DirtyPage)> = Vec::new();
     for (page, dirty) in version.pages.iter() {
@@ -205,13 +201,13 @@ async fn sync_pages(
     if ops.is_empty() {
         return Ok(tree);
     }
-    let error = match replace(sync, owner, version, tree, &ops).await {
+    let error = match replace(gate, owner, version, tree, &ops).await {
         Err(error) if error.is_damage() => error,
         replaced => return replaced,
     };
     let found = damage.insert(Damage::none(error));
     let kept = part_ops(sync, tree.root, ops, found).await?;
-    match replace(sync, owner, version, tree, &kept).await {
+    match replace(gate, owner, version, tree, &kept).await {
         Err(error) if error.is_damage() => {
             free_new(sync, &kept);
             *damage = Some(Damage::all(error, version));
@@ -354,38 +350,35 @@ fn write_compressed(
 
 /// Merges a version's pages into the tree, and into the cache.
 async fn replace(
-    sync: &SyncContext,
+    gate: &Gate<'_>,
     owner: NodeOwner,
     version: &Version,
     tree: TreeRoot,
     ops: &[Replace],
 ) -> Result<TreeRoot, PoolError> {
-    let merged = extent_tree::merge_extents(sync, tree.root, owner, ops.to_vec()).await?;
-    cache_fresh(sync, version, ops, &merged.replaced).await;
-    Ok(settle(sync, tree, &merged))
+    let merged = extent_tree::merge_extents(gate, tree.root, owner, ops.to_vec()).await?;
+    cache_fresh(gate, version, ops, &merged.replaced).await;
+    Ok(settle(gate, owner, tree, &merged))
 }
 
 /// Frees the old extents of a merge, and returns the new tree.
-fn settle(sync: &SyncContext, tree: TreeRoot, merged: &Merged) -> TreeRoot {
-    free_extents(sync, &merged.freed);
+fn settle(gate: &Gate<'_>, owner: NodeOwner, tree: TreeRoot, merged: &Merged) -> TreeRoot {
+    gate.free_extents(owner, &merged.freed);
     let refer_bytes =
         tree.refer_bytes.saturating_add_signed(merged.refer_sectors.saturating_mul(4096));
     TreeRoot { root: merged.root, refer_bytes }
 }
 
-/// Keeps the written plain pages in the cache, each in the place of the page that it replaced.
-async fn cache_fresh(
-    sync: &SyncContext,
-    version: &Version,
-    ops: &[Replace],
-    replaced: &[Replaced],
-) {
+/// Keeps the written plain pages in the cache, each in the place of the page that it replaced if no
+/// snapshot shows that one.
+async fn cache_fresh(gate: &Gate<'_>, version: &Version, ops: &[Replace], replaced: &[Replaced]) {
+    let sync = gate.sync();
     let mut replaced = replaced.iter().peekable();
     let extents = ops.iter().flat_map(|op| &op.extents);
     for extent in extents.filter(|extent| matches!(extent.stored, Stored::Plain(_))) {
         for page in extent.page..extent.end() {
             while replaced.next_if(|old| old.page + old.pages <= page).is_some() {}
-            let old = replaced.peek().filter(|old| old.page <= page);
+            let old = replaced.peek().filter(|old| old.page <= page && !gate.is_shown(old.birth));
             let old = old.map(|old| (old.place.plus(page - old.page), old.written));
             if let Some(content) = version.pages.get(page).and_then(|dirty| dirty.page.clone()) {
                 let place = extent.place.plus(page - extent.page);

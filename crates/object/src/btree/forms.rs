@@ -1,7 +1,8 @@
 //! What the trees require of a form beyond its bytes.
 
+use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::extent::{COMPRESSED_PAGES_MAX, Extent};
-use aquifer_ondisk::tree_node::{Directory, Extents, Form, Namespace, Objects, Replies};
+use aquifer_ondisk::tree_node::{Dead, Directory, Extents, Form, Namespace, Objects, Replies};
 use aquifer_ondisk::{FormatError, Reader};
 
 /// A [`Form`] for the trees: entries can be skipped, and may cover more than one key.
@@ -56,6 +57,13 @@ impl Packed for Namespace {
     fn skip(r: &mut Reader<'_>) -> Result<(Self::Key, Self::Key), FormatError> {
         let key = Self::decode_key(r)?;
         skip_string(r)?;
+        Ok((key, key))
+    }
+}
+
+impl Packed for Dead {
+    fn skip(r: &mut Reader<'_>) -> Result<(Self::Key, Self::Key), FormatError> {
+        let key = DeadEntry::skip(r)?;
         Ok((key, key))
     }
 }

@@ -53,6 +53,7 @@ impl<'a, S: NodeSink> Journal<'a, S> {
         body: Body<F>,
     ) -> Result<BlockPointer, S::Error> {
         let (count, txg) = (body.count(), self.sink.txg());
+        assert!(count > 0, "a node holds something");
         let page = seal::<F>(level, self.owner, txg, count, body.encode().as_bytes())?;
         let pointer = self.sink.write_node(F::KIND, level, self.owner, page)?;
         assert_eq!(
@@ -73,7 +74,7 @@ impl<'a, S: NodeSink> Journal<'a, S> {
     pub(crate) fn commit(mut self) {
         self.written.clear();
         for pointer in self.freed.drain(..) {
-            self.sink.free_node(&pointer);
+            self.sink.free_node(self.owner, &pointer);
         }
     }
 }
@@ -81,7 +82,7 @@ impl<'a, S: NodeSink> Journal<'a, S> {
 impl<S: NodeSink> Drop for Journal<'_, S> {
     fn drop(&mut self) {
         for pointer in self.written.drain(..) {
-            self.sink.free_node(&pointer);
+            self.sink.free_node(self.owner, &pointer);
         }
     }
 }

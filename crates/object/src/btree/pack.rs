@@ -158,13 +158,16 @@ pub(crate) fn layout(items: &[Item], fill: Fill, size: NodeSize) -> Result<Vec<u
     }
     let mut starts = brim(&atoms, size.bytes());
     if fill == Fill::Brim {
-        // A light last node takes as much as it needs from the one before.
+        // A light last node takes as much as it needs from the one before, but not all of it: in
+        // small nodes that may be a single entry.
         let mut used = 0;
         let enough = atoms.iter().rev().find(|atom| {
             used += atom.bytes;
             used >= size.light_bytes()
         });
-        if let (Some(last), Some(atom)) = (starts.last_mut(), enough) {
+        if let ([.., before, last], Some(atom)) = (starts.as_mut_slice(), enough)
+            && atom.start > *before
+        {
             *last = atom.start.min(*last);
         }
     }

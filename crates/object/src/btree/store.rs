@@ -49,7 +49,7 @@ pub trait NodeSink: NodeStore {
         page: Page,
     ) -> Result<BlockPointer, Self::Error>;
 
-    /// The tree being written no longer refers to this node. The implementor knows whether a
-    /// snapshot still does.
-    fn free_node(&self, pointer: &BlockPointer);
+    /// The tree being written, of this owner, no longer refers to this node. The implementor knows
+    /// whether a snapshot still does.
+    fn free_node(&self, owner: NodeOwner, pointer: &BlockPointer);
 }

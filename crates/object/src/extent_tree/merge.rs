@@ -48,6 +48,8 @@ pub struct Replaced {
     pub pages: u64,
     /// Where the first one is.
     pub place: Place,
+    /// When the entry entered the tree.
+    pub birth: Txg,
     /// When they were written.
     pub written: Txg,
 }
@@ -197,6 +199,7 @@ impl Replaces {
                         page: part.page,
                         pages: part.pages.into(),
                         place: part.place,
+                        birth: part.birth,
                         written: part.written,
                     });
                 }

@@ -1,6 +1,7 @@
 //! Differences of trees, held against those of their models.
 
 use aquifer_ondisk::BlockPointer;
+use aquifer_ondisk::tree_node::NodeOwner;
 use aquifer_ondisk::tree_node::{Directory, Namespace, Objects};
 
 use super::{Ops, Sample, Twin};
@@ -31,7 +32,7 @@ impl NodeSink for Keeping<'_> {
     ) -> Result<BlockPointer, MemError> {
         self.0.write_node(kind, level, owner, page)
     }
-    fn free_node(&self, _: &BlockPointer) {}
+    fn free_node(&self, _: NodeOwner, _: &BlockPointer) {}
 }
 
 fn differences<F: Sample>(

@@ -74,6 +74,13 @@ fn growth_tells_where() {
     assert_eq!(grown(".-.++++."), Some(Grown::InOnePlace));
 }
 
+/// Simulators make nodes so small that one entry may fill them.
+#[test]
+fn no_node_is_left_empty() {
+    let items = [300, 390, 50].map(|bytes| Item { bytes, tied: false });
+    assert_eq!(layout(&items, Fill::Brim, NodeSize::at_most(400)), Ok(vec![0, 1, 2]));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 

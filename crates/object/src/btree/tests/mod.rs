@@ -11,10 +11,14 @@ mod take_apart;
 use std::collections::BTreeMap;
 
 use aquifer_ondisk::dataset::{Item, ItemKey};
+use aquifer_ondisk::dead::{
+    Bucket, DEAD_BLOCKS_MAX, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadKind,
+};
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::{Extent, Stored};
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
-use aquifer_ondisk::tree_node::{Directory, Extents, Form, Namespace, Objects};
+use aquifer_ondisk::tree_node::{Dead, Directory, Extents, Form, Namespace, Objects};
+use aquifer_ondisk::types::Run;
 use aquifer_ondisk::{BlockPointer, DatasetId, ObjectId, Place, Txg};
 
 use super::{NodeSink, Packed, collect_range, merge};
@@ -58,6 +62,21 @@ impl Sample for Objects {
             hash_seed: 0,
             root: None,
         }
+    }
+}
+
+impl Sample for Dead {
+    fn key_of(number: u64) -> DeadKey {
+        let bucket = Bucket { group: 0, hi: Txg(1 << 30), lo: Txg(number / 50) };
+        let (object, txg) = (ObjectId(number / 10 % 5), Txg((1 << 30) + number % 10));
+        DeadKey { bucket, object, txg, index: 0 }
+    }
+    fn entry(number: u64, salt: u64) -> DeadEntry {
+        // Mostly short lists, some of the longest.
+        let blocks = if salt.is_multiple_of(5) { DEAD_BLOCKS_MAX } else { 1 + salt as usize % 9 };
+        let run = Run::new(Place::new(0, salt), 1);
+        let block = DeadBlock { kind: DeadKind::Extent, run, birth: Txg(1 << 29) };
+        DeadEntry { key: Self::key_of(number), body: DeadBody::Blocks(vec![block; blocks]) }
     }
 }
 

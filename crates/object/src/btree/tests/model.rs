@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use aquifer_ondisk::Reader;
 use aquifer_ondisk::Writer;
-use aquifer_ondisk::tree_node::{Directory, Extents, Form, Namespace, Objects};
+use aquifer_ondisk::tree_node::{Dead, Directory, Extents, Form, Namespace, Objects};
 use proptest::prelude::*;
 
 use super::{Ops, Sample, Twin, levels};
@@ -89,6 +89,11 @@ fn namespaces_follow_the_model() {
 }
 
 #[test]
+fn dead_trees_follow_the_model() {
+    many_batches::<Dead>(24, 60);
+}
+
+#[test]
 fn extents_as_plain_entries_follow_the_model() {
     many_batches::<Extents>(24, 60);
 }
@@ -128,6 +133,11 @@ proptest! {
     #[test]
     fn small_trees_of_long_entries(batches in small_batches()) {
         follows::<Namespace>(batches);
+    }
+
+    #[test]
+    fn small_trees_of_dead_blocks(batches in small_batches()) {
+        follows::<Dead>(batches);
     }
 
     #[test]
