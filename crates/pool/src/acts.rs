@@ -8,6 +8,7 @@
 
 mod data;
 mod drill;
+mod features;
 mod grow;
 mod log;
 mod spares;

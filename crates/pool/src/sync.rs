@@ -107,6 +107,11 @@ impl SyncContext {
         self.pool.space.lock().free(self.txg, run);
     }
 
+    /// Sectors that can still be allocated now.
+    pub fn free_sectors(&self) -> u64 {
+        self.pool.space.free_sectors()
+    }
+
     /// Number of frees that this txg can still take without its record becoming too large.
     pub fn frees_left(&self) -> usize {
         let runs = self.pool.space.lock().open_runs(self.txg);

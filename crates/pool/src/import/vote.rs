@@ -2,7 +2,7 @@
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Guid;
-use aquifer_ondisk::config::{PoolConfig, VdevClass};
+use aquifer_ondisk::config::{FEATURES, PoolConfig, VdevClass};
 use aquifer_ondisk::uberblock::Uberblock;
 
 use crate::error::ImportError;
@@ -87,8 +87,8 @@ pub(crate) fn vote(found: &[FoundLeaf]) -> Result<Vote, ImportError> {
     let configs = labels.filter(|label| has_vote(label.leaf_guid)).map(|label| &label.config);
     let config = configs.max_by_key(|config| config.config_sequence);
     let config = config.ok_or(ImportError::NoUberblock)?.clone();
-    let unknown: Vec<&str> =
-        config.features_read.iter().chain(&config.features_write).map(String::as_str).collect();
+    let features = config.features_read.iter().chain(&config.features_write).map(String::as_str);
+    let unknown: Vec<&str> = features.filter(|feature| !FEATURES.contains(feature)).collect();
     if !unknown.is_empty() {
         return Err(ImportError::UnknownFeatures(unknown.join(", ")));
     }

@@ -1,0 +1,31 @@
+//! Features of the format that a pool begins to use.
+
+use aquifer_ondisk::config::FEATURES;
+
+use crate::error::ImportError;
+use crate::pool::Pool;
+use crate::tree::VdevTree;
+
+impl Pool {
+    /// Names a feature in the labels before its first use, so that software that does not know it
+    /// leaves the pool alone. It is on disk when this returns.
+    ///
+    /// # Errors
+    /// Errors of the pool.
+    pub async fn use_feature(&self, feature: &str) -> Result<(), ImportError> {
+        assert!(FEATURES.contains(&feature), "a feature that no import would accept");
+        let is_known = || self.tree().config.features_write.iter().any(|known| known == feature);
+        if is_known() {
+            return Ok(());
+        }
+        let _act = self.acts.turn.lock().await;
+        let _sync = self.sync_turn.lock().await;
+        self.txgs.check()?;
+        if is_known() {
+            return Ok(());
+        }
+        let mut tree = VdevTree::clone(&self.tree());
+        tree.config.features_write.push(feature.into());
+        self.change_tree(tree, &[]).await
+    }
+}
