@@ -16,7 +16,9 @@ use aquifer_pool::{Pool, PoolError, TxHold};
 use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use aquifer_sync::{Mutex, RwLock};
 
+use crate::dead::DeadTree;
 use crate::property::{LocalValues, Properties};
+use crate::snapshots::Snapshots;
 use crate::unlogged::Unlogged;
 
 pub use aquifer_ondisk::types::{ORPHANS, ROOT_DIRECTORY};
@@ -84,6 +86,10 @@ pub struct Dataset {
     pub(crate) local: Mutex<LocalValues>,
     pub(crate) properties: RwLock<Arc<Properties>>,
     pub(crate) orphans: Mutex<BTreeSet<ObjectId>>,
+    /// It is a view of this snapshot, read-only; `None`: the head.
+    pub(crate) snapshot: Option<Txg>,
+    pub(crate) snapshots: Mutex<Snapshots>,
+    pub(crate) dead: Mutex<DeadTree>,
     pub(crate) unlogged: Unlogged,
     /// The txg in which it was destroyed, 0 if it was not.
     destroyed: AtomicU64,
@@ -121,6 +127,9 @@ impl Dataset {
             local: Mutex::new(local),
             properties: RwLock::new(Arc::new(properties)),
             orphans: Mutex::new(BTreeSet::new()),
+            snapshot: None,
+            snapshots: Mutex::default(),
+            dead: Mutex::default(),
             unlogged: Unlogged::no(),
             destroyed: AtomicU64::new(0),
             table_damaged: AtomicBool::new(false),
@@ -249,9 +258,13 @@ impl Dataset {
         self.promised_bytes() > 0 || !self.table.lock().dirty.is_empty()
     }
 
-    /// Whether objects without a name wait to be freed.
+    /// Whether objects without a name, or what destroyed snapshots showed, wait to be freed.
     pub(crate) fn is_being_freed(&self) -> bool {
-        !self.orphans.lock().is_empty()
+        !self.orphans.lock().is_empty() || self.is_being_swept()
+    }
+
+    fn is_being_swept(&self) -> bool {
+        !self.snapshots.lock().sweeps().is_empty() && !self.dead.lock().damaged
     }
 
     pub(crate) fn next_object(&self) -> u64 {
@@ -353,6 +366,10 @@ impl Dataset {
             table.objects.remove(id);
         }
         table.committed = table.synced;
+        {
+            let mut dead = self.dead.lock();
+            dead.committed = dead.root;
+        }
         self.dirty.lock().retain(|of, _| *of > txg);
         if table.objects.len() > CLEAN_OBJECTS_MAX {
             table.let_clean_ones_go();

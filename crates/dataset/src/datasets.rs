@@ -15,8 +15,9 @@ use aquifer_pool::{BoxFuture, Demand, Lane, Pool, PoolError, SpaceClass, TxHold}
 use aquifer_sync::atomic::AtomicBool;
 use aquifer_sync::{AsyncMutex, Mutex};
 
-use crate::damage::DamageList;
+use crate::damage::{DamageList, only};
 use crate::dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
+use crate::dead::DeadTree;
 use crate::error::DatasetError;
 use crate::history::History;
 use crate::namespace::Found;
@@ -24,6 +25,7 @@ use crate::property::{LocalValues, PROPERTIES, Properties, Property, SyncMode};
 use crate::quota::Wanted;
 use crate::replies::Replies;
 use crate::scrub::Scrubbed;
+use crate::snapshots::{Act, Views};
 use crate::values::bytes_of;
 
 /// What `aquifer list` shows.
@@ -31,7 +33,7 @@ use crate::values::bytes_of;
 pub struct DatasetInfo {
     /// Full name.
     pub name: String,
-    /// Bytes that it and its children refer to.
+    /// Bytes that it and its children take, with what only snapshots show.
     pub used_bytes: u64,
     /// Bytes that it refers to itself.
     pub refer_bytes: u64,
@@ -51,6 +53,8 @@ pub(crate) struct State {
     pub next_dataset: u64,
     /// Items to be written with each txg.
     pub items: BTreeMap<Txg, BTreeMap<ItemKey, Option<Item>>>,
+    /// Acts on snapshots that the sync of each txg carries out.
+    pub snapshot_acts: BTreeMap<Txg, Vec<Act>>,
     pub root: Option<BlockPointer>,
     /// Destroyed datasets of which the running sync frees the last.
     pub emptied: Vec<DatasetId>,
@@ -67,6 +71,7 @@ pub struct Datasets {
     pub(crate) limited: AtomicBool,
     /// Serialises each look at quotas and reservations with the promise that it makes.
     pub(crate) promises: Mutex<()>,
+    pub(crate) views: Mutex<Views>,
     /// One act of an administrator at a time.
     pub(crate) acts: AsyncMutex<()>,
     pub(crate) damages: DamageList,
@@ -105,18 +110,25 @@ impl Datasets {
                 hidden: BTreeSet::new(),
                 next_dataset: 1,
                 items: BTreeMap::new(),
+                snapshot_acts: BTreeMap::new(),
                 root,
                 emptied: Vec::new(),
                 gone: BTreeMap::new(),
             };
-            let Found { records, destroyed, damages, scrub, mut values, next_dataset } =
-                Found::read(&pool, root).await?;
+            let found = Found::read(&pool, root).await?;
+            let Found { records, destroyed, damages, scrub, next_dataset, .. } = found;
+            let (mut values, mut snapshots) = (found.values, found.snapshots);
             state.next_dataset = next_dataset;
+            let mut damaged: Vec<(DatasetId, PoolError)> = Vec::new();
             for (id, record) in records {
                 let local = values.remove(&id).unwrap_or_default();
                 let properties =
                     Properties::from_values(|property| property.default_value().into());
+                let (dead, unreadable) = DeadTree::open(&pool, record.dead).await?;
+                damaged.extend(unreadable.map(|error| (id, error)));
                 let dataset = Dataset::new(id, record, local, properties);
+                *dataset.dead.lock() = dead;
+                *dataset.snapshots.lock() = snapshots.remove(&id).unwrap_or_default();
                 if destroyed.contains(&id) {
                     dataset.set_destroyed(Txg(1));
                     state.hidden.insert(id);
@@ -130,6 +142,7 @@ impl Datasets {
                 state: Mutex::new(state),
                 limited: AtomicBool::new(false),
                 promises: Mutex::new(()),
+                views: Mutex::default(),
                 acts: Default::default(),
                 damages,
                 scrub,
@@ -137,7 +150,13 @@ impl Datasets {
                 history,
             };
             datasets.refresh_properties();
+            for (id, error) in damaged {
+                if let Some(dataset) = datasets.by_id(id) {
+                    datasets.note_damage(&dataset, ObjectId(0), Txg(0), only(error), false);
+                }
+            }
             for dataset in datasets.all() {
+                datasets.enter_views(&dataset);
                 if dataset.properties().sync == SyncMode::Disabled {
                     dataset.unlogged.is_from_the_start();
                 }
@@ -181,11 +200,14 @@ impl Datasets {
         self.state.lock().datasets.get(&id).cloned()
     }
 
-    /// A dataset by its file system guid.
+    /// A dataset, or a snapshot, by its file system guid.
     pub fn by_guid(&self, guid: Guid) -> Option<Arc<Dataset>> {
-        let state = self.state.lock();
-        let found = state.guids.get(&guid).and_then(|id| state.datasets.get(id));
-        found.filter(|dataset| !state.hidden.contains(&dataset.id)).cloned()
+        let found = {
+            let state = self.state.lock();
+            let found = state.guids.get(&guid).and_then(|id| state.datasets.get(id));
+            found.filter(|dataset| !state.hidden.contains(&dataset.id)).cloned()
+        };
+        found.or_else(|| self.view_of(guid))
     }
 
     /// A dataset by its full name.

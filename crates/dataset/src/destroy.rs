@@ -17,8 +17,7 @@
 
 use std::sync::Arc;
 
-use aquifer_object::sync::free_extents;
-use aquifer_object::{Damage, btree, extent_tree};
+use aquifer_object::{Damage, Gate, btree, extent_tree};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, NodeOwner, Objects};
@@ -68,6 +67,9 @@ impl Datasets {
             if doomed.len() > 1 && !recursive {
                 return Err(DatasetError::HasChildren(name.into()));
             }
+            if dataset.snapshot_count() > 0 && !recursive {
+                return Err(DatasetError::HasSnapshots(name.into()));
+            }
             let items = state.items.entry(txg).or_default();
             for dataset in &doomed {
                 dataset.set_destroyed(txg);
@@ -80,6 +82,14 @@ impl Datasets {
                 }
                 let line = dataset.record.lock().line;
                 items.insert(ItemKey::new(dataset.id, ItemClass::Line, line), None);
+                let snapshots = dataset.snapshots.lock();
+                for (class, of) in [
+                    (ItemClass::Snapshot, snapshots.listed()),
+                    (ItemClass::Sweep, snapshots.sweeps()),
+                ] {
+                    let keys = of.iter().map(|txg| ItemKey::new(dataset.id, class, txg.0));
+                    items.extend(keys.map(|key| (key, None)));
+                }
             }
             state.hidden.extend(doomed.iter().map(|dataset| dataset.id));
         }
@@ -98,7 +108,7 @@ impl Datasets {
         let state = self.state.lock();
         state.datasets.values().any(|dataset| match dataset.is_destroyed() {
             true => dataset.emptied_to.load(Ordering::Relaxed) != STUCK,
-            false => !dataset.orphans.lock().is_empty(),
+            false => dataset.is_being_freed(),
         })
     }
 
@@ -117,6 +127,8 @@ impl Datasets {
             }
         }
         let key = ItemKey::new(dataset.id, ItemClass::Destroyed, 0);
+        // From here on no root lists its snapshots: what they show is freed with the rest.
+        self.forget_snapshots(dataset, sync.txg());
         let record = || Some(Item { value: self.record_item(dataset).value, key });
         if first {
             return Ok(Some((key, record())));
@@ -124,7 +136,8 @@ impl Datasets {
         if sync.is_replay() {
             return Ok(None);
         }
-        if dataset.synced_root().is_none() {
+        let dead = *dataset.dead.lock();
+        if dataset.synced_root().is_none() && (dead.root.is_none() || dead.damaged) {
             self.state.lock().emptied.push(dataset.id);
             return Ok(Some((key, None)));
         }
@@ -147,6 +160,10 @@ impl Datasets {
         let (table, from) = (dataset.synced_root(), dataset.emptied_to.load(Ordering::Relaxed));
         let at_most = sync.pool().limits().scale.reap_entries_max;
         let mut budget = at_most.min(sync.frees_left() / 2);
+        if table.is_none() {
+            return self.empty_dead(sync, dataset, budget).await.map(|_| true);
+        }
+        let gate = Gate::new(sync, Vec::new());
         let inodes = btree::collect_range::<Objects, SyncContext>(
             sync,
             table,
@@ -177,7 +194,7 @@ impl Datasets {
             }
             let before = inode.refer_bytes;
             let id = inode.object;
-            match self.empty_object(sync, dataset.id, inode, budget).await {
+            match self.empty_object(&gate, dataset.id, inode, budget).await {
                 Ok((left, taken)) => {
                     budget = budget.saturating_sub(taken.max(1));
                     let after = left.as_ref().map_or(0, |inode| inode.refer_bytes);
@@ -193,7 +210,8 @@ impl Datasets {
             }
             sync.pace().await;
         }
-        let root = btree::merge::<Objects, SyncContext>(sync, table, dataset.owner(), ops).await?;
+        let owner = dataset.owner();
+        let root = btree::merge::<Objects, Gate<'_>>(&gate, table, owner, ops).await?;
         dataset.set_synced_root(root);
         dataset.refer_bytes.store(refer, Ordering::Relaxed);
         dataset.emptied_to.store(next, Ordering::Relaxed);
@@ -204,7 +222,7 @@ impl Datasets {
     /// went.
     async fn empty_object(
         &self,
-        sync: &SyncContext,
+        gate: &Gate<'_>,
         dataset: DatasetId,
         mut inode: Inode,
         budget: usize,
@@ -212,12 +230,12 @@ impl Datasets {
         let owner = NodeOwner { dataset, object: inode.object };
         let taken = if inode.kind == FileKind::Directory {
             let drained =
-                btree::drain::<Directory, SyncContext>(sync, inode.root, owner, budget).await?;
+                btree::drain::<Directory, Gate<'_>>(gate, inode.root, owner, budget).await?;
             inode.root = drained.root;
             drained.entries.len()
         } else {
-            let drained = extent_tree::drain(sync, inode.root, owner, budget).await?;
-            free_extents(sync, &drained.freed);
+            let drained = extent_tree::drain(gate, inode.root, owner, budget).await?;
+            gate.free_extents(owner, &drained.freed);
             inode.root = drained.root;
             let freed_bytes = drained.refer_sectors.saturating_mul(4096);
             inode.refer_bytes = inode.refer_bytes.saturating_sub(freed_bytes);

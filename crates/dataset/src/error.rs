@@ -6,22 +6,28 @@ use aquifer_pool::PoolError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DatasetError {
     /// The name is not allowed.
-    #[error("dataset name {name:?}: {why}")]
+    #[error("{what} name {name:?}: {why}", what = what(name))]
     BadName {
         /// The name.
         name: String,
         /// Why.
         why: String,
     },
-    /// There is no such dataset.
-    #[error("dataset {0:?} does not exist")]
+    /// There is no such dataset or snapshot.
+    #[error("{what} {0:?} does not exist", what = what(.0))]
     NotFound(String),
     /// There is one already.
-    #[error("dataset {0:?} exists already")]
+    #[error("{what} {0:?} exists already", what = what(.0))]
     Exists(String),
     /// It has children.
     #[error("dataset {0:?} has others below it: destroy them first, or all at once with -r")]
     HasChildren(String),
+    /// It has snapshots.
+    #[error("dataset {0:?} has snapshots: destroy them first, or all at once with -r")]
+    HasSnapshots(String),
+    /// The labels of the disks could not name what snapshots need.
+    #[error("the labels of the pool's disks cannot be written: {0}")]
+    Labels(String),
     /// A property cannot have this value.
     #[error("property {property}: {why}")]
     BadProperty {
@@ -33,4 +39,8 @@ pub enum DatasetError {
     /// The pool failed.
     #[error("{0}")]
     Pool(#[from] PoolError),
+}
+
+fn what(name: &str) -> &'static str {
+    if name.contains('@') { "snapshot" } else { "dataset" }
 }

@@ -3,15 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_object::btree;
-use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey};
+use aquifer_ondisk::dataset::{
+    DatasetRecord, Item, ItemClass, ItemKey, SnapshotRecord, SweepRecord,
+};
 use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::Namespace;
-use aquifer_ondisk::{BlockPointer, DatasetId, Reader};
+use aquifer_ondisk::{BlockPointer, DatasetId, Reader, Txg};
 use aquifer_pool::{Pool, PoolError};
 
 use crate::damage::{DamageList, DamageRecord};
 use crate::property::{LocalValues, Property};
 use crate::scrub::Scrubbed;
+use crate::snapshots::Snapshots;
 
 /// The content of the namespace.
 #[derive(Debug)]
@@ -22,6 +25,7 @@ pub(crate) struct Found {
     pub damages: DamageList,
     pub scrub: Scrubbed,
     pub values: BTreeMap<DatasetId, LocalValues>,
+    pub snapshots: BTreeMap<DatasetId, Snapshots>,
     pub next_dataset: u64,
 }
 
@@ -33,6 +37,7 @@ impl Found {
             damages: DamageList::default(),
             scrub: Scrubbed::default(),
             values: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
             next_dataset: 1,
         };
         let first = ItemKey { dataset: DatasetId(0), item: 0 };
@@ -73,7 +78,16 @@ impl Found {
                     self.values.entry(dataset).or_default().insert(property, value);
                 }
             }
-            _ => {}
+            (Some(ItemClass::Snapshot), _) => {
+                let record = SnapshotRecord::decode(value)?;
+                self.snapshots.entry(dataset).or_default().load(Txg(number), record);
+            }
+            (Some(ItemClass::Sweep), _) => {
+                let record = SweepRecord::decode(value)?;
+                self.snapshots.entry(dataset).or_default().load_sweep(Txg(number), record);
+            }
+            (Some(ItemClass::Line) | None, _) | (Some(ItemClass::Damage | ItemClass::Scrub), _) => {
+            }
         }
         Ok(())
     }

@@ -32,10 +32,12 @@ pub enum Property {
     Autoreplace = 9,
     /// Whether what is released is discarded: `on`, `off`. Of the pool's own dataset.
     Autotrim = 10,
+    /// How the directory `.aquifer` shows: `hidden`, `visible`, `disabled`.
+    Snapdir = 11,
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 10] = [
+pub const PROPERTIES: [Property; 11] = [
     Property::Compression,
     Property::Sync,
     Property::Quota,
@@ -46,7 +48,19 @@ pub const PROPERTIES: [Property; 10] = [
     Property::Autoexpand,
     Property::Autoreplace,
     Property::Autotrim,
+    Property::Snapdir,
 ];
+
+/// How clients find the snapshots of a dataset, in the directory `.aquifer` of its root directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Snapdir {
+    /// By its name; listings do not show it.
+    Hidden,
+    /// By its name, and in listings.
+    Visible,
+    /// Not at all: handles of snapshots are stale, too.
+    Disabled,
+}
 
 /// When a write is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +103,7 @@ impl Property {
             Property::Autoexpand => "autoexpand",
             Property::Autoreplace => "autoreplace",
             Property::Autotrim => "autotrim",
+            Property::Snapdir => "snapdir",
         }
     }
 
@@ -141,6 +156,7 @@ impl Property {
             Property::Readonly | Property::Sharenfs => "off",
             Property::Autoexpand | Property::Autoreplace | Property::Autotrim => "off",
             Property::Scrub => "monthly",
+            Property::Snapdir => "hidden",
         }
     }
 
@@ -177,6 +193,7 @@ impl Property {
             }
             Property::Sharenfs => Ok(value.to_string()),
             Property::Scrub => one_of(&["off", "weekly", "monthly"]),
+            Property::Snapdir => one_of(&["hidden", "visible", "disabled"]),
         }
     }
 
@@ -221,6 +238,8 @@ pub struct Properties {
     pub readonly: bool,
     /// NFS export.
     pub sharenfs: String,
+    /// How clients find its snapshots.
+    pub snapdir: Snapdir,
 }
 
 impl Properties {
@@ -238,6 +257,11 @@ impl Properties {
             reservation_bytes: bytes(Property::Reservation).unwrap_or(0),
             readonly: value(Property::Readonly) == "on",
             sharenfs: value(Property::Sharenfs),
+            snapdir: match value(Property::Snapdir).as_str() {
+                "visible" => Snapdir::Visible,
+                "disabled" => Snapdir::Disabled,
+                _ => Snapdir::Hidden,
+            },
         }
     }
 }

@@ -3,8 +3,9 @@
 //! Both are hard. A write gets a promise of its bytes before its admission. Promises are made one
 //! at a time, and the bytes count until the sync that writes them knows their real number. Promises
 //! assume the worst case: nothing compressed and nothing overwritten. Removed or cut-off data
-//! counts until a sync has freed it. So before a refusal, commits may make room, in a few txgs at
-//! most, and the question is asked again. Trees and names do not count.
+//! counts until a sync has freed it; what a snapshot shows goes on to count. So before a refusal,
+//! commits may make room, in a few txgs at most, and the question is asked again. Trees and names
+//! do not count.
 //!
 //! Invariants, except for the space of trees and names:
 //! - Promises to writes, plus what reservations still lack, fit into free space. So a reservation
@@ -179,7 +180,7 @@ impl Datasets {
             let promised = dataset.promised_bytes();
             room.promised = room.promised.saturating_add(promised);
             let taken = room.taken.entry(dataset.id).or_default();
-            *taken = taken.saturating_add(dataset.refer_bytes()).saturating_add(promised);
+            *taken = taken.saturating_add(dataset.own_bytes()).saturating_add(promised);
             let taken = *taken;
             let mut kept = below.remove(&dataset.id).unwrap_or(0);
             if !line.contains(&dataset.id) {
@@ -220,7 +221,7 @@ impl Datasets {
         self.state.lock().datasets.values().filter(keeps).cloned().collect()
     }
 
-    /// Bytes that a dataset and its children refer to.
+    /// Bytes that a dataset and its children take, with what only snapshots show.
     pub fn used_bytes(&self, dataset: &Dataset) -> u64 {
         sum_below(self, dataset)
     }
@@ -229,7 +230,7 @@ impl Datasets {
     pub fn freeing_bytes(&self) -> u64 {
         let state = self.state.lock();
         let destroyed = state.datasets.values().filter(|dataset| dataset.is_destroyed());
-        destroyed.fold(0, |sum, dataset| sum.saturating_add(dataset.refer_bytes()))
+        destroyed.fold(0, |sum, dataset| sum.saturating_add(dataset.own_bytes()))
     }
 
     /// Bytes that can be written to a dataset: the pool's free space less what others have
@@ -362,7 +363,7 @@ fn take(dataset: &Arc<Dataset>, bytes: u64, reserved: bool) -> Promise {
 /// a large file is freed piece by piece.
 const COMMITS_MAX: usize = 4;
 
-/// What a dataset and all below it refer to.
+/// What a dataset and all below it take, with their snapshots.
 fn sum_below(datasets: &Datasets, dataset: &Dataset) -> u64 {
     let children: Vec<Arc<Dataset>> = {
         let state = datasets.state.lock();
@@ -374,5 +375,5 @@ fn sum_below(datasets: &Datasets, dataset: &Dataset) -> u64 {
         alive.filter(below).cloned().collect()
     };
     let below = children.iter().map(|child| sum_below(datasets, child));
-    below.fold(dataset.refer_bytes(), u64::saturating_add)
+    below.fold(dataset.own_bytes(), u64::saturating_add)
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use aquifer_object::extent_tree::DrainedExtents;
-use aquifer_object::sync::free_extents;
-use aquifer_object::{Object, btree, extent_tree};
+use aquifer_object::{Gate, Object, btree, extent_tree};
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, Objects};
 use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
@@ -45,13 +44,17 @@ impl Datasets {
 
     pub(crate) async fn reap(
         &self,
-        sync: &SyncContext,
+        gate: &Gate<'_>,
         dataset: &Arc<Dataset>,
         gathered: &mut Gathered,
     ) -> Result<(), PoolError> {
+        let sync = gate.sync();
         let orphans: Vec<ObjectId> =
             dataset.orphans.lock().iter().copied().take(REAP_OBJECTS_MAX).collect();
         let mut budget = sync.pool().limits().scale.reap_entries_max;
+        if gate.files_anything() {
+            budget = budget.min(deaths_with_room(sync));
+        }
         for id in orphans {
             budget = budget.min(sync.frees_left() / 2);
             if budget == 0 {
@@ -61,7 +64,7 @@ impl Datasets {
             if gathered.orphans.contains_key(&orphan_key(id)) {
                 continue;
             }
-            match self.reap_object(sync, dataset, id, budget, gathered).await {
+            match self.reap_object(gate, dataset, id, budget, gathered).await {
                 Ok(taken) => budget = budget.saturating_sub(taken.max(1)),
                 // It keeps its blocks, and its place on the list: the next import tries again.
                 Err(error) if error.cannot_be_read() => {
@@ -77,12 +80,13 @@ impl Datasets {
     /// Frees some of an object, and returns the number of entries. Fails only before it frees any.
     async fn reap_object(
         &self,
-        sync: &SyncContext,
+        gate: &Gate<'_>,
         dataset: &Dataset,
         id: ObjectId,
         budget: usize,
         gathered: &mut Gathered,
     ) -> Result<usize, PoolError> {
+        let sync = gate.sync();
         if !self.has_place(sync, dataset, id, None).await? {
             dataset.orphans.lock().remove(&id);
             return Ok(0);
@@ -115,13 +119,13 @@ impl Datasets {
         let origin = self.origin(sync, dataset, inode.origin, gathered).await?;
         let taken = if inode.kind == FileKind::Directory {
             let drained =
-                btree::drain::<Directory, SyncContext>(sync, tree.root, object.owner(), budget);
+                btree::drain::<Directory, Gate<'_>>(gate, tree.root, object.owner(), budget);
             let drained = drained.await?;
             tree.root = drained.root;
             drained.entries.len()
         } else {
-            let drained = drain_extents(sync, &object, tree.root, budget).await?;
-            free_extents(sync, &drained.freed);
+            let drained = drain_extents(gate, &object, tree.root, budget).await?;
+            gate.free_extents(object.owner(), &drained.freed);
             tree.root = drained.root;
             let freed_bytes = drained.refer_sectors.saturating_mul(4096);
             tree.refer_bytes = tree.refer_bytes.saturating_sub(freed_bytes);
@@ -190,16 +194,24 @@ fn charge((file, mut inode): (Arc<Object>, Inode), bytes: u64, gathered: &mut Ga
 /// Frees extents from a tree's right end. Stops at a damaged node, after freeing all that lies
 /// right of it.
 async fn drain_extents(
-    sync: &SyncContext,
+    gate: &Gate<'_>,
     object: &Object,
     root: Option<BlockPointer>,
     budget: usize,
 ) -> Result<DrainedExtents, PoolError> {
     let mut budget = budget;
     loop {
-        match extent_tree::drain(sync, root, object.owner(), budget).await {
+        match extent_tree::drain(gate, root, object.owner(), budget).await {
             Err(error) if error.cannot_be_read() && budget > 1 => budget /= 2,
             drained => return drained,
         }
     }
+}
+
+/// How many blocks of removed files can be filed at most without going deep into the reserve: what
+/// a snapshot shows takes room in the dead tree, and frees nothing.
+fn deaths_with_room(sync: &SyncContext) -> usize {
+    let free = sync.free_sectors().saturating_sub(sync.pool().slop_sectors() / 4);
+    // 80 blocks to a list, three lists to a leaf, two copies; and as much again for paths.
+    usize::try_from(free.saturating_mul(60)).unwrap_or(usize::MAX)
 }

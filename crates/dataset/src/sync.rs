@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::sync::sync_object;
-use aquifer_object::{Damage, Object, btree, free_early};
+use aquifer_object::{Damage, Gate, Object, btree, free_early};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::inode::Inode;
@@ -80,14 +81,18 @@ impl Datasets {
             let items = state.items.get(&sync.txg()).cloned().unwrap_or_default();
             (state.datasets.values().cloned().collect::<Vec<_>>(), items, state.root)
         };
+        if left_out(Rule::SnapshotsComeLast) {
+            items.extend(self.carry_out(sync.txg()));
+        }
         for dataset in &datasets {
             if dataset.destroyed_in().is_some_and(|destroyed| destroyed <= sync.txg()) {
                 items.extend(self.empty(sync, dataset).await?);
-            } else if self.sync_dataset(sync, dataset).await? {
+            } else if self.sync_dataset(sync, dataset, &mut items).await? {
                 let item = self.record_item(dataset);
                 items.insert(item.key, Some(item));
             }
         }
+        items.extend(self.carry_out(sync.txg()));
         items.extend(self.damages.take_items());
         items.extend(self.scrub.take_item());
         let mut roots = self.pool.roots();
@@ -118,17 +123,51 @@ impl Datasets {
         let mut record = dataset.record.lock();
         record.next_object = dataset.next_object();
         record.objects = dataset.synced_root();
+        record.dead = dataset.dead.lock().root;
         record.refer_bytes = dataset.refer_bytes.load(Ordering::Relaxed);
         let key = ItemKey::new(dataset.id, ItemClass::Record, 0);
         Item { key, value: record.encode() }
     }
 
-    /// Returns whether anything changed.
+    /// Returns whether the dataset's record changed.
     async fn sync_dataset(
         &self,
         sync: &SyncContext,
         dataset: &Arc<Dataset>,
+        items: &mut BTreeMap<ItemKey, Option<Item>>,
     ) -> Result<bool, PoolError> {
+        let gate = Gate::new(sync, dataset.snapshots.lock().listed());
+        let mut changed = self.sync_objects(&gate, dataset).await?;
+        changed |= self.file(sync, dataset, gate.into_filed()).await?;
+        if !sync.is_replay() {
+            changed |= self.sweep_some(sync, dataset, items).await?;
+        }
+        Ok(changed)
+    }
+
+    /// Goes on with the sweeps of a dataset. Returns whether its dead tree changed.
+    async fn sweep_some(
+        &self,
+        sync: &SyncContext,
+        dataset: &Dataset,
+        items: &mut BTreeMap<ItemKey, Option<Item>>,
+    ) -> Result<bool, PoolError> {
+        let budget = sync.pool().limits().scale.reap_entries_max.min(sync.frees_left() / 2);
+        let (done, changed) = self.sweep(sync, dataset, budget).await?;
+        for snapshot in done {
+            items.insert(ItemKey::new(dataset.id, ItemClass::Sweep, snapshot.0), None);
+            dataset.snapshots.lock().swept(snapshot);
+        }
+        Ok(changed)
+    }
+
+    /// Writes objects, object table and list of orphans. Returns whether anything changed.
+    async fn sync_objects(
+        &self,
+        gate: &Gate<'_>,
+        dataset: &Arc<Dataset>,
+    ) -> Result<bool, PoolError> {
+        let sync = gate.sync();
         let compression = dataset.properties().compression;
         let mut gathered = Gathered::default();
         for object in dataset.dirty_objects(sync.txg()) {
@@ -137,7 +176,7 @@ impl Datasets {
                 continue;
             }
             let before = Dataset::tree_of(&object).refer_bytes;
-            let Some(synced) = sync_object(sync, &object, compression).await? else {
+            let Some(synced) = sync_object(gate, &object, compression).await? else {
                 continue;
             };
             gathered.refer_change += signed(synced.inode.refer_bytes) - signed(before);
@@ -152,15 +191,15 @@ impl Datasets {
             sync.pace().await;
         }
         if !sync.is_replay() {
-            self.reap(sync, dataset, &mut gathered).await?;
+            self.reap(gate, dataset, &mut gathered).await?;
         }
         if gathered.inodes.is_empty() && gathered.orphans.is_empty() {
             return Ok(false);
         }
-        self.sync_orphans(sync, dataset, &mut gathered).await?;
+        self.sync_orphans(gate, dataset, &mut gathered).await?;
         let ops = gathered.inodes.into_iter().collect();
         let (root, owner) = (dataset.synced_root(), dataset.owner());
-        let root = btree::merge::<Objects, SyncContext>(sync, root, owner, ops).await?;
+        let root = btree::merge::<Objects, Gate<'_>>(gate, root, owner, ops).await?;
         dataset.set_synced_root(root);
         let refer = dataset.refer_bytes.load(Ordering::Relaxed);
         let refer = refer.saturating_add_signed(gathered.refer_change);
@@ -225,10 +264,11 @@ impl Datasets {
     /// Changes that the sync itself makes to the list of orphans.
     async fn sync_orphans(
         &self,
-        sync: &SyncContext,
+        gate: &Gate<'_>,
         dataset: &Dataset,
         gathered: &mut Gathered,
     ) -> Result<(), PoolError> {
+        let sync = gate.sync();
         if gathered.orphans.is_empty() {
             return Ok(());
         }
@@ -239,7 +279,7 @@ impl Datasets {
         }
         let ops: Vec<_> = std::mem::take(&mut gathered.orphans).into_iter().collect();
         let mut tree = Dataset::tree_of(&list);
-        let merged = btree::merge::<Directory, SyncContext>(sync, tree.root, list.owner(), ops);
+        let merged = btree::merge::<Directory, Gate<'_>>(gate, tree.root, list.owner(), ops);
         tree.root = match merged.await {
             // The orphans that wait to be freed are in memory too.
             Err(error) if error.is_damage() => {

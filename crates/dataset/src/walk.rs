@@ -1,17 +1,20 @@
 //! A walk over every block below the pool's roots, in the order of [`WalkPosition`].
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_object::btree::{self, Scan};
 use aquifer_ondisk::block_pointer::BlockKind;
-use aquifer_ondisk::dataset::{DatasetRecord, ItemClass, ItemKey};
+use aquifer_ondisk::dataset::{DatasetRecord, ItemClass, ItemKey, SnapshotRecord};
+use aquifer_ondisk::dead::DeadKey;
 use aquifer_ondisk::extent::{EXTENT_PAGES_MAX, Extent};
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::scrub::WalkPosition;
 use aquifer_ondisk::tree_node::{
-    Directory, Extents, Form, Namespace, Node, NodeBody, Objects, Replies,
+    Dead, Directory, Extents, Form, Namespace, Node, NodeBody, Objects, Replies,
 };
-use aquifer_ondisk::{BlockPointer, Corruption, FormatError, Txg};
+use aquifer_ondisk::{BlockPointer, Corruption, DatasetId, FormatError, Txg};
 use aquifer_pool::{Patience, Pool, PoolError, Roots, Span, Visitor};
 
 /// A node that is still to come.
@@ -19,6 +22,8 @@ use aquifer_pool::{Patience, Pool, PoolError, Roots, Span, Visitor};
 struct Coming {
     pointer: BlockPointer,
     span: Span,
+    /// What was born up to this txg is passed over: a snapshot showed it before, or nobody asks.
+    since: Txg,
 }
 
 /// What a node leads to, in order.
@@ -43,9 +48,13 @@ pub(crate) async fn walk(
     to: &mut dyn Visitor,
 ) -> Result<Option<WalkPosition>, PoolError> {
     let from = WalkPosition { within: start.within.saturating_sub(EXTENT_PAGES_MAX), ..start };
-    let mut coming: Vec<Coming> = roots.into_iter().zip(0u8..).filter_map(root).collect();
+    let namespace = roots.get(TreeSlot::Namespace as usize).copied().flatten();
+    let mut heads = Heads { pool, namespace, since, waiting: VecDeque::new(), list: None };
+    heads.resume(&start).await?;
+    let mut coming: Vec<Coming> =
+        roots.into_iter().zip(0u8..).filter_map(|tree| root(tree, since)).collect();
     coming.reverse();
-    while let Some(Coming { pointer, span }) = coming.pop() {
+    while let Some(Coming { pointer, span, since }) = heads.next(&mut coming) {
         if pointer.birth <= since || span.to <= from {
             continue;
         }
@@ -60,7 +69,12 @@ pub(crate) async fn walk(
         if visited.is_break() && span.from > start {
             return Ok(Some(span.from));
         }
-        let below = read.and_then(|page| below(page.as_slice(), &pointer, &span));
+        let below = match read {
+            Ok(page) if is_leaf_of_datasets(&pointer, &span) => {
+                heads.below(page.as_slice(), &pointer, &span).await
+            }
+            read => read.and_then(|page| below(page.as_slice(), &pointer, (&span, since))),
+        };
         let below = match below {
             Ok(below) => below,
             Err(error) if error.cannot_be_read() => continue,
@@ -82,85 +96,241 @@ pub(crate) async fn walk(
 }
 
 /// The root of a pool-wide tree.
-fn root((root, tree): (Option<BlockPointer>, u8)) -> Option<Coming> {
+fn root((root, tree): (Option<BlockPointer>, u8), since: Txg) -> Option<Coming> {
     let from = WalkPosition { tree, ..WalkPosition::default() };
-    Some(Coming {
-        pointer: root?,
-        span: Span { from, to: WalkPosition { tree: tree + 1, ..from } },
-    })
+    let to = WalkPosition { tree: tree + 1, ..from };
+    Some(Coming { pointer: root?, span: Span { from, to }, since })
 }
 
-fn below(sector: &[u8], pointer: &BlockPointer, span: &Span) -> Result<Below, PoolError> {
+/// Whether a node's entries are the items of datasets.
+fn is_leaf_of_datasets(pointer: &BlockPointer, span: &Span) -> bool {
+    let is_namespace = span.from.tree == TreeSlot::Namespace as u8;
+    is_namespace && pointer.kind == BlockKind::Namespace && pointer.level == 0
+}
+
+fn below(sector: &[u8], pointer: &BlockPointer, above: (&Span, Txg)) -> Result<Below, PoolError> {
+    let (span, since) = above;
     let at = span.from;
     match pointer.kind {
         BlockKind::Namespace => {
             let place = |key: ItemKey| WalkPosition { key: (key.dataset.0, key.item), ..at };
-            children::<Namespace>(sector, pointer, span, place, |items| {
-                let mut below = Below::default();
-                for item in items {
-                    let objects = match at.tree == TreeSlot::Namespace as u8 {
-                        true => objects_of(item.key, &item.value)?,
-                        false => None,
-                    };
-                    below.nodes.extend(objects.map(|pointer| tree_at(pointer, place(item.key))));
-                }
-                Ok(below)
-            })
+            children::<Namespace>(sector, pointer, above, place, |_| Ok(Below::default()))
         }
         BlockKind::Objects => {
             let place = |object| WalkPosition { object, within: 0, ..at };
-            children::<Objects>(sector, pointer, span, place, |inodes| {
+            children::<Objects>(sector, pointer, above, place, |inodes| {
                 let trees = inodes.into_iter().filter_map(|inode| {
-                    inode.root.map(|pointer| tree_at(pointer, place(inode.object.0)))
+                    inode.root.map(|pointer| tree_at(pointer, place(inode.object.0), since))
                 });
                 Ok(Below { nodes: trees.collect(), ..Below::default() })
             })
         }
         BlockKind::Extents => {
             let place = |within| WalkPosition { within, ..at };
-            children::<Extents>(sector, pointer, span, place, |extents| {
+            children::<Extents>(sector, pointer, above, place, |extents| {
                 Ok(Below { extents, ..Below::default() })
             })
         }
         BlockKind::Directory => {
             let place = |within| WalkPosition { within, ..at };
-            children::<Directory>(sector, pointer, span, place, |_| Ok(Below::default()))
+            children::<Directory>(sector, pointer, above, place, |_| Ok(Below::default()))
         }
         BlockKind::Replies => {
             let place = |order| WalkPosition { key: (order, 0), ..at };
-            children::<Replies>(sector, pointer, span, place, |_| Ok(Below::default()))
+            children::<Replies>(sector, pointer, above, place, |_| Ok(Below::default()))
         }
-        BlockKind::Dead | BlockKind::Refcounts | BlockKind::Segments => {
+        BlockKind::Dead => {
+            let place = |key: DeadKey| WalkPosition { within: key.bucket.hi.0, ..at };
+            let below = children::<Dead>(sector, pointer, above, place, |_| Ok(Below::default()));
+            below.map(|mut below| {
+                // Several nodes may have one newest snapshot.
+                let spans = below.nodes.iter_mut().map(|node| &mut node.span);
+                spans.for_each(|span| span.to.within = span.to.within.max(span.from.within + 1));
+                below
+            })
+        }
+        BlockKind::Refcounts | BlockKind::Segments => {
             Err(Corruption::UnknownTree(pointer.kind as u8).into())
         }
     }
 }
 
-/// The object table of a dataset, if the item is its record.
-fn objects_of(key: ItemKey, value: &[u8]) -> Result<Option<BlockPointer>, FormatError> {
-    let (class, _) = key.class_and_number();
-    let is_record =
-        matches!(ItemClass::from_u8(class), Some(ItemClass::Record | ItemClass::Destroyed));
-    match is_record && key.dataset.0 != 0 {
-        true => Ok(DatasetRecord::decode(value)?.objects),
-        false => Ok(None),
+/// A tree that an entry at `from` leads to: everything in it comes before the next entry.
+fn tree_at(pointer: BlockPointer, from: WalkPosition, since: Txg) -> Coming {
+    // Ids of objects are below this.
+    let last = WalkPosition { object: u64::MAX, within: u64::MAX, ..from };
+    let (from, to) = match pointer.kind {
+        BlockKind::Objects => (from, last),
+        BlockKind::Dead => (WalkPosition { object: u64::MAX, ..from }, last),
+        _ => (from, WalkPosition { within: u64::MAX, ..from }),
+    };
+    Coming { pointer, span: Span { from, to }, since }
+}
+
+/// The trees of datasets, in the order of the walk: those of snapshots, then the head.
+///
+/// In each of them is passed over what the snapshot before it has shown.
+struct Heads<'a> {
+    pool: &'a Pool,
+    namespace: Option<BlockPointer>,
+    since: Txg,
+    /// The head of the last dataset met, whose snapshots come first, and snapshots that were taken
+    /// while the walk was in that head.
+    waiting: VecDeque<Coming>,
+    /// The snapshots that a dataset has in this root, each with its object table.
+    list: Option<(DatasetId, Vec<Listed>)>,
+}
+
+type Listed = (Txg, Option<BlockPointer>);
+
+impl Heads<'_> {
+    /// A piece begins at `start`, perhaps behind the record of its dataset.
+    async fn resume(&mut self, start: &WalkPosition) -> Result<(), PoolError> {
+        let dataset = DatasetId(start.key.0);
+        if start.tree != TreeSlot::Namespace as u8 || dataset.0 == 0 {
+            return Ok(());
+        }
+        let (head, later) = (WalkPosition::head_of(start.key), WalkPosition::later_of(start.key));
+        let has_passed_head = start.key > WalkPosition::head(dataset, Txg(0)) && head.is_none();
+        if !has_passed_head {
+            let objects = self.objects_of(dataset).await?;
+            let head = self.head(dataset, objects, head).await?;
+            self.waiting.extend(head);
+        }
+        let Some(came) = head.map(Txg::next).or(later) else { return Ok(()) };
+        let list = self.listed(dataset).await?.to_vec();
+        for (snapshot, objects) in list.iter().filter(|(snapshot, _)| *snapshot >= came) {
+            let from = at_key(WalkPosition::later(dataset, *snapshot));
+            let since = self.since.max(before(&list, *snapshot));
+            self.waiting.extend(objects.map(|objects| tree_at(objects, from, since)));
+        }
+        Ok(())
+    }
+
+    /// The object table of a head.
+    async fn objects_of(&self, dataset: DatasetId) -> Result<Option<BlockPointer>, PoolError> {
+        let key = ItemKey::new(dataset, ItemClass::Record, 0);
+        let item = btree::lookup::<Namespace, Pool>(self.pool, self.namespace, key).await;
+        match item {
+            Err(error) if error.cannot_be_read() => Ok(None),
+            item => {
+                let record = item?.map(|item| DatasetRecord::decode(&item.value)).transpose()?;
+                Ok(record.and_then(|record| record.objects))
+            }
+        }
+    }
+
+    /// A head, behind a snapshot that was passed: by default the newest.
+    async fn head(
+        &mut self,
+        dataset: DatasetId,
+        objects: Option<BlockPointer>,
+        after: Option<Txg>,
+    ) -> Result<Option<Coming>, PoolError> {
+        let newest = self.listed(dataset).await?.last().map(|(newest, _)| *newest);
+        let after = after.or(newest).unwrap_or_default();
+        let from = at_key(WalkPosition::head(dataset, after));
+        Ok(objects.map(|pointer| tree_at(pointer, from, self.since.max(after))))
+    }
+
+    /// The next node: a head comes before whatever follows its dataset.
+    fn next(&mut self, coming: &mut Vec<Coming>) -> Option<Coming> {
+        let position = coming.last().map(|next| next.span.from);
+        match self.waiting.pop_front_if(|of| position.is_none_or(|next| next > of.span.from)) {
+            Some(head) => Some(head),
+            None => coming.pop(),
+        }
+    }
+
+    /// What the items of a leaf lead to.
+    async fn below(
+        &mut self,
+        sector: &[u8],
+        pointer: &BlockPointer,
+        span: &Span,
+    ) -> Result<Below, PoolError> {
+        let NodeBody::Leaf(items) = Node::<Namespace>::decode(sector, pointer)?.body else {
+            return Err(Corruption::UnknownTree(pointer.kind as u8).into());
+        };
+        let mut nodes = Vec::new();
+        for item in items {
+            let (class, number) = item.key.class_and_number();
+            let dataset = item.key.dataset;
+            let from = WalkPosition { key: (dataset.0, item.key.item), ..span.from };
+            while let Some(head) = self.waiting.pop_front_if(|head| head.span.from < from) {
+                nodes.push(head);
+            }
+            match ItemClass::from_u8(class).filter(|_| dataset.0 != 0) {
+                // It has no snapshots any more.
+                Some(ItemClass::Destroyed) => {
+                    let record = DatasetRecord::decode(&item.value)?;
+                    let trees = record.objects.into_iter().chain(record.dead);
+                    nodes.extend(trees.map(|tree| tree_at(tree, from, self.since)));
+                }
+                Some(ItemClass::Record) => {
+                    let record = DatasetRecord::decode(&item.value)?;
+                    nodes.extend(record.dead.map(|dead| tree_at(dead, from, self.since)));
+                    // A piece that begins in this head knows already what it passes over.
+                    let is_same = |head: &Coming| head.span.from.key.0 == dataset.0;
+                    if !self.waiting.front().is_some_and(is_same) {
+                        let head = self.head(dataset, record.objects, None).await?;
+                        self.waiting.extend(head);
+                    }
+                }
+                Some(ItemClass::Snapshot) => {
+                    let record = SnapshotRecord::decode(&item.value)?;
+                    let before = before(self.listed(dataset).await?, Txg(number));
+                    let since = self.since.max(before);
+                    nodes.extend(record.objects.map(|objects| tree_at(objects, from, since)));
+                }
+                _ => {}
+            }
+        }
+        Ok(Below { nodes, ..Below::default() })
+    }
+
+    async fn listed(&mut self, dataset: DatasetId) -> Result<&[Listed], PoolError> {
+        if self.list.as_ref().is_none_or(|(known, _)| *known != dataset) {
+            let first = ItemKey::new(dataset, ItemClass::Snapshot, 0);
+            let end = Some(ItemKey::new(dataset, ItemClass::Line, 0));
+            let mut list = Vec::new();
+            let mut scan = Scan::<Namespace, Pool>::new(self.pool, self.namespace, first, end)?;
+            loop {
+                match scan.next().await {
+                    Ok(Some(item)) => {
+                        let objects = SnapshotRecord::decode(&item.value)?.objects;
+                        list.push((Txg(item.key.class_and_number().1), objects));
+                    }
+                    Ok(None) => break,
+                    // Then less is passed over: what cannot be read shows nothing.
+                    Err(error) if error.cannot_be_read() => {
+                        list.clear();
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            self.list = Some((dataset, list));
+        }
+        Ok(self.list.as_ref().map_or(&[], |(_, list)| list))
     }
 }
 
-/// A tree that an entry at `from` leads to: everything in it comes before the next entry.
-fn tree_at(pointer: BlockPointer, from: WalkPosition) -> Coming {
-    let to = match pointer.kind {
-        BlockKind::Objects => WalkPosition { object: u64::MAX, within: u64::MAX, ..from },
-        _ => WalkPosition { within: u64::MAX, ..from },
-    };
-    Coming { pointer, span: Span { from, to } }
+/// The snapshot before another one, 0 for none.
+fn before(list: &[Listed], snapshot: Txg) -> Txg {
+    let at = list.partition_point(|(other, _)| *other < snapshot);
+    at.checked_sub(1).and_then(|at| list.get(at)).map_or(Txg(0), |(before, _)| *before)
+}
+
+fn at_key(key: (u64, u64)) -> WalkPosition {
+    WalkPosition { tree: TreeSlot::Namespace as u8, key, ..WalkPosition::default() }
 }
 
 /// The children of an inner node, or what the entries of a leaf lead to.
 fn children<F: Form>(
     sector: &[u8],
     pointer: &BlockPointer,
-    span: &Span,
+    (span, since): (&Span, Txg),
     place: impl Fn(F::Key) -> WalkPosition,
     of_leaf: impl FnOnce(Vec<F::Entry>) -> Result<Below, FormatError>,
 ) -> Result<Below, PoolError> {
@@ -172,7 +342,10 @@ fn children<F: Form>(
     let starts =
         std::iter::once(span.from).chain(children.iter().skip(1).map(|(key, _)| place(*key)));
     let nodes = children.iter().zip(starts.zip(ends));
-    let nodes = nodes
-        .map(|((_, pointer), (from, to))| Coming { pointer: *pointer, span: Span { from, to } });
+    let nodes = nodes.map(|((_, pointer), (from, to))| Coming {
+        pointer: *pointer,
+        span: Span { from, to },
+        since,
+    });
     Ok(Below { nodes: nodes.collect(), ..Below::default() })
 }

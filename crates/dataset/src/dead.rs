@@ -1,0 +1,399 @@
+//! The dead tree of a dataset: blocks that the head no longer refers to but a snapshot still shows.
+//!
+//! A sync files what died in it ([`Datasets::file`]), after all trees of the dataset are written. A
+//! destroyed snapshot leaves a sweep; later syncs free what it alone showed, piece by
+//! piece ([`Datasets::sweep`]).
+//!
+//! # Which buckets a sweep takes
+//! Let P and N be the snapshots before and after S in the list, from which S is gone. Only S showed
+//! a block if P is before its birth, and its death before N. The block's bucket has the newest
+//! snapshot of the list at its death as `hi`, so `hi` is in [S, N), and the newest one before its
+//! birth as `lo`, so `lo` is in [P, S). Snapshots between may have left the list since: hence
+//! ranges. A sweep takes P and N from the list of its time, so sweeps may run in any order. Nothing
+//! is filed into such a bucket any more: its `hi` is not in the list.
+//!
+//! # Damage
+//! A dead tree lies on the disks twice at least. If it cannot be read all the same, its blocks stay
+//! allocated: that is reported, and the pool serves on.
+
+use std::collections::BTreeMap;
+
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_object::{Filed, btree};
+use aquifer_ondisk::dead::{
+    Bucket, DEAD_BLOCKS_MAX, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadSums,
+};
+use aquifer_ondisk::tree_node::Dead;
+use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
+use aquifer_pool::{Pool, PoolError, SyncContext};
+
+use crate::damage::only;
+use crate::dataset::Dataset;
+use crate::datasets::Datasets;
+
+mod unique;
+
+/// Entries read at a time.
+const ENTRIES_AT_ONCE: usize = 64;
+
+/// The dead tree as of the last sync.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct DeadTree {
+    pub root: Option<BlockPointer>,
+    /// That of the newest root on disk, to be read.
+    pub committed: Option<BlockPointer>,
+    /// Over all of it.
+    pub sums: DeadSums,
+    /// It could not be read: it stays as it is.
+    pub damaged: bool,
+}
+
+impl DeadTree {
+    /// Import. Also returns why it cannot be read, if it cannot.
+    pub async fn open(
+        pool: &Pool,
+        root: Option<BlockPointer>,
+    ) -> Result<(DeadTree, Option<PoolError>), PoolError> {
+        let tree = DeadTree { root, committed: root, ..DeadTree::default() };
+        match sums(pool, root, Bucket::ALL).await {
+            Ok(sums) => Ok((DeadTree { sums, ..tree }, None)),
+            Err(error) if error.cannot_be_read() => {
+                Ok((DeadTree { damaged: true, ..tree }, Some(error)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Changes to a dead tree, to be merged at once.
+#[derive(Debug, Default)]
+struct Changes {
+    ops: BTreeMap<DeadKey, Option<DeadEntry>>,
+    all: DeadSums,
+    /// Blocks that go. They are freed when the tree no longer names them, and not before: else a
+    /// tree that cannot be changed would have them freed twice.
+    freed: Vec<DeadBlock>,
+}
+
+impl Changes {
+    fn put(&mut self, key: DeadKey, body: DeadBody) {
+        self.ops.insert(key, Some(DeadEntry { key, body }));
+    }
+
+    fn put_sums(&mut self, bucket: Bucket, sums: DeadSums) {
+        match sums.blocks {
+            0 => drop(self.ops.insert(bucket.sums(), None)),
+            _ => self.put(bucket.sums(), DeadBody::Sums(sums)),
+        }
+    }
+}
+
+/// What a sweep has left to do.
+enum Left {
+    Nothing,
+    Some,
+}
+
+impl Datasets {
+    /// Files what died in this sync. Returns whether the dead tree changed.
+    pub(crate) async fn file(
+        &self,
+        sync: &SyncContext,
+        dataset: &Dataset,
+        filed: Filed,
+    ) -> Result<bool, PoolError> {
+        let before = *dataset.dead.lock();
+        if filed.is_empty() || before.damaged {
+            return Ok(false);
+        }
+        let filled = fill(sync, before, filed).await;
+        self.keep_dead(sync, dataset, before, filled).await
+    }
+
+    /// Merges changes, unless the tree cannot be read.
+    async fn keep_dead(
+        &self,
+        sync: &SyncContext,
+        dataset: &Dataset,
+        before: DeadTree,
+        changes: Result<Changes, PoolError>,
+    ) -> Result<bool, PoolError> {
+        let merged = match changes {
+            Ok(mut changes) => {
+                let all = changes.all;
+                changes.put_sums(Bucket::ALL, all);
+                let ops = changes.ops.into_iter().collect();
+                let merge =
+                    btree::merge::<Dead, SyncContext>(sync, before.root, dataset.owner(), ops);
+                let merged = merge.await;
+                if merged.is_ok() {
+                    changes.freed.iter().for_each(|block| free(sync, block));
+                }
+                merged.map(|root| DeadTree { root, sums: all, ..before })
+            }
+            Err(error) => Err(error),
+        };
+        let after = match merged {
+            Err(error) if error.cannot_be_read() => {
+                self.note_damage(dataset, ObjectId(0), sync.txg(), only(error), false);
+                DeadTree { damaged: true, ..before }
+            }
+            merged => merged?,
+        };
+        *dataset.dead.lock() = after;
+        Ok(after.root != before.root)
+    }
+
+    /// Frees some of what destroyed snapshots alone showed, at most `budget` blocks. Returns the
+    /// sweeps that are done, and whether the dead tree changed.
+    pub(crate) async fn sweep(
+        &self,
+        sync: &SyncContext,
+        dataset: &Dataset,
+        budget: usize,
+    ) -> Result<(Vec<Txg>, bool), PoolError> {
+        let (listed, sweeps) = {
+            let snapshots = dataset.snapshots.lock();
+            (snapshots.listed(), snapshots.sweeps())
+        };
+        let before = *dataset.dead.lock();
+        let (mut done, mut budget) = (Vec::new(), budget);
+        if before.damaged || sweeps.is_empty() {
+            return Ok((done, false));
+        }
+        let mut changes = Changes { all: before.sums, ..Changes::default() };
+        let mut swept = Ok(());
+        for swept_snapshot in sweeps {
+            let sweep = Sweep::of(swept_snapshot, &listed);
+            match sweep.run(sync, before.root, &mut budget, &mut changes).await {
+                Ok(Left::Nothing) => done.push(swept_snapshot),
+                Ok(Left::Some) => break,
+                Err(error) => {
+                    swept = Err(error);
+                    break;
+                }
+            }
+        }
+        if changes.ops.is_empty() && swept.is_ok() {
+            return Ok((done, false));
+        }
+        let changed = self.keep_dead(sync, dataset, before, swept.map(|()| changes)).await?;
+        Ok((done, changed))
+    }
+
+    /// Of a destroyed dataset, which has no snapshots any more: frees some of its dead blocks.
+    /// Returns the number of entries.
+    pub(crate) async fn empty_dead(
+        &self,
+        sync: &SyncContext,
+        dataset: &Dataset,
+        budget: usize,
+    ) -> Result<usize, PoolError> {
+        let before = *dataset.dead.lock();
+        let entries = budget.div_ceil(DEAD_BLOCKS_MAX);
+        let drained =
+            btree::drain::<Dead, SyncContext>(sync, before.root, dataset.owner(), entries).await;
+        let drained = match drained {
+            Err(error) if error.cannot_be_read() => {
+                self.note_damage(dataset, ObjectId(0), sync.txg(), only(error), false);
+                dataset.dead.lock().damaged = true;
+                return Ok(0);
+            }
+            drained => drained?,
+        };
+        let mut sums = before.sums;
+        for block in drained.entries.iter().flat_map(blocks) {
+            free(sync, block);
+            less(&mut sums, block);
+        }
+        if drained.root.is_none() {
+            sums = DeadSums::default();
+        }
+        *dataset.dead.lock() = DeadTree { root: drained.root, sums, ..before };
+        Ok(drained.entries.len())
+    }
+}
+
+fn blocks(entry: &DeadEntry) -> &[DeadBlock] {
+    match &entry.body {
+        DeadBody::Sums(_) => &[],
+        DeadBody::Blocks(blocks) => blocks,
+    }
+}
+
+fn free(sync: &SyncContext, block: &DeadBlock) {
+    // Most blocks were written when they were born. Others leave the cache by age.
+    sync.free(block.run, block.birth);
+}
+
+fn less(sums: &mut DeadSums, block: &DeadBlock) {
+    sums.sectors = sums.sectors.saturating_sub(block.run.sectors);
+    sums.blocks = sums.blocks.saturating_sub(1);
+}
+
+/// The sums of a bucket.
+async fn sums<S: btree::NodeStore>(
+    store: &S,
+    root: Option<BlockPointer>,
+    bucket: Bucket,
+) -> Result<DeadSums, S::Error> {
+    let entry = btree::lookup::<Dead, S>(store, root, bucket.sums()).await?;
+    Ok(match entry.map(|entry| entry.body) {
+        Some(DeadBody::Sums(sums)) => sums,
+        _ => DeadSums::default(),
+    })
+}
+
+/// The changes that file blocks.
+async fn fill(sync: &SyncContext, before: DeadTree, filed: Filed) -> Result<Changes, PoolError> {
+    let mut changes = Changes { all: before.sums, ..Changes::default() };
+    let mut added: BTreeMap<Bucket, DeadSums> = BTreeMap::new();
+    for ((bucket, object), blocks) in filed {
+        let sums = added.entry(bucket).or_default();
+        for sums in [sums, &mut changes.all] {
+            sums.sectors += blocks.iter().map(|block| block.run.sectors).sum::<u64>();
+            sums.blocks += blocks.len() as u64;
+        }
+        for (blocks, index) in blocks.chunks(DEAD_BLOCKS_MAX).zip(0..) {
+            let key = DeadKey { bucket, object, txg: sync.txg(), index };
+            changes.put(key, DeadBody::Blocks(blocks.to_vec()));
+        }
+        sync.pace().await;
+    }
+    for (bucket, added) in added {
+        let DeadSums { sectors, blocks } = sums(sync, before.root, bucket).await?;
+        let sums = DeadSums { sectors: sectors + added.sectors, blocks: blocks + added.blocks };
+        changes.put_sums(bucket, sums);
+    }
+    Ok(changes)
+}
+
+/// What a destroyed snapshot alone showed. See the module's head.
+#[derive(Debug, Clone, Copy)]
+struct Sweep {
+    snapshot: Txg,
+    /// The one before it, 0 for none.
+    before: Txg,
+    /// The one after it.
+    after: Option<Txg>,
+}
+
+impl Sweep {
+    fn of(snapshot: Txg, listed: &[Txg]) -> Sweep {
+        let at = listed.partition_point(|other| *other < snapshot);
+        let before = at.checked_sub(1).and_then(|at| listed.get(at)).copied().unwrap_or_default();
+        Sweep { snapshot, before, after: listed.get(at).copied() }
+    }
+
+    /// Whether its blocks are free now.
+    fn takes(&self, bucket: Bucket) -> bool {
+        let of_others = bucket.lo < self.before && !left_out(Rule::SweepsTestTheInterval);
+        !of_others && bucket.lo < self.snapshot
+    }
+
+    /// Whether all buckets that it takes come before this one.
+    fn ends_before(&self, bucket: Bucket) -> bool {
+        let ends = |after| bucket.hi >= after && !left_out(Rule::SweepsEndAtTheNext);
+        bucket.group != 0 || self.after.is_some_and(ends)
+    }
+
+    /// The key from which to look on, behind a bucket.
+    fn next(&self, bucket: Bucket) -> DeadKey {
+        if bucket.lo < self.before {
+            return Bucket { lo: self.before, ..bucket }.sums();
+        }
+        match bucket.lo < self.snapshot {
+            true => bucket.end(),
+            // No later one of this newest snapshot is taken.
+            false => Bucket { hi: bucket.hi.next(), lo: Txg(0), ..bucket }.sums(),
+        }
+    }
+
+    async fn run(
+        &self,
+        sync: &SyncContext,
+        root: Option<BlockPointer>,
+        budget: &mut usize,
+        changes: &mut Changes,
+    ) -> Result<Left, PoolError> {
+        let mut key = Bucket { group: 0, hi: self.snapshot, lo: Txg(0) }.sums();
+        while let Some(entry) = btree::first_from::<Dead, _>(sync, root, key).await? {
+            let bucket = entry.key.bucket;
+            if self.ends_before(bucket) {
+                break;
+            }
+            // Another sweep of this sync may have taken it.
+            let taken = changes.ops.contains_key(&bucket.sums());
+            if self.takes(bucket) && !taken {
+                if *budget == 0 {
+                    return Ok(Left::Some);
+                }
+                if !free_bucket(sync, root, bucket, budget, changes).await? {
+                    return Ok(Left::Some);
+                }
+            }
+            key = self.next(bucket);
+        }
+        Ok(Left::Nothing)
+    }
+}
+
+/// Frees blocks of a bucket. Returns whether that was all of it.
+async fn free_bucket(
+    sync: &SyncContext,
+    root: Option<BlockPointer>,
+    bucket: Bucket,
+    budget: &mut usize,
+    changes: &mut Changes,
+) -> Result<bool, PoolError> {
+    let mut sums = sums(sync, root, bucket).await?;
+    let (mut key, end) = (bucket.sums(), Some(bucket.end()));
+    let all = loop {
+        let want = ENTRIES_AT_ONCE;
+        let entries = btree::collect_range::<Dead, _>(sync, root, key, end, want).await?;
+        let read = entries.len();
+        let mut freed = 0;
+        for entry in entries {
+            if *budget == 0 {
+                break;
+            }
+            for block in blocks(&entry) {
+                less(&mut sums, block);
+                less(&mut changes.all, block);
+                changes.freed.push(*block);
+            }
+            *budget = budget.saturating_sub(blocks(&entry).len());
+            changes.ops.insert(entry.key, None);
+            key = DeadKey { index: entry.key.index.saturating_add(1), ..entry.key };
+            freed += 1;
+        }
+        sync.pace().await;
+        match (freed < read, read < want) {
+            (true, _) => break false,
+            (false, true) => break true,
+            (false, false) => {}
+        }
+    };
+    let rest = if all { DeadSums::default() } else { sums };
+    changes.put_sums(bucket, rest);
+    Ok(all)
+}
+
+impl Dataset {
+    /// Sectors that the dead tree may take for a change after which so many pages die, before it
+    /// frees any. Each page may die into a bucket of its own, but there is one for each snapshot at
+    /// most: its list and its sums lie in two leaves, which have two copies.
+    pub fn death_sectors(&self, pages: u64) -> u64 {
+        pages.min(self.snapshot_count() as u64).saturating_mul(4)
+    }
+
+    /// Bytes that its objects and its snapshots take.
+    pub fn own_bytes(&self) -> u64 {
+        self.refer_bytes().saturating_add(self.dead_bytes())
+    }
+
+    /// Bytes that its snapshots alone show, and those that wait to be freed.
+    pub fn dead_bytes(&self) -> u64 {
+        self.dead.lock().sums.sectors.saturating_mul(4096)
+    }
+}

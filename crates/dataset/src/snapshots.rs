@@ -1,0 +1,437 @@
+//! Snapshots of datasets: the list of each dataset, and the acts that change it.
+//!
+//! An act joins the open txg and closes it; the sync of that txg carries it out after all changes
+//! of clients. So a snapshot is the last thing in its txg, and holds all that was acknowledged
+//! before it was asked for. It is known by that txg, whose number never repeats, also after a
+//! rewind. An act is answered when it is on disk, and it is not in the log.
+//!
+//! Invariants:
+//! - The list in memory is that of the last sync. The gate of the next one takes it
+//!   ([`aquifer_object::Gate`]).
+//! - A snapshot that leaves the list leaves a sweep, in the same txg. The sweep stays until nothing
+//!   that it alone showed is allocated.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use aquifer_ondisk::config::FEATURE_SNAPSHOTS;
+use aquifer_ondisk::dataset::{
+    DatasetRecord, Item, ItemClass, ItemKey, SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord, SweepRecord,
+};
+use aquifer_ondisk::inode::Time;
+use aquifer_ondisk::{DatasetId, Guid, Txg};
+use aquifer_pool::ImportError;
+
+use crate::dataset::Dataset;
+use crate::datasets::Datasets;
+use crate::error::DatasetError;
+use crate::property::{LocalValues, Properties};
+
+/// A snapshot of a dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The txg whose last act it was.
+    pub txg: Txg,
+    /// Its record.
+    pub record: SnapshotRecord,
+}
+
+/// Snapshots that clients look into, by their guids.
+#[derive(Debug, Default)]
+pub(crate) struct Views {
+    /// Which snapshot has which guid.
+    known: HashMap<Guid, (DatasetId, Txg)>,
+    open: HashMap<Guid, Arc<Dataset>>,
+}
+
+/// The snapshots of a dataset.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshots {
+    list: BTreeMap<Txg, Arc<Snapshot>>,
+    /// Those that left the list and are not swept, with the txg in which they left.
+    sweeps: BTreeMap<Txg, Txg>,
+    /// The last change of the list, which may not be on disk yet, and the one before it.
+    changed: [ListChange; 2],
+}
+
+/// A change of a dataset's list of snapshots, or the import, before which changes are not known.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct ListChange {
+    /// In this txg, or before.
+    pub txg: Txg,
+    /// At this time, or before.
+    pub at: Time,
+}
+
+/// An act that a sync carries out.
+#[derive(Debug, Clone)]
+pub(crate) enum Act {
+    Take { dataset: DatasetId, record: SnapshotRecord },
+    Destroy { dataset: DatasetId, snapshot: Txg },
+    Rename { dataset: DatasetId, snapshot: Txg, name: String },
+}
+
+impl Snapshots {
+    /// Import: a snapshot from disk.
+    pub fn load(&mut self, txg: Txg, record: SnapshotRecord) {
+        self.list.insert(txg, Arc::new(Snapshot { txg, record }));
+    }
+
+    /// Import: a sweep from disk.
+    pub fn load_sweep(&mut self, snapshot: Txg, record: SweepRecord) {
+        self.sweeps.insert(snapshot, record.left);
+    }
+
+    /// The list changes. Changes come one at a time: each is on disk before the next one.
+    pub fn note_change(&mut self, change: ListChange) {
+        self.changed = [change, self.changed[0]];
+    }
+
+    /// Their txgs, in order.
+    pub fn listed(&self) -> Vec<Txg> {
+        self.list.keys().copied().collect()
+    }
+
+    /// The newest one.
+    pub fn newest(&self) -> Option<Txg> {
+        self.list.last_key_value().map(|(txg, _)| *txg)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Snapshots that left the list and wait to be swept, in order.
+    pub fn sweeps(&self) -> Vec<Txg> {
+        self.sweeps.keys().copied().collect()
+    }
+
+    /// A sweep has nothing left to do.
+    pub fn swept(&mut self, snapshot: Txg) {
+        self.sweeps.remove(&snapshot);
+    }
+}
+
+impl Views {
+    /// A snapshot that is in the list of a dataset.
+    pub fn enter(&mut self, dataset: DatasetId, snapshot: &Snapshot) {
+        self.known.insert(snapshot.record.guid, (dataset, snapshot.txg));
+    }
+
+    /// A snapshot leaves the list. From here on nothing reads its objects.
+    fn leave(&mut self, guid: Guid, txg: Txg) {
+        self.known.remove(&guid);
+        if let Some(view) = self.open.remove(&guid) {
+            view.set_destroyed(txg);
+        }
+    }
+}
+
+impl Dataset {
+    /// Its snapshots that are on disk, in order.
+    pub fn snapshots(&self, committed: Txg) -> Vec<Arc<Snapshot>> {
+        let snapshots = self.snapshots.lock();
+        snapshots.list.range(..=committed).map(|(_, snapshot)| snapshot.clone()).collect()
+    }
+
+    /// The last change of [`Dataset::snapshots`]; if there was none since it was made, all zeros.
+    pub fn snapshots_changed(&self, committed: Txg) -> ListChange {
+        let [last, before] = self.snapshots.lock().changed;
+        if last.txg <= committed { last } else { before }
+    }
+
+    /// Whether an overwrite of what was born in that txg frees nothing, since a snapshot shows it.
+    pub fn is_shown(&self, birth: Txg) -> bool {
+        self.snapshots.lock().newest().is_some_and(|newest| birth <= newest)
+    }
+
+    /// Itself as of a snapshot, read-only. Its file system guid is the snapshot's.
+    fn as_of(&self, snapshot: &Snapshot) -> Dataset {
+        let record = self.record.lock().clone();
+        let SnapshotRecord { guid, refer_bytes, objects, name, .. } = &snapshot.record;
+        let record = DatasetRecord {
+            fs_guid: *guid,
+            created: snapshot.record.created,
+            refer_bytes: *refer_bytes,
+            objects: *objects,
+            dead: None,
+            name: format!("{}@{name}", record.name),
+            ..record
+        };
+        let properties = Properties { readonly: true, ..Properties::clone(&self.properties()) };
+        let mut view = Dataset::new(self.id, record, LocalValues::new(), properties);
+        view.snapshot = Some(snapshot.txg);
+        view
+    }
+
+    /// The snapshot that it shows, if it is no head.
+    pub fn snapshot(&self) -> Option<Txg> {
+        self.snapshot
+    }
+
+    /// How many snapshots it has.
+    pub fn snapshot_count(&self) -> usize {
+        self.snapshots.lock().count()
+    }
+}
+
+impl Datasets {
+    /// Takes snapshots, given as `dataset@name`, all in one txg; with `recursive` also of all
+    /// datasets below. They are on disk when this returns.
+    ///
+    /// # Errors
+    /// Bad names, a dataset that does not exist or is named twice, a snapshot that does. Then none
+    /// was taken.
+    pub async fn snapshot(&self, names: &[String], recursive: bool) -> Result<(), DatasetError> {
+        let _act = self.acts.lock().await;
+        let mut wanted: BTreeMap<DatasetId, (Arc<Dataset>, String)> = BTreeMap::new();
+        for full in names {
+            let (name, last) = split(full)?;
+            let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
+            let below = if recursive { self.below(&dataset) } else { vec![dataset] };
+            for dataset in below {
+                self.check_new(&dataset, last)?;
+                if wanted.insert(dataset.id, (dataset.clone(), last.into())).is_some() {
+                    let why = "is the second of one dataset: one command takes one of each".into();
+                    return Err(DatasetError::BadName { name: full.clone(), why });
+                }
+            }
+        }
+        self.pool.use_feature(FEATURE_SNAPSHOTS).await.map_err(|error| match error {
+            ImportError::Pool(error) => DatasetError::Pool(error),
+            other => DatasetError::Labels(other.to_string()),
+        })?;
+        let world = self.pool.world().clone();
+        let created = Time::from_ns(world.wall_ns());
+        let acts = wanted.into_values().map(|(dataset, name)| Act::Take {
+            dataset: dataset.id,
+            record: SnapshotRecord {
+                guid: Guid(world.random().max(1)),
+                created,
+                refer_bytes: 0,
+                line: dataset.record.lock().line,
+                objects: None,
+                name,
+            },
+        });
+        self.act(acts.collect()).await
+    }
+
+    /// Destroys snapshots of datasets, given by their txgs, all in one txg. They are gone, on disk,
+    /// when this returns; what they alone showed becomes free in the background.
+    ///
+    /// # Errors
+    /// A dataset is gone. Then nothing was destroyed.
+    pub async fn destroy_snapshots(
+        &self,
+        doomed: &[(Arc<Dataset>, BTreeSet<Txg>)],
+    ) -> Result<(), DatasetError> {
+        let _act = self.acts.lock().await;
+        let mut acts = Vec::new();
+        for (dataset, snapshots) in doomed {
+            if dataset.is_destroyed() {
+                return Err(DatasetError::NotFound(self.full_name(dataset)));
+            }
+            let listed = dataset.snapshots.lock().listed();
+            let listed = listed.into_iter().filter(|txg| snapshots.contains(txg));
+            acts.extend(listed.map(|snapshot| Act::Destroy { dataset: dataset.id, snapshot }));
+        }
+        self.act(acts).await
+    }
+
+    /// Gives a snapshot another name, without the dataset's.
+    ///
+    /// # Errors
+    /// A bad name, or one that another snapshot of the dataset has.
+    pub async fn rename_snapshot(
+        &self,
+        dataset: &Dataset,
+        snapshot: Txg,
+        name: &str,
+    ) -> Result<(), DatasetError> {
+        let _act = self.acts.lock().await;
+        let full = format!("{}@{name}", self.full_name(dataset));
+        check_name(&full, name)?;
+        self.check_new(dataset, name)?;
+        if dataset.is_destroyed() || !dataset.snapshots.lock().list.contains_key(&snapshot) {
+            return Err(DatasetError::NotFound(full));
+        }
+        self.act(vec![Act::Rename { dataset: dataset.id, snapshot, name: name.into() }]).await
+    }
+
+    /// A snapshot by its full name, as `tank/vms@before`.
+    ///
+    /// # Errors
+    /// There is no such dataset or snapshot.
+    pub fn snapshot_by_name(
+        &self,
+        full: &str,
+    ) -> Result<(Arc<Dataset>, Arc<Snapshot>), DatasetError> {
+        let (name, last) = split(full)?;
+        let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
+        let found = dataset.snapshots(self.pool.committed_txg()).into_iter();
+        let found = found.into_iter().find(|snapshot| snapshot.record.name == last);
+        let found = found.ok_or_else(|| DatasetError::NotFound(full.into()))?;
+        Ok((dataset, found))
+    }
+
+    /// A snapshot as a dataset of its own, which is read-only.
+    pub fn view(&self, dataset: &Dataset, snapshot: &Snapshot) -> Option<Arc<Dataset>> {
+        self.view_of(snapshot.record.guid).filter(|view| view.id == dataset.id)
+    }
+
+    /// The snapshot of a guid, if it is on disk.
+    pub(crate) fn view_of(&self, guid: Guid) -> Option<Arc<Dataset>> {
+        let mut views = self.views.lock();
+        if let Some(view) = views.open.get(&guid) {
+            return Some(view.clone());
+        }
+        let (dataset, txg) = *views.known.get(&guid)?;
+        if txg > self.pool.committed_txg() {
+            return None;
+        }
+        let dataset = self.by_id(dataset).filter(|dataset| !dataset.is_destroyed())?;
+        let snapshot = dataset.snapshots.lock().list.get(&txg).cloned()?;
+        let view = Arc::new(dataset.as_of(&snapshot));
+        views.open.insert(guid, view.clone());
+        Some(view)
+    }
+
+    /// The dataset whose snapshot has this guid, if it is on disk.
+    pub fn head_of(&self, guid: Guid) -> Option<Arc<Dataset>> {
+        let (dataset, txg) = *self.views.lock().known.get(&guid)?;
+        let is_on_disk = txg <= self.pool.committed_txg();
+        self.by_id(dataset).filter(|dataset| is_on_disk && !dataset.is_destroyed())
+    }
+
+    /// Import: makes the snapshots of a dataset known.
+    pub(crate) fn enter_views(&self, dataset: &Dataset) {
+        let mut views = self.views.lock();
+        let mut snapshots = dataset.snapshots.lock();
+        let at = Time::from_ns(self.pool.world().wall_ns());
+        snapshots.note_change(ListChange { txg: self.pool.committed_txg(), at });
+        snapshots.list.values().for_each(|snapshot| views.enter(dataset.id, snapshot));
+    }
+
+    /// A dataset is destroyed in this txg, with all its snapshots.
+    pub(crate) fn forget_snapshots(&self, dataset: &Dataset, txg: Txg) {
+        let mut views = self.views.lock();
+        let mut snapshots = dataset.snapshots.lock();
+        snapshots.list.values().for_each(|snapshot| views.leave(snapshot.record.guid, txg));
+        *snapshots = Snapshots::default();
+    }
+
+    /// A dataset and all below it.
+    pub fn below(&self, dataset: &Dataset) -> Vec<Arc<Dataset>> {
+        let all = self.all();
+        all.into_iter().filter(|other| self.line_of(other).contains(&dataset.id)).collect()
+    }
+
+    fn check_new(&self, dataset: &Dataset, name: &str) -> Result<(), DatasetError> {
+        let snapshots = dataset.snapshots.lock();
+        let taken = snapshots.list.values().any(|snapshot| snapshot.record.name == name);
+        drop(snapshots);
+        match taken {
+            true => Err(DatasetError::Exists(format!("{}@{name}", self.full_name(dataset)))),
+            false => Ok(()),
+        }
+    }
+
+    /// Has the sync of the open txg carry these out, and waits until that is on disk. The caller
+    /// holds the lock of acts.
+    async fn act(&self, acts: Vec<Act>) -> Result<(), DatasetError> {
+        if acts.is_empty() {
+            return Ok(());
+        }
+        {
+            let hold = self.hold_act().await?;
+            self.state.lock().snapshot_acts.entry(hold.txg()).or_default().extend(acts);
+        }
+        Ok(self.act_on_disk().await?)
+    }
+
+    /// Carries out the acts of a txg. Called by its sync, when all else of the datasets is written.
+    pub(crate) fn carry_out(&self, txg: Txg) -> Vec<(ItemKey, Option<Item>)> {
+        let acts = self.state.lock().snapshot_acts.remove(&txg).unwrap_or_default();
+        acts.into_iter().flat_map(|act| self.carry_out_one(txg, act)).collect()
+    }
+
+    fn carry_out_one(&self, txg: Txg, act: Act) -> Vec<(ItemKey, Option<Item>)> {
+        let (Act::Take { dataset, .. }
+        | Act::Destroy { dataset, .. }
+        | Act::Rename { dataset, .. }) = &act;
+        let id = *dataset;
+        // Acts come one at a time, and no other txg is synced meanwhile: the dataset is there.
+        let Some(dataset) = self.by_id(id).filter(|of| !of.is_destroyed()) else {
+            return Vec::new();
+        };
+        let put = |class, number: Txg, value: Option<Vec<u8>>| {
+            let key = ItemKey::new(id, class, number.0);
+            (key, value.map(|value| Item { key, value }))
+        };
+        let mut views = self.views.lock();
+        let mut snapshots = dataset.snapshots.lock();
+        let at = Time::from_ns(self.pool.world().wall_ns());
+        snapshots.note_change(ListChange { txg, at });
+        match act {
+            Act::Take { mut record, .. } => {
+                record.objects = dataset.synced_root();
+                record.refer_bytes = dataset.refer_bytes();
+                let value = record.encode();
+                let snapshot = Arc::new(Snapshot { txg, record });
+                views.enter(id, &snapshot);
+                snapshots.list.insert(txg, snapshot);
+                vec![put(ItemClass::Snapshot, txg, Some(value))]
+            }
+            Act::Destroy { snapshot, .. } => {
+                if let Some(gone) = snapshots.list.remove(&snapshot) {
+                    views.leave(gone.record.guid, txg);
+                }
+                snapshots.sweeps.insert(snapshot, txg);
+                let sweep = SweepRecord { left: txg }.encode();
+                let sweep = put(ItemClass::Sweep, snapshot, Some(sweep));
+                vec![put(ItemClass::Snapshot, snapshot, None), sweep]
+            }
+            Act::Rename { snapshot, name, .. } => {
+                let Some(known) = snapshots.list.get(&snapshot) else { return Vec::new() };
+                // Calls that hold the view must hear when the snapshot is destroyed: it stays.
+                if let Some(view) = views.open.get(&known.record.guid) {
+                    let head = dataset.record.lock().name.clone();
+                    view.record.lock().name = format!("{head}@{name}");
+                }
+                let record = SnapshotRecord { name, ..known.record.clone() };
+                let value = record.encode();
+                snapshots.list.insert(snapshot, Arc::new(Snapshot { txg: snapshot, record }));
+                vec![put(ItemClass::Snapshot, snapshot, Some(value))]
+            }
+        }
+    }
+}
+
+/// Dataset and snapshot of a full name.
+fn split(full: &str) -> Result<(&str, &str), DatasetError> {
+    let Some((dataset, name)) = full.split_once('@') else {
+        let why = "is no snapshot: write dataset@name".into();
+        return Err(DatasetError::BadName { name: full.into(), why });
+    };
+    check_name(full, name)?;
+    Ok((dataset, name))
+}
+
+fn check_name(full: &str, name: &str) -> Result<(), DatasetError> {
+    let bad = |why: &str| Err(DatasetError::BadName { name: full.into(), why: why.into() });
+    if name.is_empty() {
+        return bad("has no name behind the '@'");
+    }
+    if name.len() > SNAPSHOT_NAME_BYTES_MAX {
+        return bad("has more than 255 bytes behind the '@'");
+    }
+    if name == "." || name == ".." {
+        return bad("'.' and '..' are directories");
+    }
+    if !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.: ".contains(c)) {
+        return bad("may hold letters, digits, '-', '_', '.', ':' and ' ' only behind the '@'");
+    }
+    Ok(())
+}
