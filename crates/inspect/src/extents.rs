@@ -256,7 +256,7 @@ pub(crate) fn matches(extent: &Extent, pages: &[Page]) -> bool {
 }
 
 /// Reads data on all sides. With `deep` alone only where there is more than one side to compare.
-async fn verify(scan: &mut Scan<'_>, owner: NodeOwner, extents: Vec<Extent>) {
+pub(crate) async fn verify(scan: &mut Scan<'_>, owner: NodeOwner, extents: Vec<Extent>) {
     let (media, all) = (scan.media, scan.options.data);
     let mut reads = Vec::new();
     for extent in extents {

@@ -165,6 +165,14 @@ kinds! {
     ItemInvalid Error,
     /// A dataset that contradicts the namespace.
     DatasetInvalid Error,
+    /// A snapshot or sweep that contradicts its dataset.
+    SnapshotInvalid Error,
+    /// A block that a snapshot shows is neither the head's nor kept for that snapshot.
+    SnapshotBlockGone Error,
+    /// A dead block that no snapshot shows and no sweep will free.
+    DeadUnreached Error,
+    /// Wrong sums in a dead tree.
+    DeadSums Error,
     /// An invalid entry of the reply table, or too many entries.
     ReplyInvalid Error,
     /// A record of the history that cannot be decoded, or too many records.

@@ -21,7 +21,6 @@
 mod directory;
 mod extents;
 mod finding;
-mod forms;
 mod history;
 mod labels;
 mod links;
@@ -33,6 +32,7 @@ mod records;
 mod report;
 mod scan;
 mod sectors;
+mod snapshots;
 mod space;
 mod tree;
 mod used;

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_ondisk::codec::Reader;
 use aquifer_ondisk::damage::{DamageKind, DamageRecord};
-use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, LineRecord};
-use aquifer_ondisk::dead::DeadKind;
+use aquifer_ondisk::dataset::{
+    DatasetRecord, Item, ItemClass, LineRecord, SnapshotRecord, SweepRecord,
+};
 use aquifer_ondisk::pool_root::{PoolRoot, TreeSlot};
 use aquifer_ondisk::reply::REPLIES_MAX;
 use aquifer_ondisk::scrub::ScrubRecord;
@@ -13,10 +14,10 @@ use aquifer_ondisk::tree_node::{Namespace, NodeOwner, Replies};
 use aquifer_ondisk::types::{DatasetId, ObjectId, Txg};
 
 use crate::finding::{At, Kind};
-use crate::forms::DeadTree;
 use crate::objects;
 use crate::report::DatasetSummary;
 use crate::scan::{Scan, Use};
+use crate::snapshots::{self, Head, Snapshots};
 use crate::tree::Walk;
 
 /// Datasets above each other at most.
@@ -34,6 +35,7 @@ struct Dataset {
 #[derive(Default)]
 struct Items {
     datasets: BTreeMap<DatasetId, Dataset>,
+    snapshots: BTreeMap<DatasetId, Snapshots>,
     /// Datasets that items other than a record belong to.
     others: BTreeSet<DatasetId>,
     /// The counter of dataset ids.
@@ -59,8 +61,15 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
         let mut summary =
             DatasetSummary { id: *id, name: items.path(*id), ..DatasetSummary::default() };
         let how = (dataset.birth, dataset.destroyed);
+        let none = Snapshots::default();
+        let of_it = items.snapshots.get(id).unwrap_or(&none);
+        // Of others nobody asks what the head reaches.
+        scan.head = (!of_it.list.is_empty()).then(|| Head::new(&scan.reach));
         objects::walk(scan, *id, &dataset.record, how, &mut summary).await;
-        walk_dead(scan, *id, dataset).await;
+        let head = scan.head.take().unwrap_or_else(|| Head::new(&[]));
+        let record = (&dataset.record, dataset.birth);
+        snapshots::walk(scan, *id, (record, dataset.destroyed), of_it, &head).await;
+        summary.snapshots = of_it.list.len() as u64;
         summaries.push(summary);
     }
     // Replies may name a dataset that is gone.
@@ -128,13 +137,14 @@ impl Items {
             }
             (_, CLASS_LINE) => LineRecord::decode(&item.value).map(|_| ()),
             (_, CLASS_PROPERTY) => Ok(()),
-            (_, CLASS_SNAPSHOT) => {
-                scan.whole = false;
-                scan.findings.add(Kind::Unsupported, At::object(dataset, ObjectId(0)), || {
-                    format!("dataset {dataset}: snapshots are not known yet")
-                });
-                return;
-            }
+            (_, CLASS_SNAPSHOT) => SnapshotRecord::decode(&item.value).map(|record| {
+                let snapshots = self.snapshots.entry(dataset).or_default();
+                snapshots.list.insert(Txg(number), record);
+            }),
+            (_, CLASS_SWEEP) => SweepRecord::decode(&item.value).map(|record| {
+                let snapshots = self.snapshots.entry(dataset).or_default();
+                snapshots.sweeps.insert(Txg(number), record.left);
+            }),
             _ => return invalid("of no known class".into()),
         };
         if twice.is_some() {
@@ -220,42 +230,6 @@ impl Items {
     }
 }
 
-/// Blocks that only snapshots refer to.
-async fn walk_dead(scan: &mut Scan<'_>, id: DatasetId, dataset: &Dataset) {
-    let owner = NodeOwner { dataset: id, object: ObjectId(0) };
-    let root = dataset.record.dead;
-    let mut tree = Walk::<DeadTree>::new(owner, ObjectId(0), root, dataset.birth, None);
-    while let Some(leaf) = tree.next(scan).await {
-        for entry in &leaf.entries {
-            let at = || At {
-                run: At::place(entry.address, entry.sectors.into()).run,
-                ..At::object(id, ObjectId(entry.group))
-            };
-            let who = || format!("a dead {:?} of dataset {id}", entry.kind);
-            if entry.birth > entry.hi
-                || entry.hi > leaf.pointer.birth
-                || entry.written > entry.birth
-            {
-                scan.findings.add(Kind::BirthOrder, at(), || {
-                    let (written, birth, hi) = (entry.written, entry.birth, entry.hi);
-                    format!("{}: written in {written}, born in {birth}, covered by {hi}", who())
-                });
-            }
-            match entry.kind {
-                DeadKind::Extent | DeadKind::Node => {
-                    scan.mark(entry.address, entry.sectors.into(), Use::Dead, who);
-                }
-                DeadKind::Line => {}
-                DeadKind::Subtree => {
-                    scan.whole = false;
-                    scan.findings
-                        .add(Kind::Unsupported, at(), || format!("{}: is not known yet", who()));
-                }
-            }
-        }
-    }
-}
-
 /// The reply table: bounded, with calls that succeeded, in datasets that exist or existed.
 /// (Ascending orders are checked in any tree.)
 async fn walk_replies(scan: &mut Scan<'_>, root: &PoolRoot, next: Option<u64>) {
@@ -310,6 +284,7 @@ const CLASS_RECORD: u8 = ItemClass::Record as u8;
 const CLASS_PROPERTY: u8 = ItemClass::Property as u8;
 const CLASS_SNAPSHOT: u8 = ItemClass::Snapshot as u8;
 const CLASS_LINE: u8 = ItemClass::Line as u8;
+const CLASS_SWEEP: u8 = ItemClass::Sweep as u8;
 const CLASS_SCRUB: u8 = ItemClass::Scrub as u8;
 const CLASS_DAMAGE: u8 = ItemClass::Damage as u8;
 const CLASS_DESTROYED: u8 = ItemClass::Destroyed as u8;

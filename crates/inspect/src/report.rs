@@ -113,6 +113,8 @@ pub struct DatasetSummary {
     pub orphans: u64,
     /// Bytes of disk that its objects refer to.
     pub refer_bytes: u64,
+    /// Snapshots.
+    pub snapshots: u64,
 }
 
 /// Sectors of the data vdevs, each counted once.
@@ -263,14 +265,16 @@ impl fmt::Display for RootSummary {
         for dataset in &self.datasets {
             writeln!(
                 f,
-                "  dataset {} {}: {} objects ({} directories, {} orphans), {} entries, {} KiB",
+                "  dataset {} {}: {} objects ({} directories, {} orphans), {} entries, {} KiB, \
+                 {} snapshots",
                 dataset.id,
                 dataset.name,
                 dataset.objects,
                 dataset.directories,
                 dataset.orphans,
                 dataset.entries,
-                dataset.refer_bytes / 1024
+                dataset.refer_bytes / 1024,
+                dataset.snapshots
             )?;
         }
         let s = &self.sectors;

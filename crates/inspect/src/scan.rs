@@ -13,6 +13,7 @@ use crate::finding::{At, Findings, Kind};
 use crate::media::{Breadth, Fetched, Media};
 use crate::report::SectorSummary;
 use crate::sectors::SectorMap;
+use crate::snapshots::Head;
 
 /// The use of a sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub(crate) struct Scan<'a> {
     pub whole: bool,
     pub sectors: SectorSummary,
     pub verified: &'a mut Verified,
+    /// What the head of the present dataset reaches, if that is of interest.
+    pub head: Option<Head>,
 }
 
 impl<'a> Scan<'a> {
@@ -66,6 +69,7 @@ impl<'a> Scan<'a> {
             whole: true,
             sectors: SectorSummary::default(),
             verified,
+            head: None,
         }
     }
 
@@ -95,6 +99,9 @@ impl<'a> Scan<'a> {
             return false;
         }
         let before = map.set(place.sector(), sectors);
+        if let Some(head) = &mut self.head {
+            head.enter(place, sectors);
+        }
         self.count(what, sectors - before);
         if before > 0 {
             self.sectors.twice += before;

@@ -25,6 +25,11 @@ impl SectorMap {
         SectorMap { words: vec![0; words], sectors }
     }
 
+    /// The empty set over the same sectors.
+    pub fn emptied(&self) -> Self {
+        SectorMap::new(self.sectors)
+    }
+
     /// Sectors in the set.
     pub fn count(&self) -> u64 {
         self.words.iter().map(|word| u64::from(word.count_ones())).sum()

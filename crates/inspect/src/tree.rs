@@ -128,6 +128,9 @@ impl<F: Form> Walk<F> {
     /// and was not seen before.
     fn mark(&self, scan: &mut Scan<'_>, pointer: &BlockPointer) -> bool {
         let what = use_of(F::KIND);
+        if let Some(head) = &mut scan.head {
+            head.enter_node(pointer);
+        }
         let mut fresh =
             pointer.copies().map(|place| scan.mark(place, 1, what, || self.who(pointer)));
         let first = fresh.next().unwrap_or(false);

@@ -1,7 +1,7 @@
 //! Which config and which uberblock count: the newest of those that no other names outdated.
 
 use aquifer_ondisk::Guid;
-use aquifer_ondisk::config::{PoolConfig, VdevClass};
+use aquifer_ondisk::config::{FEATURES, PoolConfig, VdevClass};
 use aquifer_ondisk::uberblock::Uberblock;
 
 use crate::finding::{At, Findings, Kind};
@@ -113,7 +113,8 @@ fn judge_uberblock(vote: &Vote, findings: &mut Findings) {
     if theirs > ours {
         invalid(format!("it goes with config {theirs}, the newest found is {ours}"));
     }
-    for feature in config.features_read.iter().chain(&config.features_write) {
+    let features = config.features_read.iter().chain(&config.features_write);
+    for feature in features.filter(|feature| !FEATURES.contains(&feature.as_str())) {
         findings.add(Kind::FeatureUnknown, At::nowhere(), || {
             format!("the pool uses feature {feature:?}, which this software does not know")
         });

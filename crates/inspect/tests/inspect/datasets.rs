@@ -69,7 +69,7 @@ fn items_that_cannot_be_understood() {
         let key = ItemKey::new(DatasetId(1), ItemClass::Snapshot, 4);
         items.push(Item { key, value: vec![] });
     });
-    assert_eq!(report.count(Kind::Unsupported), 1, "{report}");
+    assert_eq!(report.count(Kind::ItemInvalid), 1, "{report}");
 }
 
 #[test]

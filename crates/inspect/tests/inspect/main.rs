@@ -17,6 +17,7 @@ mod memory;
 mod pool;
 mod real;
 mod records;
+mod snapshots;
 mod space;
 mod speed;
 mod tree;

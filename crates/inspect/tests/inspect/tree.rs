@@ -34,6 +34,8 @@ pub struct Content {
     /// Entries in a node of a file's tree, of directories, and of the object table.
     pub fanout: usize,
     pub objects_fanout: usize,
+    /// More items of it in the namespace, in order.
+    pub more: Vec<(ItemClass, u64, Vec<u8>)>,
     /// The owners in the nodes of an object's trees.
     pub owners: BTreeMap<u64, u64>,
 }
@@ -131,6 +133,7 @@ impl Content {
             directories: BTreeMap::new(),
             fanout: 3,
             objects_fanout: 4,
+            more: Vec::new(),
             owners: BTreeMap::new(),
         }
     }
@@ -250,11 +253,15 @@ impl Content {
             floor: Txg(0),
         };
         let item = |class, number, value| Item { key: ItemKey::new(id, class, number), value };
-        vec![
+        let mut items = vec![
             item(ItemClass::Record, 0, self.record.encode()),
             item(ItemClass::Property, 3, b"lz4".to_vec()),
             item(ItemClass::Line, 1, line.encode()),
-        ]
+        ];
+        let more = self.more.iter();
+        items.extend(more.map(|(class, number, value)| item(*class, *number, value.clone())));
+        items.sort_by_key(|item| item.key);
+        items
     }
 }
 

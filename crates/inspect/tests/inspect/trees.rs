@@ -1,15 +1,14 @@
 //! Nodes of trees, and the trees that stand beside the datasets.
 
-use aquifer_inspect::{Kind, Report};
+use aquifer_inspect::Kind;
+use aquifer_ondisk::Place;
 use aquifer_ondisk::block_pointer::BlockKind;
-use aquifer_ondisk::dead::{DeadEntry, DeadKind};
 use aquifer_ondisk::tree_node::NodeOwner;
 use aquifer_ondisk::types::Run;
-use aquifer_ondisk::{DatasetId, ObjectId, Place, Txg};
 
 use crate::pool::{HandPool, NodeDraft, Shape};
 use crate::tree::SYMLINK;
-use crate::{changed, content, good, kinds, look, look_deep, only};
+use crate::{changed, good, kinds, look, look_deep, only};
 
 /// A whole pool but for one node (the `nth` of its kind and level).
 fn node_changed(
@@ -207,52 +206,6 @@ fn a_tree_that_leads_into_itself() {
     assert_eq!(report.count(Kind::UsedTwice), 1, "{report}");
 }
 
-/// A pool whose second dataset has a dead tree of these entries.
-fn with_dead(make: impl FnOnce(&mut HandPool) -> Vec<DeadEntry>) -> Report {
-    content(|pool, _, below| {
-        let entries = make(pool);
-        let owner = NodeOwner { dataset: DatasetId(2), object: ObjectId(0) };
-        below.record.dead = pool.tree::<dead::DeadTree>(owner, entries, 2);
-    })
-}
-
-fn dead_entry(address: Place, sectors: u16) -> DeadEntry {
-    DeadEntry {
-        group: 0,
-        hi: Txg(11),
-        birth: Txg(10),
-        address,
-        kind: DeadKind::Extent,
-        sectors,
-        written: Txg(10),
-    }
-}
-
-#[test]
-fn dead_blocks_have_an_owner() {
-    let report =
-        with_dead(|pool| (0..5).map(|at| dead_entry(pool.take(at + 1), at as u16 + 1)).collect());
-    assert_eq!(kinds(&report), [], "{report}");
-    assert_eq!(report.summary.roots[0].sectors.dead, 15);
-    let report = with_dead(|pool| {
-        let place = pool.take(4);
-        vec![dead_entry(place, 3), dead_entry(Place(place.0 + 2), 2)]
-    });
-    only(&report, Kind::UsedTwice);
-    let report = with_dead(|pool| {
-        let mut entry = dead_entry(pool.take(1), 1);
-        entry.birth = Txg(12);
-        vec![entry]
-    });
-    only(&report, Kind::BirthOrder);
-    let report = with_dead(|pool| {
-        let mut entry = dead_entry(pool.take(1), 1);
-        entry.kind = DeadKind::Subtree;
-        vec![entry]
-    });
-    assert_eq!(report.count(Kind::Unsupported), 1);
-}
-
 #[test]
 fn trees_of_newer_software() {
     let pool = changed(Shape::Single, |pool, sample, _| {
@@ -265,44 +218,4 @@ fn trees_of_newer_software() {
     });
     let report = look(pool.arcs());
     assert_eq!(kinds(&report), [Kind::Unsupported], "{report}");
-}
-
-/// The form of dead trees, as the inspector has it for itself.
-mod dead {
-    use aquifer_ondisk::FormatError;
-    use aquifer_ondisk::block_pointer::BlockKind;
-    use aquifer_ondisk::codec::{Reader, Writer};
-    use aquifer_ondisk::dead::DeadEntry;
-    use aquifer_ondisk::tree_node::Form;
-
-    #[derive(Debug)]
-    pub struct DeadTree;
-
-    impl Form for DeadTree {
-        const KIND: BlockKind = BlockKind::Dead;
-        type Key = [u64; 4];
-        type Entry = DeadEntry;
-        const KEY_BYTES: usize = 32;
-        const KEY_MIN: [u64; 4] = [0; 4];
-        const ENTRY_BYTES_MIN: usize = DeadEntry::BYTES;
-
-        fn key(entry: &DeadEntry) -> [u64; 4] {
-            [entry.group, entry.hi.0, entry.birth.0, entry.address.0]
-        }
-        fn entry_bytes(_: &DeadEntry) -> usize {
-            DeadEntry::BYTES
-        }
-        fn encode_key(key: [u64; 4], w: &mut Writer) {
-            key.into_iter().for_each(|word| w.u64(word));
-        }
-        fn decode_key(r: &mut Reader<'_>) -> Result<[u64; 4], FormatError> {
-            Ok([r.u64()?, r.u64()?, r.u64()?, r.u64()?])
-        }
-        fn encode_entry(entry: &DeadEntry, w: &mut Writer) {
-            entry.encode(w);
-        }
-        fn decode_entry(r: &mut Reader<'_>) -> Result<DeadEntry, FormatError> {
-            DeadEntry::decode(r)
-        }
-    }
 }

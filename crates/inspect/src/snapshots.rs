@@ -1,0 +1,404 @@
+//! The snapshots of a dataset: what they show is kept, and what is kept is shown.
+//!
+//! Each block of a snapshot is either the head's, too, or stands in the dead tree, in a bucket that
+//! this snapshot lies in. Each dead block is met in a snapshot, or waits for a sweep. What the head
+//! and a snapshot share is not looked at again.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use aquifer_ondisk::block_pointer::BlockKind;
+use aquifer_ondisk::dataset::{DatasetRecord, SnapshotRecord};
+use aquifer_ondisk::dead::{Bucket, DeadBlock, DeadBody, DeadKind, DeadSums};
+use aquifer_ondisk::extent::Extent;
+use aquifer_ondisk::tree_node::{
+    Dead, Directory, Extents, Form, Node, NodeBody, NodeOwner, Objects,
+};
+use aquifer_ondisk::types::{DatasetId, ObjectId, Run, Txg};
+use aquifer_ondisk::{BlockPointer, Place};
+
+use crate::extents;
+use crate::finding::{At, Kind};
+use crate::scan::{Scan, Use};
+use crate::sectors::SectorMap;
+use crate::tree::Walk;
+
+/// Snapshots of a dataset, and the sweeps of those that were destroyed, by the txgs in which they
+/// were taken.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshots {
+    pub list: BTreeMap<Txg, SnapshotRecord>,
+    /// With the txg in which each left the list.
+    pub sweeps: BTreeMap<Txg, Txg>,
+}
+
+/// What the head of a dataset reaches.
+#[derive(Debug)]
+pub(crate) struct Head {
+    /// When each node was written, by each of its places.
+    nodes: HashMap<Place, Txg>,
+    /// Nodes and data.
+    map: Vec<Option<SectorMap>>,
+}
+
+impl Head {
+    /// Of the vdevs of this map.
+    pub fn new(vdevs: &[Option<SectorMap>]) -> Head {
+        let empty = |map: &Option<SectorMap>| map.as_ref().map(SectorMap::emptied);
+        Head { nodes: HashMap::new(), map: vdevs.iter().map(empty).collect() }
+    }
+
+    /// A node.
+    pub fn enter_node(&mut self, pointer: &BlockPointer) {
+        self.nodes.extend(pointer.copies().map(|place| (place, pointer.written)));
+    }
+
+    /// Sectors.
+    pub fn enter(&mut self, place: Place, sectors: u64) {
+        if let Some(Some(map)) = self.map.get_mut(usize::from(place.vdev())) {
+            map.set(place.sector(), sectors);
+        }
+    }
+
+    fn has_node(&self, pointer: &BlockPointer) -> bool {
+        self.nodes.get(&pointer.places[0]) == Some(&pointer.written)
+    }
+
+    fn has(&self, place: Place) -> bool {
+        let map = self.map.get(usize::from(place.vdev())).and_then(Option::as_ref);
+        map.is_some_and(|map| map.count_in(place.sector(), 1) == 1)
+    }
+}
+
+/// A dead block.
+#[derive(Debug)]
+struct Kept {
+    bucket: Bucket,
+    block: DeadBlock,
+    /// A snapshot shows it.
+    met: bool,
+}
+
+/// A node of a snapshot that is still to come.
+struct Coming {
+    pointer: BlockPointer,
+    object: ObjectId,
+    /// Birth of the node above.
+    above: Txg,
+}
+
+struct Pass<'h> {
+    dataset: DatasetId,
+    head: &'h Head,
+    /// By place.
+    dead: Vec<Kept>,
+    /// Nodes of snapshots that were looked at.
+    met: HashSet<(Place, Txg)>,
+    whole: bool,
+}
+
+/// Checks the snapshots of a dataset whose record lies in a node born in `birth`, after its head. A
+/// `destroyed` one is being emptied.
+pub(crate) async fn walk(
+    scan: &mut Scan<'_>,
+    dataset: DatasetId,
+    ((record, birth), destroyed): ((&DatasetRecord, Txg), bool),
+    snapshots: &Snapshots,
+    head: &Head,
+) {
+    let head_whole = scan.whole;
+    let (dead, whole) = read_dead(scan, dataset, (record, birth), destroyed).await;
+    let mut pass = Pass { dataset, head, dead, met: HashSet::new(), whole };
+    check_records(scan, dataset, record, snapshots);
+    // What was destroyed shows nothing any more: all of it waits to be freed.
+    if !head_whole || !whole || destroyed {
+        return;
+    }
+    for (txg, snapshot) in &snapshots.list {
+        pass.snapshot(scan, *txg, snapshot).await;
+    }
+    pass.check_dead(scan, snapshots);
+}
+
+fn invalid(scan: &mut Scan<'_>, dataset: DatasetId, why: impl Fn() -> String) {
+    scan.findings.add(Kind::SnapshotInvalid, At::object(dataset, ObjectId(0)), || {
+        format!("dataset {dataset}: {}", why())
+    });
+}
+
+fn check_records(
+    scan: &mut Scan<'_>,
+    dataset: DatasetId,
+    record: &DatasetRecord,
+    snapshots: &Snapshots,
+) {
+    let (mut names, mut guids) = (HashSet::new(), HashSet::from([record.fs_guid]));
+    for (txg, snapshot) in &snapshots.list {
+        let name = snapshot.name.as_str();
+        if *txg > scan.txg || *txg == Txg(0) {
+            invalid(scan, dataset, || format!("snapshot {name:?} is of txg {txg}"));
+        }
+        if name.is_empty() || name.contains(['/', '@', '\0']) || !names.insert(name) {
+            invalid(scan, dataset, || format!("snapshot {name:?} has no name of its own"));
+        }
+        if snapshot.guid.0 == 0 || !guids.insert(snapshot.guid) {
+            invalid(scan, dataset, || format!("snapshot {name:?} has no guid of its own"));
+        }
+    }
+    for (txg, left) in &snapshots.sweeps {
+        if snapshots.list.contains_key(txg) || left <= txg || *left > scan.txg {
+            invalid(scan, dataset, || format!("the snapshot of {txg} is swept since {left}"));
+        }
+    }
+}
+
+/// The dead blocks, by place, and whether all could be read.
+async fn read_dead(
+    scan: &mut Scan<'_>,
+    dataset: DatasetId,
+    (record, birth): (&DatasetRecord, Txg),
+    destroyed: bool,
+) -> (Vec<Kept>, bool) {
+    let owner = NodeOwner { dataset, object: ObjectId(0) };
+    let mut tree = Walk::<Dead>::new(owner, ObjectId(0), record.dead, birth, None);
+    let (mut dead, mut all) = (Vec::new(), DeadSums::default());
+    let (mut says, mut sums) = (BTreeMap::new(), BTreeMap::<Bucket, DeadSums>::new());
+    while let Some(leaf) = tree.next(scan).await {
+        for entry in leaf.entries {
+            let (bucket, object) = (entry.key.bucket, entry.key.object);
+            let blocks = match entry.body {
+                DeadBody::Sums(sums) => {
+                    says.insert(bucket, sums);
+                    continue;
+                }
+                DeadBody::Blocks(blocks) => blocks,
+            };
+            if entry.key.txg > leaf.pointer.birth || bucket.group != 0 {
+                let at = At::object(dataset, object);
+                scan.findings.add(Kind::BirthOrder, at, || {
+                    let (died, above) = (entry.key.txg, leaf.pointer.birth);
+                    format!("dead blocks of {dataset}:{object} died in {died}, a node of {above}")
+                });
+            }
+            for block in blocks {
+                let who = || format!("a dead {:?} of object {dataset}:{object}", block.kind);
+                scan.mark(block.run.place, block.run.sectors, Use::Dead, who);
+                for sums in [&mut all, sums.entry(bucket).or_default()] {
+                    sums.blocks += 1;
+                    sums.sectors += block.run.sectors;
+                }
+                dead.push(Kept { bucket, block, met: false });
+            }
+        }
+    }
+    if all != DeadSums::default() {
+        sums.insert(Bucket::ALL, all);
+    }
+    // While it is emptied, from its end on, its sums stay as they were.
+    if tree.whole && !destroyed && says != sums {
+        scan.findings.add(Kind::DeadSums, At::object(dataset, ObjectId(0)), || {
+            let differs = |bucket: &&Bucket| says.get(bucket) != sums.get(bucket);
+            let wrong = says.keys().chain(sums.keys()).find(differs);
+            let of = |of: &BTreeMap<Bucket, DeadSums>| wrong.and_then(|at| of.get(at)).copied();
+            let (says, sum) = (of(&says), of(&sums));
+            format!("dead tree of dataset {dataset}: bucket {wrong:?} says {says:?}, holds {sum:?}")
+        });
+    }
+    dead.sort_unstable_by_key(|kept| kept.block.run.place);
+    (dead, tree.whole)
+}
+
+impl Pass<'_> {
+    async fn snapshot(&mut self, scan: &mut Scan<'_>, txg: Txg, record: &SnapshotRecord) {
+        let objects = record.objects.into_iter();
+        let mut coming: Vec<Coming> =
+            objects.map(|pointer| Coming { pointer, object: ObjectId(0), above: txg }).collect();
+        while let Some(node) = coming.pop() {
+            let pointer = &node.pointer;
+            if self.head.has_node(pointer) {
+                continue;
+            }
+            for place in pointer.copies() {
+                let run = Run::new(place, pointer.sectors());
+                self.meet(scan, (txg, record), run, (DeadKind::Node, pointer.birth));
+            }
+            if !self.met.insert((pointer.places[0], pointer.written)) {
+                continue;
+            }
+            if pointer.birth > node.above || pointer.written > pointer.birth {
+                let at = At::place(pointer.places[0], 1);
+                scan.findings.add(Kind::BirthOrder, at, || {
+                    let (birth, above) = (pointer.birth, node.above);
+                    format!("{}: a node born in {birth}, under {above}", self.who(record))
+                });
+            }
+            match self.read(scan, &node, record).await {
+                Some(below) => {
+                    self.data(scan, (txg, record), node.object, below.extents).await;
+                    coming.extend(below.nodes);
+                }
+                None => self.whole = false,
+            }
+        }
+    }
+
+    fn who(&self, record: &SnapshotRecord) -> String {
+        format!("snapshot {:?} of dataset {}", record.name, self.dataset)
+    }
+
+    async fn read(
+        &self,
+        scan: &mut Scan<'_>,
+        node: &Coming,
+        record: &SnapshotRecord,
+    ) -> Option<Below> {
+        let pointer = &node.pointer;
+        let verify = |pages: &[aquifer_blockio::Page]| {
+            pages.first().is_some_and(|page| pointer.verify(page.as_slice()))
+        };
+        let fetched = scan.media.fetch(pointer.copies(), 1, &verify, scan.breadth()).await;
+        let at = || At::place(pointer.places[0], 1);
+        let who = || format!("{}: a {:?} node", self.who(record), pointer.kind);
+        scan.judge(&fetched, Kind::NodeUnreadable, at(), 1, who);
+        let page = fetched.good?.into_iter().next()?;
+        match below(page.as_slice(), node) {
+            Ok(below) => Some(below),
+            Err(error) => {
+                scan.findings.add(Kind::NodeInvalid, at(), || format!("{}: {error}", who()));
+                None
+            }
+        }
+    }
+
+    /// The extents of a leaf that only snapshots have.
+    async fn data(
+        &mut self,
+        scan: &mut Scan<'_>,
+        of: (Txg, &SnapshotRecord),
+        object: ObjectId,
+        extents: Vec<Extent>,
+    ) {
+        let mut fresh = Vec::new();
+        for extent in extents {
+            let run = Run::new(extent.place, extent.stored_sectors());
+            if self.meet(scan, of, run, (DeadKind::Extent, extent.birth)) {
+                fresh.push(extent);
+            }
+        }
+        if !fresh.is_empty() && (scan.options.data || scan.options.deep) {
+            let owner = NodeOwner { dataset: self.dataset, object };
+            extents::verify(scan, owner, fresh).await;
+        }
+    }
+
+    /// A snapshot shows these sectors. Returns whether some of them were not met before.
+    fn meet(
+        &mut self,
+        scan: &mut Scan<'_>,
+        (txg, record): (Txg, &SnapshotRecord),
+        run: Run,
+        (kind, birth): (DeadKind, Txg),
+    ) -> bool {
+        let (mut gone, mut fresh) = (0u64, false);
+        for place in (0..run.sectors).map(|at| run.place.plus(at)) {
+            let after = self.dead.partition_point(|kept| kept.block.run.place <= place);
+            let kept = after.checked_sub(1).and_then(|at| self.dead.get_mut(at));
+            let holds = |kept: &Kept| {
+                let of = kept.block.run;
+                of.place.vdev() == place.vdev() && place.sector() < of.end_sector()
+            };
+            let shows = |kept: &Kept| {
+                let Bucket { hi, lo, .. } = kept.bucket;
+                (kept.block.kind, kept.block.birth) == (kind, birth) && lo < txg && txg <= hi
+            };
+            match kept.filter(|kept| holds(kept)) {
+                Some(kept) if shows(kept) => {
+                    fresh |= !kept.met;
+                    kept.met = true;
+                }
+                None if self.head.has(place) => {}
+                _ => gone += 1,
+            }
+        }
+        if gone > 0 || birth > txg {
+            scan.findings.add(Kind::SnapshotBlockGone, At::run(run), || {
+                let (who, place, sectors) = (self.who(record), run.place, run.sectors);
+                format!(
+                    "{who} shows {place:?}+{sectors}, born in {birth}, of which {gone} sectors are \
+                     neither the head's nor dead blocks that it covers"
+                )
+            });
+        }
+        fresh
+    }
+
+    /// Each dead block is shown by a snapshot, or waits for a sweep.
+    fn check_dead(&self, scan: &mut Scan<'_>, snapshots: &Snapshots) {
+        if !self.whole {
+            return;
+        }
+        for kept in &self.dead {
+            let DeadBlock { run, birth, kind } = kept.block;
+            let life = birth..=kept.bucket.hi;
+            let shown = snapshots.list.range(life.clone()).next().is_some();
+            let swept = snapshots.sweeps.range(life).next().is_some();
+            if shown == kept.met && (shown || swept) {
+                continue;
+            }
+            scan.findings.add(Kind::DeadUnreached, At::run(run), || {
+                let (dataset, hi) = (self.dataset, kept.bucket.hi);
+                let why = match shown {
+                    true => "no snapshot between shows it",
+                    false => "no snapshot is between, and no sweep",
+                };
+                let place = run.place;
+                format!("a dead {kind:?} of dataset {dataset} at {place:?}, {birth} to {hi}: {why}")
+            });
+        }
+    }
+}
+
+/// What a node leads to.
+#[derive(Default)]
+struct Below {
+    nodes: Vec<Coming>,
+    extents: Vec<Extent>,
+}
+
+fn below(sector: &[u8], node: &Coming) -> Result<Below, aquifer_ondisk::FormatError> {
+    let (pointer, object) = (&node.pointer, node.object);
+    match pointer.kind {
+        BlockKind::Objects => children::<Objects>(sector, node, |inodes| Below {
+            nodes: inodes
+                .into_iter()
+                .filter_map(|inode| {
+                    let above = pointer.birth;
+                    inode.root.map(|pointer| Coming { pointer, object: inode.object, above })
+                })
+                .collect(),
+            extents: Vec::new(),
+        }),
+        BlockKind::Directory => children::<Directory>(sector, node, |_| Below::default()),
+        BlockKind::Extents if object.0 != 0 => {
+            children::<Extents>(sector, node, |extents| Below { nodes: Vec::new(), extents })
+        }
+        kind => Err(aquifer_ondisk::FormatError::invalid("snapshot: kind of node", kind as u8)),
+    }
+}
+
+fn children<F: Form>(
+    sector: &[u8],
+    node: &Coming,
+    of_leaf: impl FnOnce(Vec<F::Entry>) -> Below,
+) -> Result<Below, aquifer_ondisk::FormatError> {
+    let Coming { pointer, object, .. } = node;
+    Ok(match Node::<F>::decode(sector, pointer)?.body {
+        NodeBody::Leaf(entries) => of_leaf(entries),
+        NodeBody::Inner(children) => Below {
+            nodes: children
+                .into_iter()
+                .map(|(_, child)| Coming { pointer: child, object: *object, above: pointer.birth })
+                .collect(),
+            extents: Vec::new(),
+        },
+    })
+}
