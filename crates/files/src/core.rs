@@ -1,6 +1,6 @@
 //! The common parts of all operations: finding objects, locking them, and making changes durable.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aquifer_dataset::{Dataset, Datasets, SyncMode};
@@ -8,7 +8,7 @@ use aquifer_object::Object;
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::reply::ReplyEntry;
 use aquifer_ondisk::types::Run;
-use aquifer_ondisk::{Corruption, ObjectId};
+use aquifer_ondisk::{Corruption, Guid, ObjectId};
 use aquifer_pool::intent_log::{EarlyWrite, Ticket};
 use aquifer_pool::{Admission, Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
 use aquifer_sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +18,7 @@ use crate::change::{self, Change};
 use crate::error::FsError;
 use crate::made::Promised;
 use crate::scrub::Scrubbing;
+use crate::snapdir;
 use crate::types::{Around, Attributes, Before, Credentials, FileHandle};
 
 /// Sectors that the trees above a change may take in its sync. This covers a path of the object's
@@ -40,6 +41,8 @@ pub struct Files {
     /// Held while a directory moves, one at a time: the check for cycles looks at several.
     pub(crate) directory_moves: AsyncMutex<()>,
     pub(crate) scrubbing: Mutex<Scrubbing>,
+    /// The datasets that [`Files::tell_covered`] told of.
+    pub(crate) covered: Mutex<BTreeSet<Guid>>,
 }
 
 /// A file that a handle names, with its dataset.
@@ -56,6 +59,11 @@ impl Target {
 
     pub fn inode(&self) -> Inode {
         self.object.inode()
+    }
+
+    /// Whether changes are refused.
+    pub fn is_read_only(&self) -> bool {
+        snapdir::is_id(self.object.id) || self.dataset.properties().readonly
     }
 }
 
@@ -115,6 +123,7 @@ impl Files {
             verifier,
             directory_moves: Default::default(),
             scrubbing: Mutex::default(),
+            covered: Mutex::default(),
         })
     }
 
@@ -133,9 +142,16 @@ impl Files {
         &self.datasets
     }
 
-    /// The root directory of a dataset by its full name (`tank/vms`).
+    /// The root directory of a dataset (`tank/vms`) or a snapshot (`tank/vms@before`) by its full
+    /// name.
     pub fn root(&self, dataset: &str) -> Option<FileHandle> {
-        let dataset = self.datasets.by_name(dataset)?;
+        let dataset = match dataset.contains('@') {
+            true => {
+                let (dataset, snapshot) = self.datasets.snapshot_by_name(dataset).ok()?;
+                self.datasets.view(&dataset, &snapshot)?
+            }
+            false => self.datasets.by_name(dataset)?,
+        };
         let object = aquifer_dataset::ROOT_DIRECTORY;
         Some(FileHandle { fs_guid: dataset.fs_guid, object, generation: 0 })
     }
@@ -171,6 +187,9 @@ impl Files {
         if id == aquifer_dataset::ORPHANS {
             return Err(FsError::Stale);
         }
+        if snapdir::is_id(id) {
+            return self.hidden(dataset, id);
+        }
         match dataset.object(&self.pool, id).await {
             Err(error) => Err(self.unreadable_object(dataset, id, error).await),
             Ok(None) => Err(FsError::Stale),
@@ -184,16 +203,16 @@ impl Files {
         list.ok_or_else(|| PoolError::from(Corruption::NoOrphans(dataset.id)).into())
     }
 
-    pub(crate) fn check_writable(&self, dataset: &Dataset) -> Result<(), FsError> {
-        if dataset.properties().readonly {
+    pub(crate) fn check_writable(&self, target: &Target) -> Result<(), FsError> {
+        if target.is_read_only() {
             return Err(FsError::ReadOnly);
         }
-        Ok(dataset.check_table()?)
+        Ok(target.dataset.check_table()?)
     }
 
     /// Fails unless names in a directory may change.
     pub(crate) fn check_directory(&self, directory: &Target) -> Result<(), FsError> {
-        self.check_writable(&directory.dataset)?;
+        self.check_writable(directory)?;
         Ok(directory.object.check()?)
     }
 

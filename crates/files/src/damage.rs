@@ -101,6 +101,14 @@ impl Files {
         pages: Vec<(u64, u64)>,
         error: &PoolError,
     ) {
+        if dataset.snapshot().is_some() {
+            let name = self.datasets.full_name(dataset);
+            tracing::error!(
+                class = "snapshot.unreadable", dataset = %name, object = %id, ?pages, %error,
+                "content of a snapshot cannot be read: clients get I/O errors there"
+            );
+            return;
+        }
         if !self.datasets.note_unreadable(dataset, id, pages.clone(), error) {
             return;
         }

@@ -32,6 +32,7 @@ mod ops;
 mod replay;
 mod scrub;
 pub mod service;
+mod snapdir;
 pub mod types;
 
 pub use crate::core::Files;

@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_dataset::{DamageKind, DamageRecord, Dataset, Property};
-use aquifer_ondisk::dataset::{ItemClass, ItemKey};
 use aquifer_ondisk::inode::{FileKind, Time};
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::scrub::{ScrubRecord, ScrubState, WalkPosition};
-use aquifer_ondisk::{DatasetId, ObjectId};
+use aquifer_ondisk::{DatasetId, ObjectId, Txg};
 use aquifer_pool::{Examined, Lost, PoolError, Span, Watch};
 use aquifer_sync::atomic::Ordering;
 
@@ -264,6 +263,14 @@ impl Files {
         let again = self.pool.examine(lost.span, &Watch::default()).await;
         let Ok(again) = again else { return };
         for Lost { span, error } in again.lost {
+            if let Some(snapshot) = self.snapshot_of(&span) {
+                tracing::error!(
+                    class = "snapshot.unreadable", pool = self.pool.name(), snapshot,
+                    object = span.from.object, ?span, %error,
+                    "a part of a snapshot cannot be read"
+                );
+                continue;
+            }
             let Some((dataset, id)) = self.object_of(&span) else {
                 tracing::error!(
                     class = "pool.unreadable", pool = self.pool.name(), ?span, %error,
@@ -276,6 +283,17 @@ impl Files {
                 self.note_unreadable((&dataset, id), ranges, &error).await;
             }
         }
+    }
+
+    /// The snapshot in which a span lies.
+    fn snapshot_of(&self, span: &Span) -> Option<String> {
+        let WalkPosition { tree, key, .. } = span.from;
+        let txg = WalkPosition::snapshot_of(key).filter(|_| tree == TreeSlot::Namespace as u8)?;
+        let dataset = self.datasets.by_id(DatasetId(key.0))?;
+        let all = dataset.snapshots(self.pool.committed_txg());
+        let name = all.iter().find(|snapshot| snapshot.txg == txg);
+        let name = name.map_or_else(|| txg.to_string(), |snapshot| snapshot.record.name.clone());
+        Some(format!("{}@{name}", self.datasets.full_name(&dataset)))
     }
 
     /// The object in which a span lies. Of a part of an object table it is the first.
@@ -301,10 +319,9 @@ impl Files {
         if damage.kind != DamageKind::Unreadable || damage.more {
             return false;
         }
-        let item = ItemKey::new(damage.dataset, ItemClass::Record, 0);
         let at = |within| WalkPosition {
             tree: TreeSlot::Namespace as u8,
-            key: (item.dataset.0, item.item),
+            key: WalkPosition::head(damage.dataset, Txg(0)),
             object: damage.object.0,
             within,
         };

@@ -3,11 +3,12 @@
 use std::ops::Range;
 
 use aquifer_blockio::{Page, SECTOR_BYTES};
-use aquifer_ondisk::{Guid, ObjectId};
+use aquifer_ondisk::ObjectId;
 use aquifer_sync::OnceLock;
 
 pub use aquifer_dataset::history;
 pub use aquifer_dataset::replies::{Answer, Begun, REPLY_AGE_MAX, Replies, Running};
+pub use aquifer_ondisk::Guid;
 pub use aquifer_ondisk::inode::{FileKind, Time};
 pub use aquifer_ondisk::reply::{CallId, ReplyEntry};
 
@@ -235,6 +236,17 @@ pub struct FsSpace {
     pub total_files: u64,
     /// Objects that can still be made.
     pub free_files: u64,
+}
+
+impl FsSpace {
+    /// No space at all.
+    pub(crate) const NONE: FsSpace = FsSpace {
+        total_bytes: 0,
+        free_bytes: 0,
+        available_bytes: 0,
+        total_files: 0,
+        free_files: 0,
+    };
 }
 
 /// Access that a caller asks about or is granted (ACCESS), in NFSv3's bits.

@@ -38,7 +38,7 @@ impl Files {
         set: &SetAttributes,
         guard: Option<Time>,
     ) -> Result<((), Around, Promised), FsError> {
-        self.check_writable(&target.dataset)?;
+        self.check_writable(target)?;
         if !set.is_valid() {
             return Err(FsError::Invalid);
         }

@@ -6,6 +6,7 @@ use aquifer_ondisk::inode::FileKind;
 
 use crate::core::{Files, Target, require};
 use crate::error::FsError;
+use crate::snapdir;
 use crate::types::{Attributes, Credentials, DirectoryEntry, FileHandle};
 
 /// Permission bits of a directory.
@@ -14,7 +15,7 @@ const SEARCH: u32 = 1;
 
 /// Cookies of `.` and `..`; those of entries are larger.
 const DOT: u64 = 1;
-const DOT_DOT: u64 = 2;
+pub(crate) const DOT_DOT: u64 = 2;
 
 impl Files {
     /// Lists at most `limit` entries after `cookie` (0: from the start, `.` and `..` first). Also
@@ -39,24 +40,42 @@ impl Files {
             list.push(self.dot(&directory, b".", DOT, with_attributes));
         }
         if cookie < DOT_DOT {
-            let parent = self.object(&directory.dataset, inode.parent).await;
+            let parent = self.parent(&directory).await;
             let parent = parent.unwrap_or_else(|_| directory.clone());
             list.push(self.dot(&parent, b"..", DOT_DOT, with_attributes));
         }
+        let hidden = Box::pin(self.visible(&directory, with_attributes)).await?;
+        list.extend(hidden.filter(|entry| cookie < entry.cookie));
+        let is_cut = list.len() > limit;
         list.truncate(limit);
         let room = limit - list.len();
+        let (entries, eof) = match snapdir::is_id(directory.object.id) {
+            true => Box::pin(self.list_hidden(&directory, cookie, room, with_attributes)).await,
+            false => self.list_stored(&directory, cookie, room, with_attributes).await?,
+        };
+        list.extend(entries);
+        Ok((list, eof && !is_cut, directory.attributes()))
+    }
+
+    /// Lists at most `room` stored entries after `cookie`, and whether these are the last ones.
+    async fn list_stored(
+        &self,
+        directory: &Target,
+        cookie: u64,
+        room: usize,
+        with_attributes: bool,
+    ) -> Result<(Vec<DirectoryEntry>, bool), FsError> {
         let from = cookie.max(DOT_DOT).saturating_add(1);
         // Reads one entry more than requested, to see whether the end is reached.
         let entries = directory.object.read_entries(&self.pool, from, u64::MAX - 1, room + 1).await;
         let entries = match entries {
             Err(error) => {
-                let Target { dataset, object } = &directory;
+                let Target { dataset, object } = directory;
                 return Err(self.unreadable_object(dataset, object.id, error).await);
             }
             Ok(entries) => entries,
         };
         let eof = entries.len() <= room;
-        let directory = &directory;
         let shown = entries.into_iter().take(room).map(|entry| async move {
             let attributes = if with_attributes {
                 let target = self.object(&directory.dataset, entry.object).await;
@@ -76,8 +95,7 @@ impl Files {
                 attributes,
             }
         });
-        list.extend(join_all(shown).await);
-        Ok((list, eof, directory.attributes()))
+        Ok((join_all(shown).await, eof))
     }
 
     fn dot(

@@ -67,7 +67,7 @@ impl Files {
         if found.entry.is_some() {
             return Err(FsError::Exists);
         }
-        let key = found.free_key.ok_or(FsError::NoSpace)?;
+        let key = found.free_key?;
         if inode.nlink >= LINKS_MAX {
             return Err(FsError::TooManyLinks);
         }

@@ -3,7 +3,7 @@
 mod attributes;
 mod commit;
 mod create;
-mod directory;
+pub(crate) mod directory;
 mod early;
 mod link;
 mod names;

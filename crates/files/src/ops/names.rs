@@ -4,14 +4,15 @@ use aquifer_ondisk::dirent::{COLLISIONS_MAX, Dirent, NAME_BYTES_MAX, hash_key};
 
 use crate::core::{Files, Target, require};
 use crate::error::FsError;
+use crate::snapdir;
 use crate::types::Credentials;
 
 /// A name, and the place where it is or would be stored.
 pub(crate) struct Found {
     /// The entry, if the name exists.
     pub entry: Option<Dirent>,
-    /// A free key for it, if it does not.
-    pub free_key: Option<u64>,
+    /// A free key for it, if it does not, or why a new entry cannot have it.
+    pub free_key: Result<u64, FsError>,
 }
 
 /// Whether a client may give this name to something.
@@ -55,7 +56,10 @@ impl Files {
             Ok(entries) => entries,
         };
         let taken = |key: u64| entries.iter().any(|entry| entry.key == key);
-        let free_key = (base..=last).find(|key| !taken(*key));
+        let free_key = match snapdir::is_name(directory, name) {
+            true => Err(FsError::Exists),
+            false => (base..=last).find(|key| !taken(*key)).ok_or(FsError::NoSpace),
+        };
         Ok(Found { entry: entries.into_iter().find(|entry| entry.name == name), free_key })
     }
 }

@@ -8,6 +8,7 @@ use crate::core::{Files, Target, permits, require};
 use crate::error::FsError;
 use crate::limits::TARGET_BYTES_MAX;
 use crate::ops::names::check_name;
+use crate::snapdir;
 use crate::types::{Attributes, Credentials, FileHandle, FsSpace, ReadData, access, zero_page};
 
 impl Files {
@@ -44,9 +45,15 @@ impl Files {
             return Ok(directory.attributes());
         }
         if name == b".." {
-            return Ok(self.object(&directory.dataset, inode.parent).await?.attributes());
+            return Ok(self.parent(directory).await?.attributes());
         }
-        let mut entry = self.find(cred, directory, name).await?.entry.ok_or(FsError::NotFound)?;
+        let Some(mut entry) = self.find(cred, directory, name).await?.entry else {
+            // Rare, and large: not a part of every LOOKUP's future.
+            return Box::pin(self.lookup_hidden(directory, name)).await;
+        };
+        if snapdir::is_name(directory, name) {
+            self.tell_covered(&directory.dataset);
+        }
         loop {
             match self.object(&directory.dataset, entry.object).await {
                 // The entry was there. If its object is gone by now, the name is gone too, or it
@@ -54,7 +61,6 @@ impl Files {
                 Err(FsError::Stale) => {}
                 target => return Ok(target?.attributes()),
             }
-            // Rare, and large: not a part of every LOOKUP's future.
             let now = Box::pin(self.find(cred, directory, name)).await?;
             let now = now.entry.ok_or(FsError::NotFound)?;
             if now == entry {
@@ -88,7 +94,7 @@ impl Files {
         if can(1) {
             granted |= if directory { access::LOOKUP } else { access::EXECUTE };
         }
-        if target.dataset.properties().readonly {
+        if target.is_read_only() {
             granted &= access::READ | access::LOOKUP | access::EXECUTE;
         }
         Ok((granted & wanted, target.attributes()))
@@ -160,9 +166,14 @@ impl Files {
         Ok(ReadData { pages, skip, count, eof, attributes })
     }
 
-    /// Space of the file's dataset.
+    /// Space of the file's dataset; of a snapshot what it refers to, of which nothing is free.
     pub async fn fsstat(&self, file: FileHandle) -> Result<(FsSpace, Attributes), FsError> {
         let target = self.target(file).await?;
+        if target.dataset.snapshot().is_some() {
+            let total_bytes = target.dataset.refer_bytes();
+            let full = FsSpace { total_bytes, total_files: total_bytes / 4096, ..FsSpace::NONE };
+            return Ok((full, target.attributes()));
+        }
         let available = self.datasets.available_bytes(&target.dataset);
         let used = self.datasets.used_bytes(&target.dataset);
         // An object takes at least its share of a leaf, so no more objects fit.

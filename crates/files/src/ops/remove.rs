@@ -124,5 +124,6 @@ pub(crate) fn unlink(inode: &Inode, now: Time) -> Vec<Change> {
 
 /// Fails unless both are the same dataset.
 pub(crate) fn same_dataset(left: &Dataset, right: &Dataset) -> Result<(), FsError> {
-    if left.id == right.id { Ok(()) } else { Err(FsError::CrossDevice) }
+    // Not the id, which a snapshot shares with its dataset.
+    if left.fs_guid == right.fs_guid { Ok(()) } else { Err(FsError::CrossDevice) }
 }

@@ -107,7 +107,7 @@ impl Files {
             let plan = Plan {
                 key: match &replaced {
                     Some(entry) => entry.key,
-                    None => target.free_key.ok_or(FsError::NoSpace)?,
+                    None => target.free_key?,
                 },
                 source,
                 replaced: replaced.zip(over.as_ref().map(Target::inode)),

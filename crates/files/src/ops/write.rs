@@ -156,7 +156,7 @@ impl Files {
             FileKind::Directory => return Err(FsError::IsDirectory),
             _ => return Err(FsError::Invalid),
         }
-        self.check_writable(&target.dataset)?;
+        self.check_writable(target)?;
         if cred.uid != inode.uid && !permits(cred, &inode, 2) {
             return Err(FsError::AccessDenied);
         }
@@ -227,7 +227,7 @@ impl Files {
         let log = pages * 4096 + RECORD_BYTES * (1 + pages / RECORD_PAGES_MAX as u64);
         let demand = Demand {
             dirty_bytes: pages * 4096 + CHANGE_BYTES,
-            sectors: pages + 2 * TREE_SECTORS,
+            sectors: pages + 2 * TREE_SECTORS + target.dataset.death_sectors(pages),
             log_bytes: if stable { log } else { 0 },
             class: SpaceClass::Write,
             lane: self.lane(target),
@@ -274,13 +274,14 @@ impl Files {
         Ok(self.pool.admit(in_turn).await?)
     }
 
-    /// Whether all pages that are written hold uncompressed data on disk.
+    /// Whether all pages that are written hold uncompressed data on disk that no snapshot shows.
     async fn is_mapped(&self, target: &Target, pieces: &[Piece<'_>]) -> Result<bool, FsError> {
         // Taken before the root is read: from here on nothing below it is reused.
         let _reading = self.pool.reading();
         let root = target.object.state.lock().root_to_read()?;
         let plain = |extent: &&aquifer_ondisk::extent::Extent| {
             matches!(extent.stored, aquifer_ondisk::extent::Stored::Plain(_))
+                && !target.dataset.is_shown(extent.birth)
         };
         for (first, pages) in pieces.iter().map(Piece::pages) {
             let found = aquifer_object::extent_tree::lookup_range(

@@ -166,6 +166,22 @@ impl Bed {
         found.map(|(_, sector)| sector)
     }
 
+    /// The last leaf of a dead tree.
+    pub fn find_dead_leaf(&self) -> u64 {
+        let mut found: Option<([u64; 6], u64)> = None;
+        self.disks[0].durable_image().for_each(|sector, page| {
+            let bytes = page.as_slice();
+            let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+            // The first key, and when it was written.
+            let key = [word(64), word(72), word(80), word(88), word(96), word(32)];
+            let is_leaf = &bytes[..4] == b"AQTN" && bytes[6..8] == [5, 0];
+            if is_leaf && found.is_none_or(|(last, _)| last < key) {
+                found = Some((key, sector));
+            }
+        });
+        found.expect("no dead tree").1
+    }
+
     /// The newest first leaf of the history, which holds the counters.
     pub fn find_history_leaf(&self) -> u64 {
         let image = self.disks[0].durable_image();

@@ -30,6 +30,8 @@ mod replies;
 mod sabotage;
 mod scrub;
 mod smooth;
+mod snapdir;
+mod snapshots;
 mod together;
 mod unlogged;
 mod walk;

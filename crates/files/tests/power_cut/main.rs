@@ -12,6 +12,7 @@ mod calls;
 mod model;
 mod reserved;
 mod shared;
+mod snapshots;
 #[cfg(not(sabotage))]
 mod two_pools;
 mod unlogged;

@@ -1,0 +1,91 @@
+//! Snapshots of datasets: what they take, and a dead tree that cannot be read.
+
+use std::collections::BTreeSet;
+
+use aquifer_files::{Service, Stability};
+use aquifer_inspect::Kind;
+use aquifer_ondisk::ObjectId;
+
+use crate::bed::{Bed, make, noise, write};
+
+const PAGES: u64 = 1000;
+
+/// Writes pages that lie apart, so that each is an extent of its own.
+async fn write_all(service: &Service, salt: u64) {
+    let root = service.files.root("tank/d").unwrap();
+    let file = match crate::bed::find(service, "tank/d", "disk").await {
+        Ok(file) => file,
+        Err(_) => make(service, root, "disk").await,
+    };
+    for at in 0..PAGES {
+        let data = noise(salt + at, 1);
+        write(service, file, at * 2, &data, Stability::Unstable).await.unwrap();
+    }
+    service.pool.sync().await.unwrap();
+}
+
+async fn destroy_all(service: &Service) {
+    let dataset = service.datasets.by_name("tank/d").unwrap();
+    let all = dataset.snapshots(service.pool.committed_txg());
+    let all: BTreeSet<_> = all.iter().map(|snapshot| snapshot.txg).collect();
+    service.datasets.destroy_snapshots(&[(dataset, all)]).await.unwrap();
+}
+
+async fn settle(service: &Service) {
+    for _ in 0..20 {
+        service.pool.sync().await.unwrap();
+    }
+}
+
+/// A pool with two snapshots, each of which alone shows a thousand blocks.
+fn with_dead_blocks() -> Bed {
+    let mut bed = Bed::new(2, 65536);
+    bed.life(async |service| {
+        service.datasets.create("tank/d", &[]).await.unwrap();
+        write_all(&service, 0).await;
+        for round in 1..3 {
+            service.datasets.snapshot(&[format!("tank/d@{round}")], false).await.unwrap();
+            write_all(&service, round * 10_000).await;
+        }
+    });
+    bed.assert_clean();
+    bed
+}
+
+#[test]
+fn what_a_snapshot_keeps_comes_back_with_it() {
+    let mut bed = with_dead_blocks();
+    bed.life(async |service| {
+        let dataset = service.datasets.by_name("tank/d").unwrap();
+        let kept = dataset.dead_bytes();
+        assert!(kept >= 2 * PAGES * 4096, "{kept} bytes");
+        assert_eq!(service.datasets.used_bytes(&dataset), dataset.refer_bytes() + kept);
+        destroy_all(&service).await;
+        settle(&service).await;
+        assert_eq!(dataset.dead_bytes(), 0);
+        assert!(!service.datasets.has_background_work());
+    });
+    bed.assert_clean();
+}
+
+/// The first bucket can be read, the second cannot. All blocks stay allocated: none is freed twice,
+/// now or after another import.
+#[test]
+fn a_damaged_dead_tree_frees_nothing_twice() {
+    let mut bed = with_dead_blocks();
+    let leaf = bed.find_dead_leaf();
+    bed.rot(leaf);
+    bed.life(async |service| {
+        destroy_all(&service).await;
+        settle(&service).await;
+        let damages = service.datasets.damages();
+        assert!(damages.iter().any(|damage| damage.object == ObjectId(0)), "{damages:?}");
+    });
+    for life in 0..2 {
+        bed.life(async |service| {
+            write_all(&service, 50_000 * (life + 1)).await;
+            settle(&service).await;
+        });
+        bed.assert_only(&[Kind::NodeUnreadable, Kind::LeakUnknown, Kind::CopyBad]);
+    }
+}

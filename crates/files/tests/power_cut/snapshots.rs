@@ -1,0 +1,441 @@
+//! Snapshots of a dataset that a client changes all the time. An administrator takes, destroys and
+//! renames them, looks into them, and the power goes at any moment.
+//!
+//! These rules must hold. What was acknowledged is in the head. A snapshot that was taken is there,
+//! with the state of the dataset at one moment between request and answer, and every look at it
+//! finds that same state. One that was destroyed is gone. Requests that were cut off are carried
+//! out or not. The inspector finds no block that a snapshot shows and nothing keeps, and none that
+//! is kept for nothing. When all snapshots are destroyed, nothing of them is left.
+
+mod acts;
+mod client;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aquifer_blockio::World;
+use aquifer_checker::lives::SCALE;
+use aquifer_files::{Credentials, FileHandle, Files, FsError, Service};
+use aquifer_pool::import::ImportOptions;
+use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
+use futures_util::future::{Either, select};
+
+use acts::{administrator, destroy};
+use client::client;
+
+use crate::{Shape, disks_of, inspected, open, story, with_datasets};
+
+const DATASET: &str = "tank/snapped";
+const PAGE: usize = 4096;
+/// Pages of a file at most.
+const PAGES: u64 = 48;
+
+/// The files, each with a mark for each of its pages; 0 for zeros.
+type Tree = BTreeMap<String, Vec<u64>>;
+
+/// What is known of a snapshot.
+#[derive(Debug, Clone)]
+struct Known {
+    /// The states that it may have.
+    states: Vec<Arc<Tree>>,
+    /// Taking it was answered.
+    taken: bool,
+    /// Its destruction was asked for.
+    doomed: bool,
+    /// Another name that it may have.
+    renamed: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Model {
+    /// States of the head, one after each answered change; the first is that of the import.
+    states: Vec<Arc<Tree>>,
+    under_way: Option<Arc<Tree>>,
+    snapshots: BTreeMap<String, Known>,
+    next: u64,
+    /// All states of the head so far, and of each snapshot by each of its names: a rewind may bring
+    /// them back.
+    rewound: bool,
+    /// The destruction of the dataset was asked for, and answered.
+    doomed: bool,
+    gone: bool,
+    past: Vec<Arc<Tree>>,
+    past_snapshots: BTreeMap<String, Vec<Arc<Tree>>>,
+}
+
+impl Model {
+    fn head(&self) -> Arc<Tree> {
+        self.states.last().cloned().unwrap_or_default()
+    }
+
+    fn next(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+#[derive(Default, Debug)]
+pub struct Run {
+    pub cuts: u64,
+    pub acts: u64,
+    pub looks: u64,
+    pub trace: u64,
+}
+
+fn tell(what: &str) {
+    if story() > 0 {
+        println!("snapshots: {what}");
+    }
+}
+
+/// A page with a mark; half of them can be compressed.
+fn page(mark: u64) -> Vec<u8> {
+    let mut page = vec![0; PAGE];
+    page[..8].copy_from_slice(&mark.to_le_bytes());
+    if mark.is_multiple_of(2) {
+        let mut rng = Rng::stream(mark, "page");
+        page[8..].chunks_mut(8).for_each(|chunk| {
+            chunk.copy_from_slice(&rng.next_u64().to_le_bytes()[..chunk.len()]);
+        });
+    }
+    page
+}
+
+/// All files below a root.
+async fn look(files: &Files, root: FileHandle) -> Result<Tree, FsError> {
+    let cred = Credentials::root();
+    let mut tree = Tree::new();
+    let (entries, _, _) = files.readdir(&cred, root, 2, 1000, false).await?;
+    for entry in entries {
+        let name = String::from_utf8(entry.name.clone()).unwrap();
+        let file = files.lookup(&cred, root, &entry.name).await.0?.handle;
+        let size = files.getattr(file).await?.size;
+        let mut marks = Vec::new();
+        for at in 0..size / PAGE as u64 {
+            let read = files.read(&cred, file, at * PAGE as u64, PAGE as u32).await?;
+            let pieces = read.into_pieces();
+            let bytes: Vec<u8> =
+                pieces.flat_map(|(page, range)| page.as_slice()[range].to_vec()).collect();
+            let mark = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+            let expected = if mark == 0 { vec![0; PAGE] } else { page(mark) };
+            assert!(bytes == expected, "page {at} of {name} is none that was written: {mark}");
+            marks.push(mark);
+        }
+        tree.insert(name, marks);
+    }
+    Ok(tree)
+}
+
+/// Looks into a snapshot. From here on it has this state and no other.
+async fn compare(service: &Service, model: &Mutex<Model>, name: &str) -> Result<(), String> {
+    let root = service.files.root(&format!("{DATASET}@{name}"));
+    let root = root.ok_or_else(|| format!("snapshot {name} is gone"))?;
+    let found = look(&service.files, root).await.map_err(|error| format!("{name}: {error}"))?;
+    let mut model = model.lock().unwrap();
+    let Some(known) = model.snapshots.get_mut(name) else { return Ok(()) };
+    let state = known.states.iter().find(|state| ***state == found).cloned();
+    let Some(state) = state else {
+        let last = known.states.last();
+        return Err(format!("snapshot {name} is {found:?}\n, may be {last:?}, ..."));
+    };
+    known.states = vec![state];
+    Ok(())
+}
+
+/// After a rewind: what is there must have been there at some time.
+async fn check_past(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
+    let root = service.files.root(DATASET).ok_or("the dataset is gone")?;
+    let found = look(&service.files, root).await.map_err(|error| error.to_string())?;
+    let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
+    let there = dataset.snapshots(service.pool.committed_txg());
+    let mut model = model.lock().unwrap();
+    model.under_way = None;
+    model.states = vec![Arc::new(found)];
+    let head = model.head();
+    if !model.past.contains(&head) {
+        return Err(format!("the head is as it never was: {head:?}"));
+    }
+    model.snapshots.clear();
+    for snapshot in there {
+        let name = snapshot.record.name.clone();
+        let states = model.past_snapshots.get(&name).cloned();
+        let states = states.ok_or_else(|| format!("snapshot {name} was never taken"))?;
+        let known = Known { states, taken: true, doomed: false, renamed: None };
+        model.snapshots.insert(name, known);
+    }
+    Ok(())
+}
+
+/// Keeps what is known, for a rewind.
+fn remember(model: &Mutex<Model>) {
+    let mut model = model.lock().unwrap();
+    let states: Vec<Arc<Tree>> =
+        model.states.iter().cloned().chain(model.under_way.clone()).collect();
+    for (name, known) in model.snapshots.clone() {
+        let mut may_be = known.states;
+        if !known.taken {
+            may_be.extend(states.iter().cloned());
+        }
+        for name in [Some(name), known.renamed].into_iter().flatten() {
+            model.past_snapshots.insert(name, may_be.clone());
+        }
+    }
+    model.past.extend(states);
+}
+
+/// Compares all with what is known, after a start.
+async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
+    let root = service.files.root(DATASET).ok_or("the dataset is gone")?;
+    let found = look(&service.files, root).await.map_err(|error| error.to_string())?;
+    let mut since = Vec::new();
+    {
+        let mut model = model.lock().unwrap();
+        let under_way = model.under_way.take();
+        since.extend(model.states.iter().cloned().chain(under_way.clone()));
+        let may_be = [Some(model.head()), under_way];
+        let Some(state) = may_be.iter().flatten().find(|state| ***state == found) else {
+            return Err(format!("the head is {found:?}\n, may be {may_be:?}"));
+        };
+        model.states = vec![state.clone()];
+    }
+    let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
+    let there = dataset.snapshots(service.pool.committed_txg());
+    let there: Vec<String> = there.iter().map(|of| of.record.name.clone()).collect();
+    {
+        let mut model = model.lock().unwrap();
+        for (name, known) in std::mem::take(&mut model.snapshots) {
+            let renamed = known.renamed.clone();
+            let now = [Some(name.clone()), renamed].into_iter().flatten();
+            let now = now.into_iter().find(|name| there.contains(name));
+            match now {
+                Some(now) => {
+                    // Taken, and not answered: any state since, that under way too.
+                    let mut states = known.states;
+                    if !known.taken {
+                        states.extend(since.iter().cloned());
+                    }
+                    let known = Known { states, taken: true, doomed: false, renamed: None };
+                    model.snapshots.insert(now, known);
+                }
+                None if !known.taken || known.doomed => {}
+                None => return Err(format!("snapshot {name} is lost; there are {there:?}")),
+            }
+        }
+        if let Some(unknown) = there.iter().find(|name| !model.snapshots.contains_key(*name)) {
+            return Err(format!("snapshot {unknown} was destroyed, and is there"));
+        }
+    }
+    for name in there {
+        compare(service, model, &name).await?;
+    }
+    Ok(())
+}
+
+async fn life(
+    world: Arc<dyn World>,
+    disks: &[SimDisk],
+    model: &Mutex<Model>,
+    (seed, ops): (u64, u64),
+    run: &Mutex<Run>,
+) -> Result<(), String> {
+    let small = !seed.is_multiple_of(4);
+    let scale = if small { SCALE } else { ImportOptions::default().scale };
+    let rewind = if seed % 7 == 0 { 1 + seed % 2 } else { 0 };
+    let options = ImportOptions { scale, rewind, ..ImportOptions::default() };
+    if rewind > 0 {
+        // Even if the import is cut off: it may have gone back by then.
+        model.lock().unwrap().rewound = true;
+    }
+    let service = open(world.clone(), disks, &options).await?;
+    let rewound = model.lock().unwrap().rewound;
+    if rewound {
+        check_past(&service, model).await?;
+        model.lock().unwrap().rewound = false;
+    }
+    check(&service, model).await?;
+    let work = client(&service, model, Rng::stream(seed, "client"), ops);
+    let acts = administrator(&service, &world, model, Rng::stream(seed, "acts"), run);
+    match select(std::pin::pin!(work), std::pin::pin!(acts)).await {
+        Either::Left((done, _)) => done,
+        Either::Right((done, _)) => done,
+    }
+}
+
+/// A client changes the dataset while it is destroyed, with all its snapshots.
+async fn doom(
+    world: Arc<dyn World>,
+    disks: &[SimDisk],
+    model: &Mutex<Model>,
+    (seed, ops): (u64, u64),
+) -> Result<(), String> {
+    let mut rng = Rng::stream(seed, "doom");
+    let options = ImportOptions { scale: SCALE, ..ImportOptions::default() };
+    let service = open(world.clone(), disks, &options).await?;
+    if model.lock().unwrap().rewound {
+        check_past(&service, model).await?;
+        model.lock().unwrap().rewound = false;
+    }
+    check(&service, model).await?;
+    let work = client(&service, model, Rng::stream(seed, "client"), ops);
+    let destroyed = async {
+        world.sleep(Duration::from_micros(rng.below(4000))).await;
+        tell("destroy the dataset");
+        model.lock().unwrap().doomed = true;
+        service.datasets.destroy(DATASET, true).await.map_err(|error| error.to_string())?;
+        model.lock().unwrap().gone = true;
+        loop {
+            world.sleep(Duration::from_millis(1)).await;
+            service.pool.sync().await.map_err(|error| error.to_string())?;
+        }
+    };
+    match select(std::pin::pin!(work), std::pin::pin!(destroyed)).await {
+        // Its handles are stale now.
+        Either::Left((Err(_), _)) if model.lock().unwrap().doomed => Ok(()),
+        Either::Left((done, _)) | Either::Right((done, _)) => done,
+    }
+}
+
+/// Destroys everything. Then nothing may be left.
+async fn end(world: Arc<dyn World>, disks: &[SimDisk], model: &Mutex<Model>) -> Result<(), String> {
+    let service = open(world, disks, &ImportOptions::default()).await?;
+    if service.datasets.by_name(DATASET).is_none() {
+        if !model.lock().unwrap().doomed {
+            return Err("the dataset is gone".into());
+        }
+        return settle(&service, disks).await;
+    }
+    if model.lock().unwrap().gone {
+        return Err("the dataset was destroyed, and is there".into());
+    }
+    if model.lock().unwrap().rewound {
+        check_past(&service, model).await?;
+    }
+    check(&service, model).await?;
+    let names: Vec<String> = model.lock().unwrap().snapshots.keys().cloned().collect();
+    for names in names.chunks(2) {
+        destroy(&service, model, names).await?;
+    }
+    let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
+    quiesce(&service).await?;
+    if dataset.dead_bytes() > 0 {
+        return Err(format!("{} bytes are left of snapshots", dataset.dead_bytes()));
+    }
+    let root = service.files.root(DATASET).ok_or("the dataset is gone")?;
+    let found = look(&service.files, root).await.map_err(|error| error.to_string())?;
+    if found != *model.lock().unwrap().head() {
+        return Err("the head went with the snapshots".into());
+    }
+    settle(&service, disks).await
+}
+
+/// Waits until nothing is freed in the background any more.
+async fn quiesce(service: &Service) -> Result<(), String> {
+    for _ in 0..200 {
+        if !service.datasets.has_background_work() {
+            return Ok(());
+        }
+        service.pool.sync().await.map_err(|error| error.to_string())?;
+    }
+    Err("what was destroyed is not freed".into())
+}
+
+async fn settle(service: &Service, disks: &[SimDisk]) -> Result<(), String> {
+    quiesce(service).await?;
+    service.pool.export().await.map_err(|error| error.to_string())?;
+    inspected(disks, true, 2).await
+}
+
+pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String> {
+    let mut rng = Rng::stream(seed, "snapshots");
+    let (shape, images) = &bases[rng.index(bases.len())];
+    let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
+    let mut sim = Sim::with_config(seed, config);
+    let disks = disks_of(&mut sim, images);
+    let world: Arc<dyn World> = Arc::new(sim.world());
+    let empty: Arc<Tree> = Arc::default();
+    let first = Model { states: vec![empty.clone()], past: vec![empty], ..Model::default() };
+    let (model, run) = (Mutex::new(first), Mutex::new(Run::default()));
+    let tell = |sim: &Sim, what: String| format!("seed {seed} {shape:?}: {what}\n{}", sim.story());
+    let judge = |sim: &Sim, end: Result<Result<(), String>, Stop>| match end {
+        Ok(Ok(())) | Err(Stop::Halted) => Ok(()),
+        Ok(Err(what)) => Err(tell(sim, what)),
+        Err(stop) => Err(tell(sim, stop.to_string())),
+    };
+    // Now and then the dataset goes, with all its snapshots.
+    let doomed = rng.below(5) == 0;
+    for _ in 0..1 + rng.below(4) {
+        sim.plan_cut(CutPlan::AtEvent(1 + rng.below(4000)));
+        let work = (rng.next_u64(), 20 + rng.below(200));
+        let done = sim.run_until(life(world.clone(), &disks, &model, work, &run));
+        match done {
+            Ok(Err(what)) if what.contains("cannot go back") => {}
+            done => judge(&sim, done)?,
+        }
+        remember(&model);
+        if rng.below(4) == 0 {
+            sim.kill();
+        } else {
+            sim.power_cut_any();
+        }
+        run.lock().unwrap().cuts += 1;
+        let done = sim.run_until(inspected(&disks, rng.below(8) == 0, rng.below(3) as u8));
+        judge(&sim, done)?;
+    }
+    if doomed {
+        sim.plan_cut(CutPlan::AtEvent(200 + rng.below(1500)));
+        let work = (rng.next_u64(), 20 + rng.below(100));
+        let done = sim.run_until(doom(world.clone(), &disks, &model, work));
+        judge(&sim, done)?;
+        remember(&model);
+        sim.power_cut_any();
+        run.lock().unwrap().cuts += 1;
+        let done = sim.run_until(inspected(&disks, true, 2));
+        judge(&sim, done)?;
+    }
+    let done = sim.run_until(end(world, &disks, &model));
+    judge(&sim, done)?;
+    let mut run = run.into_inner().unwrap();
+    run.trace = sim.trace_hash();
+    Ok(run)
+}
+
+pub fn bases() -> Vec<(Shape, Vec<Image>)> {
+    let of = |shape| (shape, with_datasets(&crate::base(shape), &[DATASET]));
+    [Shape::Single, Shape::Mirror, Shape::FullSingle].into_iter().map(of).collect()
+}
+
+#[cfg(not(sabotage))]
+#[test]
+fn a_snapshot_stays_as_it_was() {
+    let bases = bases();
+    let mut all = Run::default();
+    for seed in crate::seeds(100) {
+        let run = run_seed(seed, &bases).unwrap_or_else(|what| panic!("{what}"));
+        all.cuts += run.cuts;
+        all.acts += run.acts;
+        all.looks += run.looks;
+    }
+    println!("{all:?}");
+    if all.cuts >= 200 {
+        // Otherwise nothing was tried. With few cuts the numbers are up to chance.
+        assert!(all.acts > all.cuts && all.looks > 0, "{all:?}");
+    }
+}
+
+/// Each with the number of seeds within which the loss must show.
+#[cfg(sabotage)]
+#[test]
+fn a_rule_left_out_is_found() {
+    use aquifer_blockio::sabotage::Rule;
+    let _alone = crate::alone();
+    let bases = bases();
+    for (rule, seeds) in [
+        (Rule::ShownBlocksAreFiled, 20),
+        (Rule::SnapshotsComeLast, 100),
+        (Rule::SweepsTestTheInterval, 100),
+        (Rule::SweepsEndAtTheNext, 100),
+    ] {
+        crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
+    }
+}
