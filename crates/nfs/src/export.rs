@@ -7,6 +7,8 @@
 //!   is replaced. Each use checks that the guid still holds, so a dataset that was destroyed or has
 //!   exchanged names is not served from memory. So after a change of exported datasets the table
 //!   must be replaced, with the same exports if need be.
+//! - A snapshot is admitted as its dataset is. An export is always of a whole dataset: a client
+//!   that mounted a directory below one may use the dataset's other handles too, and its snapshots.
 //! - Path and options of an export were checked when it entered the table; MOUNT can carry them
 //!   all.
 
@@ -166,9 +168,9 @@ impl Exports {
             return Err(ExportError::Twice(path));
         }
         // Looked up before the table is locked: calls continue meanwhile.
-        let guids = table::guids(&exports, &self.root_of);
+        let known = table::known(&exports, &self.root_of);
         let mut table = self.table.write();
-        *table = Table::new(exports, guids, std::mem::take(&mut table.addresses));
+        *table = Table::new(exports, known, std::mem::take(&mut table.addresses));
         Ok(())
     }
 
@@ -185,9 +187,9 @@ impl Exports {
         stays.retain(|export| by_path.get(export.path.as_str()) == Some(&export));
         drop(by_path);
         self.replace(exports).inspect_err(|_| {
-            let guids = table::guids(&stays, &self.root_of);
+            let known = table::known(&stays, &self.root_of);
             let mut table = self.table.write();
-            *table = Table::new(stays, guids, std::mem::take(&mut table.addresses));
+            *table = Table::new(stays, known, std::mem::take(&mut table.addresses));
         })
     }
 

@@ -1,9 +1,10 @@
 //! Serves the pool on an image file until SIGTERM or SIGINT: for tests with foreign clients and for
 //! measurements.
 //!
-//! `serve IMAGE LISTEN PORTMAP [THREADS]`: LISTEN and PORTMAP are `address:port`, PORTMAP may be
-//! `off`. A missing image is made (4 GiB, sparse) with the datasets `tank/vms`, exported as `/vms`,
-//! and `tank/iso`, exported read-only as `/iso` to 127.0.0.0/8.
+//! `serve IMAGE LISTEN PORTMAP [THREADS [SNAPSHOT]]`: LISTEN and PORTMAP are `address:port`,
+//! PORTMAP may be `off`. A missing image is made (4 GiB, sparse) with the datasets `tank/vms`,
+//! exported as `/vms`, and `tank/iso`, exported read-only as `/iso` to 127.0.0.0/8. With SNAPSHOT
+//! each start takes a snapshot of `tank/vms` first: SNAPSHOT and a number, from 1 on.
 
 use std::error::Error;
 use std::path::Path;
@@ -23,7 +24,7 @@ const SECTORS: u64 = 1 << 20;
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [image, listen, portmap, rest @ ..] = args.as_slice() else {
-        return Err("usage: serve IMAGE LISTEN PORTMAP|off [THREADS]".into());
+        return Err("usage: serve IMAGE LISTEN PORTMAP|off [THREADS [SNAPSHOT]]".into());
     };
     let portmap = match portmap.as_str() {
         "off" => Portmap::Off,
@@ -33,11 +34,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     let config = Config { listen: vec![listen.parse()?], portmap, threads, ..Config::default() };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    runtime.block_on(serve(Path::new(image), config))
+    runtime.block_on(serve(Path::new(image), rest.get(1), config))
 }
 
-async fn serve(image: &Path, config: Config) -> Result<(), Box<dyn Error>> {
+async fn serve(
+    image: &Path,
+    snapshot: Option<&String>,
+    config: Config,
+) -> Result<(), Box<dyn Error>> {
     let pool = open(image).await?;
+    if let Some(name) = snapshot {
+        let vms = pool.datasets.by_name("tank/vms").ok_or("no dataset tank/vms")?;
+        let full = format!("tank/vms@{name}{}", vms.snapshot_count() + 1);
+        pool.datasets.snapshot(&[full], false).await?;
+    }
     let here = Client::Network("127.0.0.0/8".parse()?);
     let here = Whom::Listed(vec![Entry { client: here, except: false }]);
     let access = Access { read_only: here, ..Access::default() };

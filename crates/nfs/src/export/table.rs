@@ -8,8 +8,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use aquifer_files::Guid;
 use parking_lot::Mutex;
 
 use super::{Export, Refused, Rights, RootOf, components, path_of};
@@ -22,6 +23,15 @@ use crate::volume::Volume;
 /// The exports of the datasets with each guid, in their order.
 type Guids = HashMap<u64, Vec<usize>>;
 
+/// The file systems that the exports give to clients.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    by_guid: Guids,
+    /// The volumes of their datasets, which know the guids of snapshots. The table keeps none of
+    /// them in use.
+    volumes: Vec<Weak<Volume>>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Table {
     exports: Vec<Export>,
@@ -31,7 +41,7 @@ pub(super) struct Table {
     kinds: Vec<usize>,
     /// The addresses of the hosts that the exports name.
     pub addresses: Addresses,
-    by_guid: Guids,
+    known: Known,
     by_path: HashMap<Vec<u8>, usize>,
     /// Components of the longest path.
     depth: usize,
@@ -63,7 +73,7 @@ pub(super) enum Found {
 }
 
 impl Table {
-    pub fn new(exports: Vec<Export>, by_guid: Guids, addresses: Addresses) -> Self {
+    pub fn new(exports: Vec<Export>, known: Known, addresses: Addresses) -> Self {
         let rules = rules(&exports, &addresses);
         let kinds = kinds(&exports);
         let depths = exports.iter().map(|export| components(export.path.as_bytes()).count());
@@ -80,17 +90,7 @@ impl Table {
             );
         }
         let standings = Mutex::default();
-        Table {
-            exports,
-            rules,
-            kinds,
-            addresses,
-            by_guid,
-            by_path,
-            depth,
-            list_bytes_max,
-            standings,
-        }
+        Table { exports, rules, kinds, addresses, known, by_path, depth, list_bytes_max, standings }
     }
 
     /// The number of kinds of rules.
@@ -142,7 +142,8 @@ impl Table {
     }
 
     pub fn admit(&self, root_of: &RootOf, guid: u64, origin: &Origin) -> Found {
-        let candidates = self.by_guid.get(&guid).into_iter().flatten();
+        let guid = self.head_of(guid);
+        let candidates = self.known.by_guid.get(&guid).into_iter().flatten();
         let exports =
             candidates.filter_map(|index| self.exports.get(*index).zip(self.rules.get(*index)));
         // Checked for all exports of a dataset: the lookup may not hold any more.
@@ -173,6 +174,17 @@ impl Table {
         Found::Refused(refused)
     }
 
+    /// The guid of the dataset whose snapshot has this guid, if it is a snapshot's: who may use a
+    /// dataset may look into its snapshots.
+    fn head_of(&self, guid: u64) -> u64 {
+        if self.known.by_guid.contains_key(&guid) {
+            return guid;
+        }
+        let mut volumes = self.known.volumes.iter().filter_map(Weak::upgrade);
+        let head = volumes.find_map(|volume| volume.head_of(Guid(guid)));
+        head.map_or(guid, |head| head.0)
+    }
+
     /// The export whose path is the nearest above a path, and the components beyond it.
     pub fn covering<'a, 'p>(
         &self,
@@ -186,15 +198,19 @@ impl Table {
     }
 }
 
-/// Looks up the guid of each export.
-pub(super) fn guids(exports: &[Export], root_of: &RootOf) -> Guids {
-    let mut guids = Guids::new();
+/// Looks up the guid and the volume of each export.
+pub(super) fn known(exports: &[Export], root_of: &RootOf) -> Known {
+    let Known { by_guid: mut guids, mut volumes } = Known::default();
     for (index, export) in exports.iter().enumerate() {
         if let Some(root) = root_of(&export.dataset) {
             guids.entry(root.handle.fs_guid.0).or_default().push(index);
+            let volume = Arc::downgrade(&root.volume);
+            if !volumes.iter().any(|known| Weak::ptr_eq(known, &volume)) {
+                volumes.push(volume);
+            }
         }
     }
-    guids
+    Known { by_guid: guids, volumes }
 }
 
 /// The first of all exports that admit the same clients in the same way.

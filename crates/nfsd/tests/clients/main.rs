@@ -1,7 +1,8 @@
 //! Foreign clients and the portmapper, in network namespaces of their own, where ports 111 and 2049
-//! are free: `examples/serve` is the server. Needs root and `scripts/setup-deps.sh clients`.
+//! are free: `examples/serve` is the server. Needs root and `scripts/setup-deps.sh clients guest`.
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by ending")]
 
+mod kernel;
 mod libnfs;
 mod portmapper;
 mod qemu;
@@ -27,10 +28,16 @@ struct Served {
 impl Served {
     /// Not started yet.
     fn new(name: &str) -> Self {
+        Self::with(name, None)
+    }
+
+    /// Each start takes a snapshot with a name that begins so.
+    fn with(name: &str, snapshot: Option<&str>) -> Self {
         let scratch = WorkDir::open().unwrap().scratch(name).unwrap();
         let netns = NetNs::new(&scratch).unwrap();
         let image = scratch.join("image");
         let args = [image.to_str().unwrap(), "[::]:2049", "[::]:111", "2"];
+        let args = args.into_iter().chain(snapshot);
         let invocation = Invocation::new(example()).args(args);
         let server = Server::new(invocation, Some(&netns), 2049, &scratch.join("log"));
         let clients = Clients::new(Some(&netns), Duration::from_secs(60));
