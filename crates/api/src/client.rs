@@ -23,10 +23,12 @@ use tokio_rustls::TlsConnector;
 use crate::{
     AddVdevs, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset, CreatePool,
     CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyDataset, DestroyPool,
-    DiskRequest, DrillRequest, Event, EventQuery, ExportPool, FreeWorkRequest, HistoryEntry,
-    ImportRequest, LocksInfo, NfsStat, OfflineDisk, OnlineDisk, PoolCreated, PoolDone, PoolIo,
-    PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult, ScrubRequest,
-    SetProperties, ShareInfo, ShareQuery, ShareWhy, TokenInfo, TokenMade,
+    DestroySnapshots, DiskRequest, DrillRequest, Event, EventQuery, ExportPool, FreeWorkRequest,
+    HistoryEntry, ImportRequest, LocksInfo, NfsStat, OfflineDisk, OnlineDisk, PoolCreated,
+    PoolDone, PoolIo, PoolStatus, PoolSummary, RenameSnapshot, ReplaceDisk, RotateToken,
+    ScanRequest, ScanResult, ScrubRequest, SetProperties, ShareInfo, ShareQuery, ShareWhy,
+    SnapshotInfo, SnapshotQuery, SnapshotsDestroyed, SnapshotsDone, TakeSnapshots, TokenInfo,
+    TokenMade,
 };
 
 /// A client of one daemon.
@@ -239,12 +241,8 @@ impl Client {
 
     /// Lists datasets.
     pub async fn datasets(&self, query: &DatasetQuery) -> Answer<Vec<DatasetInfo>> {
-        let mut path = format!("/datasets?recursive={}", query.recursive);
-        if let Some(name) = &query.name {
-            path.push_str("&name=");
-            path.push_str(&escaped(name));
-        }
-        self.get(&path).await
+        let DatasetQuery { name, recursive } = query;
+        self.get(&named("/datasets", name.as_deref(), *recursive)).await
     }
 
     /// Makes a dataset.
@@ -265,6 +263,30 @@ impl Client {
     /// Accepts a damaged file as it is.
     pub async fn clear_damage(&self, request: &ClearDamage) -> Answer<DatasetDone> {
         self.post("/datasets/clear", request).await
+    }
+
+    /// Lists snapshots.
+    pub async fn snapshots(&self, query: &SnapshotQuery) -> Answer<Vec<SnapshotInfo>> {
+        let SnapshotQuery { name, recursive } = query;
+        self.get(&named("/snapshots", name.as_deref(), *recursive)).await
+    }
+
+    /// Takes snapshots.
+    pub async fn take_snapshots(&self, request: &TakeSnapshots) -> Answer<SnapshotsDone> {
+        self.post("/snapshots", request).await
+    }
+
+    /// Destroys snapshots, or says which it would.
+    pub async fn destroy_snapshots(
+        &self,
+        request: &DestroySnapshots,
+    ) -> Answer<SnapshotsDestroyed> {
+        self.post("/snapshots/destroy", request).await
+    }
+
+    /// Renames a snapshot.
+    pub async fn rename_snapshot(&self, request: &RenameSnapshot) -> Answer<SnapshotsDone> {
+        self.post("/snapshots/rename", request).await
     }
 
     /// Locks of files.
@@ -411,6 +433,12 @@ fn unreachable(at: String, source: io::Error) -> ClientError {
 
 fn broken(error: impl ToString) -> ClientError {
     ClientError::Broken(error.to_string())
+}
+
+/// A path that asks for what has a name, or for all.
+fn named(path: &str, name: Option<&str>, recursive: bool) -> String {
+    let name = name.map_or_else(String::new, |name| format!("&name={}", escaped(name)));
+    format!("{path}?recursive={recursive}{name}")
 }
 
 /// A name as part of a path or query (RFC 3986 section 2.1).

@@ -25,6 +25,7 @@ mod pools;
 mod scrub;
 mod shares;
 pub mod shown;
+mod snapshots;
 mod spares;
 pub mod time;
 
@@ -57,6 +58,10 @@ pub use pools::{
 };
 pub use scrub::{ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
 pub use shares::{HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
+pub use snapshots::{
+    DestroySnapshots, RenameSnapshot, SnapshotInfo, SnapshotQuery, SnapshotsDestroyed,
+    SnapshotsDone, TakeSnapshots,
+};
 pub use spares::{SpareInfo, SpareState};
 
 /// `GET /daemon`: the daemon's own data.

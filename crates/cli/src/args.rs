@@ -66,16 +66,41 @@ pub enum Command {
         /// Full name, such as tank/vms.
         dataset: String,
     },
-    /// Destroy a dataset. Everything in it is lost.
+    /// Take snapshots of datasets, all at one moment.
+    Snapshot {
+        /// Also of all datasets below.
+        #[arg(short = 'r')]
+        recursive: bool,
+        /// Full names, such as tank/vms@before.
+        #[arg(required = true, value_name = "DATASET@NAME")]
+        snapshots: Vec<String>,
+    },
+    /// Destroy a dataset, or snapshots. Everything in it is lost.
     Destroy {
-        /// Also all datasets below it.
+        /// Also all datasets below it; of snapshots: those of these names there.
         #[arg(short = 'r')]
         recursive: bool,
         /// Do not ask.
         #[arg(short = 'f')]
         force: bool,
-        /// The dataset.
+        /// Only say what would be destroyed, and what that would free. Of snapshots only.
+        #[arg(short = 'n')]
+        dry_run: bool,
+        /// Name each snapshot.
+        #[arg(short = 'v')]
+        verbose: bool,
+        /// The dataset, or its snapshots: names with commas between them, A%B for A to B.
+        #[arg(value_name = "DATASET[@NAME|A%B[,...]]")]
         dataset: String,
+    },
+    /// Rename a snapshot.
+    Rename {
+        /// Its full name, such as tank/vms@before.
+        #[arg(value_name = "DATASET@OLD")]
+        snapshot: String,
+        /// Its new one.
+        #[arg(value_name = "DATASET@NEW")]
+        new: String,
     },
     /// Take a damaged file as it is on disk: what was lost of it stays lost.
     Clear {
@@ -107,11 +132,14 @@ pub enum Command {
         /// The datasets; without any, all.
         datasets: Vec<String>,
     },
-    /// List datasets.
+    /// List datasets and snapshots.
     List {
         /// Also those below.
         #[arg(short = 'r')]
         recursive: bool,
+        /// What to list.
+        #[arg(short = 't', value_name = "KIND")]
+        kind: Option<ListKind>,
         /// The dataset; without one, all.
         dataset: Option<String>,
     },
@@ -189,6 +217,19 @@ pub enum Command {
         /// The dataset.
         dataset: String,
     },
+}
+
+/// What `list` lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ListKind {
+    /// Datasets, as without -t
+    #[value(alias = "fs")]
+    Filesystem,
+    /// Snapshots
+    #[value(alias = "snap")]
+    Snapshot,
+    /// Both
+    All,
 }
 
 /// What to do with locks.

@@ -10,6 +10,7 @@ mod history;
 #[cfg(debug_assertions)]
 mod inject;
 mod iostat;
+mod list;
 mod locks;
 mod nfs;
 mod pool;
@@ -18,6 +19,7 @@ mod repeat;
 mod scrub;
 mod share;
 mod since;
+mod snapshot;
 mod status;
 mod token;
 
@@ -61,8 +63,15 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         Command::Create { properties, dataset } => {
             dataset::create(&client, output, properties, dataset).await
         }
-        Command::Destroy { recursive, force, dataset } => {
-            dataset::destroy(&client, output, recursive, force, dataset).await
+        Command::Snapshot { recursive, snapshots } => {
+            snapshot::take(&client, output, recursive, snapshots).await
+        }
+        Command::Destroy { recursive, force, dry_run, verbose, dataset } => {
+            let wish = snapshot::Wish { recursive, force, dry_run, verbose };
+            destroy(&client, output, wish, dataset).await
+        }
+        Command::Rename { snapshot, new } => {
+            snapshot::rename(&client, output, snapshot, &new).await
         }
         Command::Clear { dataset, file } => dataset::clear(&client, output, dataset, file).await,
         Command::Set { words } => dataset::set(&client, output, words).await,
@@ -72,8 +81,8 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         Command::Get { recursive, properties, datasets } => {
             dataset::get(&client, output, recursive, &properties, datasets).await
         }
-        Command::List { recursive, dataset } => {
-            dataset::list(&client, output, recursive, dataset).await
+        Command::List { recursive, kind, dataset } => {
+            list::list(&client, output, recursive, kind, dataset).await
         }
         Command::Locks { command: None } => locks::locks(&client, output).await,
         Command::Locks { command: Some(LocksCommand::Clear { force, address, name }) } => {
@@ -106,6 +115,23 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         Command::Inject(args) => inject::inject(&client, output, args).await,
         Command::Events { follow } => events::events(&client, output, follow).await,
     }
+}
+
+/// Destroys a dataset or snapshots.
+async fn destroy(
+    client: &Client,
+    output: Output,
+    wish: snapshot::Wish,
+    name: String,
+) -> Result<(), Failure> {
+    if name.contains('@') {
+        return snapshot::destroy(client, output, wish, name).await;
+    }
+    let snapshot::Wish { recursive, force, dry_run, verbose } = wish;
+    if dry_run || verbose {
+        return Err(Failure::usage("-n and -v are for snapshots: DATASET@NAME"));
+    }
+    dataset::destroy(client, output, recursive, force, name).await
 }
 
 /// The daemon to ask.

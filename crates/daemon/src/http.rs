@@ -9,6 +9,7 @@
 //! - An act that was begun is carried out, also if the client hangs up, and is logged ([`gate`]).
 
 mod acts;
+mod asked;
 mod gate;
 mod routes;
 mod words;

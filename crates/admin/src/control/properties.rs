@@ -32,11 +32,16 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
         DatasetError::BadName { .. } | DatasetError::BadProperty { .. } => {
             ApiError::invalid(message)
         }
+        DatasetError::NotFound(name) if name.contains('@') => ApiError::not_found(format!(
+            "{message}; `aquifer list -t snapshot` shows those that do"
+        )),
         DatasetError::NotFound(_) => {
             ApiError::not_found(format!("{message}; `aquifer list` shows those that do"))
         }
-        DatasetError::Exists(_) | DatasetError::HasChildren(_) => ApiError::conflict(message),
-        DatasetError::Pool(_) => ApiError::failed(message),
+        DatasetError::Exists(_) | DatasetError::HasChildren(_) | DatasetError::HasSnapshots(_) => {
+            ApiError::conflict(message)
+        }
+        DatasetError::Labels(_) | DatasetError::Pool(_) => ApiError::failed(message),
     }
 }
 

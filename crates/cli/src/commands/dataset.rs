@@ -1,4 +1,4 @@
-//! `aquifer create`, `set`, `inherit`, `get`, `list`.
+//! `aquifer create`, `destroy`, `clear`, `set`, `inherit`, `get`.
 
 use std::collections::BTreeMap;
 
@@ -158,41 +158,4 @@ fn get_text(lines: &[Line], output: Output) -> String {
         if is_unsafe { table.red_row(cells) } else { table.row(cells) }
     }
     output.table(&table)
-}
-
-pub(super) async fn list(
-    client: &Client,
-    output: Output,
-    recursive: bool,
-    name: Option<String>,
-) -> Result<(), Failure> {
-    let infos = client.datasets(&DatasetQuery { name, recursive }).await?;
-    output.answer(&infos, |infos| list_text(infos, output))
-}
-
-fn list_text(infos: &[DatasetInfo], output: Output) -> String {
-    if infos.is_empty() && !output.script {
-        return "no datasets: there is no pool in service (aquifer pool status)\n".into();
-    }
-    let mut table = Table::new(&["NAME", ">USED", ">AVAIL", ">REFER", "NFS PATH"]);
-    let mut warnings = String::new();
-    for info in infos {
-        let cells = vec![
-            info.name.clone(),
-            output.size(info.used_bytes),
-            output.size(info.available_bytes),
-            output.size(info.refer_bytes),
-            info.nfs_path.clone().unwrap_or_else(|| "-".into()),
-        ];
-        let sync = info.properties.iter().find(|property| property.name == "sync");
-        match sync.and_then(|sync| sync.value.strip_prefix("disabled:")) {
-            Some(reason) => {
-                warnings.push_str(&format!("sync=disabled: {}: {reason}\n", info.name));
-                table.red_row(cells);
-            }
-            None => table.row(cells),
-        }
-    }
-    let warnings = if output.script { String::new() } else { output.red(&warnings) };
-    output.table(&table) + &warnings
 }

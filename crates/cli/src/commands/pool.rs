@@ -4,6 +4,7 @@ use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 use aquifer_api::client::Client;
+use aquifer_api::shown::lines_shown;
 use aquifer_api::{
     CreatePool, DestroyPool, DiskRequest, ExportPool, FoundPool, FoundVdev, Health, ImportRequest,
     LeafState, PoolCreated, PoolSummary, ScanRequest, ScanResult, VdevClass, VdevKind, VdevLayout,
@@ -242,9 +243,13 @@ pub(super) async fn destroy(
 
 /// Asks the user to type the name of the pool or dataset to destroy again.
 pub(super) fn confirm(what: &str, name: &str) -> Result<(), Failure> {
-    let question =
-        format!("Everything in {what} {name:?} will be lost. Type its name again to destroy it: ");
-    match ask(&question)?.as_str() {
+    let loss = format!("Everything in {what} {name:?} will be lost.");
+    confirm_by(&format!("{loss} Type its name again to destroy it: "), what, name)
+}
+
+/// Asks for the name by a question.
+pub(super) fn confirm_by(question: &str, what: &str, name: &str) -> Result<(), Failure> {
+    match ask(&lines_shown(question))?.as_str() {
         typed if typed == name => Ok(()),
         typed => Err(Failure::failed(format!(
             "{what} {name:?} was not destroyed: {typed:?} is not its name"

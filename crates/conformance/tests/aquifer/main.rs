@@ -34,6 +34,7 @@ mod power_cut;
 mod recorder;
 mod replay;
 mod shared;
+mod snapshots;
 mod tls;
 mod tools;
 mod unit;

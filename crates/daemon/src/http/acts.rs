@@ -39,6 +39,8 @@ pub(super) enum About {
     Coming,
     /// These properties of a dataset, or all of it.
     Dataset(String, Vec<String>),
+    /// Snapshots of a pool.
+    Snapshots(String),
     /// Locks of an address.
     Locks(IpAddr),
     /// A token.
@@ -106,6 +108,7 @@ impl Acting {
         match about {
             About::Pool(name) => control.facts_of_pool(name),
             About::Dataset(name, properties) => control.facts_of_dataset(name, properties),
+            About::Snapshots(pool) => control.facts_of_snapshots(pool),
             About::Locks(address) => control.facts_of_locks(*address),
             About::Token(name) => {
                 let tokens = self.api.tokens.list().into_iter();
@@ -122,9 +125,16 @@ impl Acting {
 }
 
 impl About {
+    /// Snapshots of the pool of this one.
+    pub fn snapshots(name: &str) -> About {
+        About::Snapshots(name.split(['/', '@']).next().unwrap_or_default().into())
+    }
+
     fn concerned(&self) -> Concerned {
         match self {
-            About::Pool(name) | About::Leaving(name, _) => Concerned::Pool(name.clone()),
+            About::Pool(name) | About::Leaving(name, _) | About::Snapshots(name) => {
+                Concerned::Pool(name.clone())
+            }
             About::Dataset(name, _) => {
                 let pool = name.split_once('/').map_or(name.as_str(), |(pool, _)| pool);
                 Concerned::Pool(pool.into())

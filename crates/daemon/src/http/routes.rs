@@ -8,6 +8,7 @@
 //! GET  /pools/{name}/history    read                      -> [HistoryEntry]
 //! GET  /locks                   read                      -> LocksInfo
 //! GET  /datasets                read      ?name&recursive -> [DatasetInfo]
+//! GET  /snapshots               read      ?name&recursive -> [SnapshotInfo]
 //! GET  /iostat                  read      ?pool           -> [PoolIo]
 //! GET  /nfs                     read                      -> NfsStat
 //! GET  /events                  read      ?after&wait_ms  -> [Event]
@@ -26,6 +27,8 @@
 //! POST /pools/{name}/drill      operator  DrillRequest    -> PoolDone
 //! POST /datasets                operator  CreateDataset   -> DatasetDone    (2)
 //! POST /datasets/set            operator  SetProperties   -> DatasetDone    (2)
+//! POST /snapshots               operator  TakeSnapshots   -> SnapshotsDone
+//! POST /snapshots/rename        operator  RenameSnapshot  -> SnapshotsDone
 //! POST /pools                   admin     CreatePool      -> PoolCreated
 //! POST /pools/{name}/destroy    admin     DestroyPool     -> PoolDone
 //! POST /pools/{name}/add        admin     AddVdevs        -> PoolCreated
@@ -36,6 +39,7 @@
 //! POST /pools/{name}/inject     admin     InjectRequest   -> PoolDone       (3)
 //! POST /datasets/destroy        admin     DestroyDataset  -> DatasetDone
 //! POST /datasets/clear          admin     ClearDamage     -> DatasetDone
+//! POST /snapshots/destroy       admin     DestroySnapshots -> SnapshotsDestroyed
 //! POST /locks/clear             admin     ClearLocks      -> ClearedLocks
 //! POST /tokens                  admin     CreateToken     -> TokenMade
 //! POST /tokens/{name}/rotate    admin     RotateToken     -> TokenMade
@@ -56,20 +60,20 @@ use std::sync::Arc;
 
 use aquifer_admin::Control;
 use aquifer_admin::control::history::Leaving;
-use aquifer_api::{self as api, ApiError, DatasetQuery, EventQuery, IoQuery, Role, ShareQuery};
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Extension, FromRequest, FromRequestParts, Path, Query, Request, State};
+use aquifer_api::{
+    self as api, ApiError, DatasetQuery, EventQuery, IoQuery, Role, ShareQuery, SnapshotQuery,
+};
+use axum::extract::{Extension, State};
 use axum::handler::Handler;
 use axum::http::header::CONTENT_TYPE;
-use axum::http::request::Parts;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::acts::Acting;
+use super::asked::{Body, Name, Question};
 use super::gate::{Gate, pass};
 use super::words;
 use super::{Api, refusal};
@@ -91,6 +95,7 @@ fn table() -> Table {
         .question(Read, "/pools/{name}/history", history)
         .question(Read, "/locks", async |State(c): Control_| answer(Ok(c.locks().await)))
         .question(Read, "/datasets", datasets)
+        .question(Read, "/snapshots", snapshots)
         .question(Read, "/iostat", iostat)
         .question(Read, "/nfs", async |State(c): Control_| answer(Ok(c.nfs_stat().await)))
         .question(Read, "/events", events)
@@ -109,6 +114,8 @@ fn table() -> Table {
         .act(Operator, "/pools/{name}/drill", trials::drill_pool)
         .act(Operator, "/datasets", create_dataset)
         .act(Operator, "/datasets/set", set_properties)
+        .act(Operator, "/snapshots", take_snapshots)
+        .act(Operator, "/snapshots/rename", rename_snapshot)
         .act(Admin, "/pools", create_pool)
         .act(Admin, "/pools/{name}/destroy", destroy_pool)
         .act(Admin, "/pools/{name}/add", add_vdevs)
@@ -118,6 +125,7 @@ fn table() -> Table {
         .act(Admin, "/pools/{name}/replace", replace_disk)
         .act(Admin, "/datasets/destroy", destroy_dataset)
         .act(Admin, "/datasets/clear", clear_damage)
+        .act(Admin, "/snapshots/destroy", destroy_snapshots)
         .act(Admin, "/locks/clear", clear_locks)
         .act(Admin, "/tokens", create_token)
         .act(Admin, "/tokens/{name}/rotate", rotate_token)
@@ -338,44 +346,20 @@ async fn import_pool(
     acting.carry_out(words::import_pool(&request), control.import_pool(request)).await
 }
 
-async fn datasets(
-    State(control): Control_,
-    query: Result<Query<DatasetQuery>, QueryRejection>,
-) -> Response {
-    match query {
-        Ok(Query(query)) => answer(control.datasets(&query)),
-        Err(rejection) => refusal(ApiError::invalid(rejection.body_text())),
-    }
+async fn datasets(State(control): Control_, Question(query): Question<DatasetQuery>) -> Response {
+    answer(control.datasets(&query))
 }
 
-async fn iostat(
-    State(control): Control_,
-    query: Result<Query<IoQuery>, QueryRejection>,
-) -> Response {
-    match query {
-        Ok(Query(query)) => answer(control.iostat(&query)),
-        Err(rejection) => refusal(ApiError::invalid(rejection.body_text())),
-    }
+async fn iostat(State(control): Control_, Question(query): Question<IoQuery>) -> Response {
+    answer(control.iostat(&query))
 }
 
-async fn share_why(
-    State(control): Control_,
-    query: Result<Query<ShareQuery>, QueryRejection>,
-) -> Response {
-    match query {
-        Ok(Query(query)) => answer(control.share_why(query).await),
-        Err(rejection) => refusal(ApiError::invalid(rejection.body_text())),
-    }
+async fn share_why(State(control): Control_, Question(query): Question<ShareQuery>) -> Response {
+    answer(control.share_why(query).await)
 }
 
-async fn events(
-    State(control): Control_,
-    query: Result<Query<EventQuery>, QueryRejection>,
-) -> Response {
-    match query {
-        Ok(Query(query)) => answer(Ok(control.events_after(&query).await)),
-        Err(rejection) => refusal(ApiError::invalid(rejection.body_text())),
-    }
+async fn events(State(control): Control_, Question(query): Question<EventQuery>) -> Response {
+    answer(Ok(control.events_after(&query).await))
 }
 
 async fn metrics(State(control): Control_) -> Response {
@@ -417,6 +401,34 @@ async fn clear_damage(
     acting.carry_out(words::clear_damage(&request), control.clear_damage(request)).await
 }
 
+async fn snapshots(State(control): Control_, Question(query): Question<SnapshotQuery>) -> Response {
+    answer(control.snapshots(&query).await)
+}
+
+async fn take_snapshots(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::TakeSnapshots>,
+) -> Response {
+    acting.carry_out(words::take_snapshots(&request), control.take_snapshots(request)).await
+}
+
+async fn rename_snapshot(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::RenameSnapshot>,
+) -> Response {
+    acting.carry_out(words::rename_snapshot(&request), control.rename_snapshot(request)).await
+}
+
+async fn destroy_snapshots(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::DestroySnapshots>,
+) -> Response {
+    acting.carry_out(words::destroy_snapshots(&request), control.destroy_snapshots(request)).await
+}
+
 async fn clear_locks(
     acting: Acting,
     State(control): Control_,
@@ -452,33 +464,5 @@ pub(super) fn answer<T: Serialize>(result: Result<T, ApiError>) -> Response {
     match result {
         Ok(value) => Json(value).into_response(),
         Err(error) => refusal(error),
-    }
-}
-
-/// The name in a path, whose errors are those of the API.
-struct Name(String);
-
-impl<S: Send + Sync> FromRequestParts<S> for Name {
-    type Rejection = Response;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
-        match Path::from_request_parts(parts, state).await {
-            Ok(Path(name)) => Ok(Name(name)),
-            Err(rejection) => Err(refusal(ApiError::invalid(rejection.body_text()))),
-        }
-    }
-}
-
-/// A JSON body, whose errors are those of the API.
-struct Body<T>(T);
-
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
-    type Rejection = Response;
-
-    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
-        match Json::from_request(request, state).await {
-            Ok(Json(body)) => Ok(Body(body)),
-            Err(rejection) => Err(refusal(ApiError::invalid(rejection.body_text()))),
-        }
     }
 }

@@ -6,9 +6,9 @@ use aquifer_admin::control::history::Leaving;
 use aquifer_api::time::text_s;
 use aquifer_api::{
     AddVdevs, ClearDamage, ClearLocks, CreateDataset, CreatePool, CreateToken, DestroyDataset,
-    DiskRequest, DrillRequest, ExportPool, FreeWork, FreeWorkAct, FreeWorkRequest, ImportRequest,
-    OfflineDisk, OnlineDisk, ReplaceDisk, RotateToken, ScrubAct, ScrubRequest, SetProperties,
-    VdevKind, VdevRequest,
+    DestroySnapshots, DiskRequest, DrillRequest, ExportPool, FreeWork, FreeWorkAct,
+    FreeWorkRequest, ImportRequest, OfflineDisk, OnlineDisk, RenameSnapshot, ReplaceDisk,
+    RotateToken, ScrubAct, ScrubRequest, SetProperties, TakeSnapshots, VdevKind, VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -217,6 +217,23 @@ pub(super) fn destroy_dataset(request: &DestroyDataset) -> Told {
 pub(super) fn clear_damage(ClearDamage { name, file }: &ClearDamage) -> Told {
     let about = About::Dataset(name.clone(), Vec::new());
     Words::of("clear").word(name).word(file).told(about)
+}
+
+pub(super) fn take_snapshots(request: &TakeSnapshots) -> Told {
+    let TakeSnapshots { names, recursive } = request;
+    let about = names.first().map_or(About::Nothing, |name| About::snapshots(name));
+    Words::of("snapshot").flag(*recursive, "-r").words(names).told(about)
+}
+
+pub(super) fn destroy_snapshots(request: &DestroySnapshots) -> Told {
+    let DestroySnapshots { name, recursive, dry_run, .. } = request;
+    let words = Words::of("destroy").flag(*recursive, "-r").word(name);
+    words.told(unless(*dry_run, About::snapshots(name)))
+}
+
+pub(super) fn rename_snapshot(RenameSnapshot { name, new }: &RenameSnapshot) -> Told {
+    let words = Words::of("rename").word(name).word(&format!("@{new}"));
+    words.told(About::snapshots(name))
 }
 
 pub(super) fn clear_locks(ClearLocks { address, client }: &ClearLocks) -> Told {

@@ -25,7 +25,11 @@ fn the_page_names_every_route_with_its_role() {
 /// No act goes by the history: the only way to carry one out is `Acting`.
 #[test]
 fn every_act_is_noted() {
-    let page = concat!(include_str!("../routes.rs"), include_str!("trials.rs"));
+    let page = concat!(
+        include_str!("../routes.rs"),
+        include_str!("background.rs"),
+        include_str!("trials.rs")
+    );
     let acts: Vec<&str> = page
         .lines()
         .filter_map(|line| Some(line.split_once(".act(")?.1))

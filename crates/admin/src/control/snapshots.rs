@@ -1,0 +1,292 @@
+//! Acts and questions on snapshots.
+
+mod choice;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use aquifer_api::{
+    ApiError, DestroySnapshots, RenameSnapshot, SnapshotInfo, SnapshotQuery, SnapshotsDestroyed,
+    SnapshotsDone, TakeSnapshots, guid_text,
+};
+use aquifer_dataset::{Dataset, DatasetError, Snapshot};
+use aquifer_ondisk::Txg;
+use aquifer_pool::PoolError;
+
+use super::datasets::act_on;
+use super::history::Facts;
+use super::serving::Serving;
+use super::{Control, properties};
+use choice::Choice;
+
+/// Snapshots of a dataset, in the order in which they were taken.
+#[derive(Debug, Clone)]
+struct SnapshotsOf {
+    /// Full name of the dataset.
+    name: String,
+    dataset: Arc<Dataset>,
+    snapshots: Vec<Arc<Snapshot>>,
+}
+
+impl Control {
+    /// Takes snapshots, all in one txg. When this returns they are on disk.
+    ///
+    /// # Errors
+    /// Names of several pools, bad names, datasets that do not exist, snapshots that do: then none
+    /// is taken.
+    pub async fn take_snapshots(&self, request: TakeSnapshots) -> Result<SnapshotsDone, ApiError> {
+        let _act = self.act().await?;
+        let TakeSnapshots { names, recursive } = request;
+        let Some(first) = names.first() else {
+            return Err(ApiError::invalid("no snapshot is named"));
+        };
+        let pool = pool_name(first);
+        if let Some(other) = names.iter().find(|name| pool_name(name) != pool) {
+            return Err(ApiError::invalid(format!(
+                "{first:?} and {other:?} are in two pools: snapshots of one command are taken at \
+                 one moment, which two pools do not have"
+            )));
+        }
+        let (pool, serving) = (pool.to_string(), self.serving(pool)?);
+        let before = all_names(&serving);
+        let datasets = serving.service().datasets.clone();
+        act_on(&serving, async move { datasets.snapshot(&names, recursive).await }).await?;
+        let names: Vec<String> = all_names(&serving).difference(&before).cloned().collect();
+        tracing::info!(
+            class = "snapshot.taken",
+            pool,
+            snapshots = names.join(" "),
+            "snapshots taken"
+        );
+        Ok(SnapshotsDone { names })
+    }
+
+    /// Destroys snapshots of a dataset, or of it and all below it, all in one txg. When this
+    /// returns they are gone, on disk. The background frees what they alone showed.
+    ///
+    /// # Errors
+    /// The name was not confirmed, names something that does not exist, or makes no sense. Then
+    /// nothing is destroyed.
+    pub async fn destroy_snapshots(
+        &self,
+        request: DestroySnapshots,
+    ) -> Result<SnapshotsDestroyed, ApiError> {
+        let _act = self.act().await?;
+        let DestroySnapshots { name, confirm, recursive, dry_run, upto_txg } = request;
+        if confirm != name && !dry_run {
+            return Err(ApiError::refused(format!(
+                "destroying {name:?} loses what only these snapshots show; it must be confirmed by \
+                 its name"
+            )));
+        }
+        let (dataset, choice) = Choice::parse(&name)?;
+        let serving = self.pool_of(dataset)?;
+        let mut all = list(&serving, dataset, recursive)?;
+        let is_seen = |txg: Txg| upto_txg.is_none_or(|upto| txg.0 <= upto);
+        for of in &mut all {
+            of.snapshots.retain(|snapshot| is_seen(snapshot.txg));
+        }
+        let doomed = choose(all, &choice, &name)?;
+        let snapshots = infos(&serving, doomed.clone()).await?;
+        let free_bytes = unique_bytes(&serving, doomed.clone()).await?;
+        if !dry_run {
+            let acts = doomed.into_iter().map(|of| (of.dataset.clone(), of.txgs())).collect();
+            let acts: Vec<(Arc<Dataset>, BTreeSet<Txg>)> = acts;
+            let datasets = serving.service().datasets.clone();
+            act_on(&serving, async move { datasets.destroy_snapshots(&acts).await }).await?;
+            let names: Vec<&str> = snapshots.iter().map(|info| info.name.as_str()).collect();
+            tracing::info!(
+                class = "snapshot.destroyed",
+                pool = serving.name(),
+                snapshots = names.join(" "),
+                "snapshots destroyed"
+            );
+        }
+        Ok(SnapshotsDestroyed { snapshots, free_bytes })
+    }
+
+    /// Gives a snapshot another name.
+    ///
+    /// # Errors
+    /// There is no such snapshot, or one of the new name; or that is no name.
+    pub async fn rename_snapshot(
+        &self,
+        request: RenameSnapshot,
+    ) -> Result<SnapshotsDone, ApiError> {
+        let _act = self.act().await?;
+        let RenameSnapshot { name, new } = request;
+        let serving = self.serving(pool_name(&name))?;
+        let datasets = serving.service().datasets.clone();
+        let (dataset, snapshot) =
+            datasets.snapshot_by_name(&name).map_err(properties::api_error)?;
+        let full = format!("{}@{new}", datasets.full_name(&dataset));
+        let rename = async move { datasets.rename_snapshot(&dataset, snapshot.txg, &new).await };
+        act_on(&serving, rename).await?;
+        tracing::info!(
+            class = "snapshot.renamed", snapshot = %name, new = %full, "snapshot renamed"
+        );
+        Ok(SnapshotsDone { names: vec![full] })
+    }
+
+    /// Snapshots: one, those of a dataset, also those of datasets below it, or all of all pools.
+    ///
+    /// # Errors
+    /// There is no dataset or snapshot with that name.
+    pub async fn snapshots(&self, query: &SnapshotQuery) -> Result<Vec<SnapshotInfo>, ApiError> {
+        let SnapshotQuery { name, recursive } = query;
+        let Some(name) = name else {
+            let mut all = Vec::new();
+            for serving in self.all_serving() {
+                all.extend(infos(&serving, list(&serving, serving.name(), true)?).await?);
+            }
+            return Ok(all);
+        };
+        let serving = self.serving(pool_name(name))?;
+        let mut found = match name.split_once('@') {
+            None => return infos(&serving, list(&serving, name, *recursive)?).await,
+            Some((dataset, _)) => list(&serving, dataset, *recursive)?,
+        };
+        let last = name.split_once('@').map(|(_, last)| last);
+        for of in &mut found {
+            of.snapshots.retain(|snapshot| Some(snapshot.record.name.as_str()) == last);
+        }
+        match found.iter().all(|of| of.snapshots.is_empty()) {
+            true => Err(properties::api_error(DatasetError::NotFound(name.clone()))),
+            false => infos(&serving, found).await,
+        }
+    }
+
+    /// The snapshots of a pool, by their full names, with their txgs.
+    pub fn facts_of_snapshots(&self, pool: &str) -> Facts {
+        let Ok(serving) = self.serving(pool) else { return Facts::new() };
+        let all = list(&serving, pool, true).unwrap_or_default();
+        let each = all.iter().flat_map(|of| {
+            of.snapshots.iter().map(|snapshot| (of.full(snapshot), format!("txg {}", snapshot.txg)))
+        });
+        each.collect()
+    }
+}
+
+impl SnapshotsOf {
+    fn full(&self, snapshot: &Snapshot) -> String {
+        format!("{}@{}", self.name, snapshot.record.name)
+    }
+
+    fn txgs(&self) -> BTreeSet<Txg> {
+        self.snapshots.iter().map(|snapshot| snapshot.txg).collect()
+    }
+}
+
+/// The pool of a dataset or snapshot.
+pub(super) fn pool_name(name: &str) -> &str {
+    name.split(['/', '@']).next().unwrap_or_default()
+}
+
+fn all_names(serving: &Serving) -> BTreeSet<String> {
+    let all = list(serving, serving.name(), true).unwrap_or_default();
+    let names = |of: &SnapshotsOf| {
+        of.snapshots.iter().map(|snapshot| of.full(snapshot)).collect::<Vec<_>>()
+    };
+    all.iter().flat_map(names).collect()
+}
+
+/// The snapshots of a dataset, also of all below it, in the order of the datasets' names.
+fn list(serving: &Serving, name: &str, recursive: bool) -> Result<Vec<SnapshotsOf>, ApiError> {
+    let service = serving.service();
+    let datasets = &service.datasets;
+    let dataset = datasets.by_name(name);
+    let dataset =
+        dataset.ok_or_else(|| properties::api_error(DatasetError::NotFound(name.into())))?;
+    let all = if recursive { datasets.below(&dataset) } else { vec![dataset] };
+    let committed = service.pool.committed_txg();
+    let of = |dataset: Arc<Dataset>| SnapshotsOf {
+        name: datasets.full_name(&dataset),
+        snapshots: dataset.snapshots(committed),
+        dataset,
+    };
+    let mut all: Vec<SnapshotsOf> = all.into_iter().map(of).collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(all)
+}
+
+/// Leaves those that are meant by a choice, which `name` is.
+fn choose(
+    all: Vec<SnapshotsOf>,
+    choice: &Choice,
+    name: &str,
+) -> Result<Vec<SnapshotsOf>, ApiError> {
+    let (mut chosen, mut met) = (Vec::new(), Vec::new());
+    for of in all {
+        let names = of.snapshots.iter().map(|snapshot| snapshot.record.name.as_str());
+        let here = choice.of(&names.collect::<Vec<_>>())?;
+        let snapshots = here.places.iter().filter_map(|at| of.snapshots.get(*at).cloned());
+        let snapshots: Vec<Arc<Snapshot>> = snapshots.collect();
+        if !snapshots.is_empty() {
+            chosen.push(SnapshotsOf { snapshots, ..of });
+        }
+        met.extend(here.met);
+    }
+    match choice.unmet(&met) {
+        Some(part) => Err(ApiError::not_found(format!(
+            "snapshots {name:?}: nothing matches {part:?}; `aquifer list -t snapshot` shows those \
+             that there are, and nothing was destroyed"
+        ))),
+        None => Ok(chosen),
+    }
+}
+
+async fn infos(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Vec<SnapshotInfo>, ApiError> {
+    let pool = serving.service().pool.clone();
+    let work = async move {
+        let mut infos = Vec::new();
+        for of in of {
+            for snapshot in &of.snapshots {
+                let alone = BTreeSet::from([snapshot.txg]);
+                let record = &snapshot.record;
+                infos.push(SnapshotInfo {
+                    name: of.full(snapshot),
+                    dataset: of.name.clone(),
+                    created_ns: record.created.since_1970_ns(),
+                    txg: snapshot.txg.0,
+                    guid: guid_text(record.guid.0),
+                    used_bytes: readable(of.dataset.unique_bytes(&pool, &alone).await)?,
+                    refer_bytes: record.refer_bytes,
+                });
+            }
+        }
+        Ok(infos)
+    };
+    on_pool(serving, work).await
+}
+
+/// Bytes that become free with all of these.
+async fn unique_bytes(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Option<u64>, ApiError> {
+    let pool = serving.service().pool.clone();
+    let work = async move {
+        let mut sum = Some(0u64);
+        for of in of {
+            let bytes = readable(of.dataset.unique_bytes(&pool, &of.txgs()).await)?;
+            sum = sum.zip(bytes).map(|(sum, bytes)| sum.saturating_add(bytes));
+        }
+        Ok(sum)
+    };
+    on_pool(serving, work).await
+}
+
+/// Nothing, if it cannot be read.
+fn readable(bytes: Result<u64, PoolError>) -> Result<Option<u64>, PoolError> {
+    match bytes {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.cannot_be_read() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Answers a question on the pool's own thread.
+async fn on_pool<T: Send + 'static>(
+    serving: &Serving,
+    work: impl Future<Output = Result<T, PoolError>> + Send + 'static,
+) -> Result<T, ApiError> {
+    let done = serving.run(work).await.map_err(|error| ApiError::failed(error.to_string()))?;
+    done.map_err(|error| ApiError::failed(error.to_string()))
+}

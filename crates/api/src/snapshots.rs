@@ -1,0 +1,95 @@
+//! Snapshots of datasets.
+
+use serde::{Deserialize, Serialize};
+
+/// One snapshot, in `GET /snapshots`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotInfo {
+    /// Full name: `tank/vms@before`.
+    pub name: String,
+    /// Full name of its dataset.
+    pub dataset: String,
+    /// When it was taken, in nanoseconds since 1970.
+    pub created_ns: u64,
+    /// The txg whose last act it was.
+    pub txg: u64,
+    /// 16 hexadecimal digits.
+    pub guid: String,
+    /// Bytes that would become free with it alone. `null`: the records of them cannot be read.
+    pub used_bytes: Option<u64>,
+    /// Bytes that it refers to.
+    pub refer_bytes: u64,
+}
+
+/// `GET /snapshots?name=..&recursive=..`; without a name, all snapshots of all pools. They are in
+/// the order of their datasets' names; those of one dataset as they were taken.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotQuery {
+    /// Only those of this dataset, or only this snapshot.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Also those of the datasets below it.
+    #[serde(default)]
+    pub recursive: bool,
+}
+
+/// `POST /snapshots`: all in one txg.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TakeSnapshots {
+    /// Full names, all in one pool: `tank/vms@before`.
+    pub names: Vec<String>,
+    /// Also of all datasets below.
+    #[serde(default)]
+    pub recursive: bool,
+}
+
+/// The result of an act on snapshots.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotsDone {
+    /// Full names: those that were taken; the new one of one that was renamed.
+    pub names: Vec<String>,
+}
+
+/// `POST /snapshots/destroy`: all in one txg.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DestroySnapshots {
+    /// A dataset, `@`, and snapshots with commas between them: names, and ranges `A%B`, `A%`, `%B`
+    /// and `%`, both ends included.
+    pub name: String,
+    /// The name once more; not needed for a dry run.
+    #[serde(default)]
+    pub confirm: String,
+    /// Also those of these names in all datasets below.
+    #[serde(default)]
+    pub recursive: bool,
+    /// Only say what would be destroyed.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Snapshots of later txgs are as if they were not there: who confirmed what a dry run named
+    /// has not seen them.
+    #[serde(default)]
+    pub upto_txg: Option<u64>,
+}
+
+/// Snapshots that were destroyed, or would be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotsDestroyed {
+    /// They, as they were.
+    pub snapshots: Vec<SnapshotInfo>,
+    /// Bytes that become free with all of them: more than the sum of what each alone would free, if
+    /// several of them show the same. `null`: the records of them cannot be read.
+    pub free_bytes: Option<u64>,
+}
+
+/// `POST /snapshots/rename`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RenameSnapshot {
+    /// Full name.
+    pub name: String,
+    /// The new name, without the dataset's.
+    pub new: String,
+}

@@ -1,0 +1,133 @@
+//! `aquifer snapshot`, and `destroy` and `rename` of snapshots.
+
+use aquifer_api::client::Client;
+use aquifer_api::{DestroySnapshots, RenameSnapshot, SnapshotsDestroyed, TakeSnapshots};
+
+use super::Output;
+use super::pool::confirm_by;
+use crate::failure::Failure;
+
+/// How snapshots are destroyed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wish {
+    pub recursive: bool,
+    pub force: bool,
+    pub dry_run: bool,
+    pub verbose: bool,
+}
+
+pub(super) async fn take(
+    client: &Client,
+    output: Output,
+    recursive: bool,
+    names: Vec<String>,
+) -> Result<(), Failure> {
+    let done = client.take_snapshots(&TakeSnapshots { names, recursive }).await?;
+    output.answer(&done, |_| String::new())
+}
+
+pub(super) async fn destroy(
+    client: &Client,
+    output: Output,
+    wish: Wish,
+    name: String,
+) -> Result<(), Failure> {
+    let Wish { recursive, force, dry_run, verbose } = wish;
+    let mut request = DestroySnapshots {
+        name: name.clone(),
+        recursive,
+        dry_run: true,
+        ..DestroySnapshots::default()
+    };
+    if dry_run || !force {
+        // Reports a mistyped name before it asks for confirmation.
+        let doomed = client.destroy_snapshots(&request).await?;
+        if dry_run {
+            return output.answer(&doomed, |doomed| text(doomed, verbose, output, TENSE_WOULD));
+        }
+        let listed = text(&doomed, verbose, output, TENSE_WILL);
+        let question = format!("{listed}Type {name} again to destroy: ");
+        confirm_by(&question, "snapshot", &name)?;
+        request.upto_txg = doomed.snapshots.iter().map(|info| info.txg).max();
+    }
+    request.dry_run = false;
+    request.confirm = name;
+    let done = client.destroy_snapshots(&request).await?;
+    let text = |done: &SnapshotsDestroyed| match verbose {
+        true => text(done, verbose, output, TENSE_DONE),
+        false => String::new(),
+    };
+    output.answer(&done, text)
+}
+
+/// A snapshot, and all of them together.
+type Tense = (&'static str, &'static str);
+const TENSE_WOULD: Tense = ("would destroy", "would free");
+const TENSE_WILL: Tense = ("destroys", "frees");
+const TENSE_DONE: Tense = ("destroyed", "freed");
+
+fn text(doomed: &SnapshotsDestroyed, verbose: bool, output: Output, tense: Tense) -> String {
+    let (destroys, frees) = tense;
+    let SnapshotsDestroyed { snapshots, free_bytes } = doomed;
+    let each = snapshots.iter().filter(|_| verbose);
+    let mut text: String = each.map(|info| format!("{destroys} {}\n", info.name)).collect();
+    let free = match free_bytes {
+        Some(bytes) => output.size(*bytes),
+        None => "an unknown amount: the records of it cannot be read".into(),
+    };
+    let count = match snapshots.len() {
+        1 => "1 snapshot".into(),
+        count => format!("{count} snapshots"),
+    };
+    text.push_str(&format!("{destroys} {count}, {frees} {free}\n"));
+    text
+}
+
+pub(super) async fn rename(
+    client: &Client,
+    output: Output,
+    name: String,
+    new: &str,
+) -> Result<(), Failure> {
+    let new = new_name(&name, new).map_err(Failure::usage)?;
+    let done = client.rename_snapshot(&RenameSnapshot { name, new }).await?;
+    output.answer(&done, |_| String::new())
+}
+
+/// What a snapshot is to be called, without its dataset's name.
+fn new_name(name: &str, new: &str) -> Result<String, String> {
+    let Some((dataset, _)) = name.split_once('@') else {
+        return Err(format!(
+            "{name:?} is no snapshot: this version renames snapshots (DATASET@OLD DATASET@NEW), no \
+             datasets"
+        ));
+    };
+    match new.split_once('@') {
+        Some((of, new)) if of.is_empty() || of == dataset => Ok(new.into()),
+        Some(_) => Err(format!("a snapshot stays in its dataset: {name} {dataset}@NEW")),
+        None => Err(format!("{new:?} is no snapshot: write {dataset}@NEW, or @NEW")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_name_is_of_the_same_dataset() {
+        for (name, new, expected) in [
+            ("tank/vms@a", "tank/vms@b", Ok("b")),
+            ("tank/vms@a", "@b c", Ok("b c")),
+            ("tank/vms@a", "tank@b", Err("stays in its dataset")),
+            ("tank/vms@a", "b", Err("no snapshot: write tank/vms@NEW")),
+            ("tank/vms", "tank/new", Err("no datasets")),
+            ("tank/vms", "tank/vms@new", Err("no datasets")),
+        ] {
+            match (new_name(name, new), expected) {
+                (Ok(is), Ok(expected)) => assert_eq!(is, expected),
+                (Err(is), Err(expected)) => assert!(is.contains(expected), "{is}"),
+                (is, expected) => panic!("{name} {new}: {is:?}, not {expected:?}"),
+            }
+        }
+    }
+}
