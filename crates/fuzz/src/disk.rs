@@ -3,7 +3,7 @@
 
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::config::Label;
-use aquifer_ondisk::dataset::{DatasetRecord, Item, LineRecord};
+use aquifer_ondisk::dataset::{DatasetRecord, Item, LineRecord, SnapshotRecord, SweepRecord};
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
@@ -14,7 +14,7 @@ use aquifer_ondisk::log_batch::BatchHeader;
 use aquifer_ondisk::log_change::LogChange;
 use aquifer_ondisk::pool_root::PoolRoot;
 use aquifer_ondisk::reply::ReplyEntry;
-use aquifer_ondisk::tree_node::{Directory, Extents, Namespace, Node, Objects, Replies};
+use aquifer_ondisk::tree_node::{Dead, Directory, Extents, Namespace, Node, Objects, Replies};
 use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
 use aquifer_ondisk::uberblock::Uberblock;
 
@@ -57,6 +57,9 @@ pub fn run(input: &[u8]) {
         20 => read_as::<Node<Replies>>(bytes),
         21 => read_as::<HistoryRecord>(bytes),
         22 => read_as::<HistoryCounters>(bytes),
+        23 => read_as::<SnapshotRecord>(bytes),
+        24 => read_as::<SweepRecord>(bytes),
+        25 => read_as::<Node<Dead>>(bytes),
         _ => {}
     }
 }

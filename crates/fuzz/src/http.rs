@@ -273,7 +273,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 30] = [
+const ROUTES: [&str; 34] = [
     "GET /daemon",
     "GET /pools",
     "GET /pools/tank",
@@ -304,6 +304,10 @@ const ROUTES: [&str; 30] = [
     "POST /pools/tank/replace",
     "POST /import",
     "POST /scan",
+    "GET /snapshots?name=",
+    "POST /snapshots",
+    "POST /snapshots/rename",
+    "POST /snapshots/destroy",
 ];
 const KEYS: [&str; 24] = [
     "name",

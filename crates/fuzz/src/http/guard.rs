@@ -41,11 +41,14 @@ fn refuse(why: &str) -> Response {
 }
 
 /// Acts on datasets and locks, and one that clears a notice of a loss.
-const PASSES: [&str; 6] = [
+const PASSES: [&str; 9] = [
     "/datasets",
     "/datasets/set",
     "/datasets/destroy",
     "/datasets/clear",
+    "/snapshots",
+    "/snapshots/rename",
+    "/snapshots/destroy",
     "/locks/clear",
     "/pools/tank/clear",
 ];
