@@ -31,6 +31,9 @@ lint:
 	cargo clippy -p aquifer-threads --features permute --all-targets -- -D warnings
 
 # Unit, property, golden, power-cut and client tests.
+#
+# Three tests at once on two cores: those of the program wait more than they compute.
+unit: export RUST_TEST_THREADS = 3
 unit:
 	scripts/setup-deps.sh build clients guest capture peer service
 	cargo test --workspace --no-fail-fast

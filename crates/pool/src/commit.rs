@@ -121,6 +121,8 @@ impl Pool {
             next.mark = next.mark.max(self.log.mark());
             let named = self.name_failed(&mut next);
             self.forget_oldest_gone(&mut next);
+            // A number is used once, also if this write fails, or its caller gives it up halfway.
+            current.uberblock.sequence = next.sequence;
             // Also if this write fails: it may be on a disk nevertheless.
             self.committer.known.lock().may_name(&next);
             self.write_to_leaves(&next).await?;
