@@ -241,6 +241,8 @@ impl Pool {
     pub(crate) fn sync_one(&self) -> BoxFuture<'_, Result<Txg, PoolError>> {
         Box::pin(async move {
             let _turn = self.sync_turn.lock().await;
+            // After an export the disks belong to others.
+            self.txgs.check()?;
             // The space that this txg may take must be available. So bitmaps are read before it
             // closes, and again for changes that entered it meanwhile. Without a layer above, as
             // when a pool is created, a txg takes nothing.

@@ -339,6 +339,8 @@ impl Pool {
         while self.readers.is_busy() || self.lends() {
             self.world.sleep(Duration::from_millis(EXPORT_POLL_MS)).await;
         }
+        // Nor a sync: a txg may have begun after the one that was waited for.
+        let _turn = self.sync_turn.lock().await;
         self.write_uberblock(|uberblock| uberblock.clean = true).await?;
         self.log.fail(PoolError::Exported);
         Ok(())
