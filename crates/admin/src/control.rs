@@ -265,7 +265,7 @@ impl Control {
         if let Some(waits) = self.waits_for(&listed.cached.guid) {
             notes.push(format!("waits for disks: {waits}"));
         }
-        let scrub = serving.service().files.scrub_status().map(scrub::shown);
+        let scrub = scrub::shown(&serving.service().files);
         let drill = serving.drill.shown();
         let beside = Beside {
             import_notes,

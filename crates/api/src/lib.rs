@@ -56,7 +56,7 @@ pub use pools::{
     ResilverInfo, ScanRequest, ScanResult, ScanState, SyncDisabled, VdevClass, VdevKind,
     VdevLayout, VdevRequest, VdevStatus,
 };
-pub use scrub::{ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
+pub use scrub::{RepairedFile, ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
 pub use shares::{HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
 pub use snapshots::{
     DestroySnapshots, RenameSnapshot, SnapshotInfo, SnapshotQuery, SnapshotsDestroyed,

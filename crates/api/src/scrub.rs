@@ -42,6 +42,28 @@ pub struct ScrubInfo {
     pub repaired_bytes: u64,
     /// Blocks of which no copy was good.
     pub unreadable_blocks: u64,
+    /// Files of which bad copies were rewritten since the scrub began, or since the pool was
+    /// imported; at most 64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repaired_files: Vec<RepairedFile>,
+    /// How many files there are beside these.
+    #[serde(default)]
+    pub more_repaired_files: u64,
+}
+
+/// A file of which a scrub rewrote bad copies. Nothing of it is lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepairedFile {
+    /// Full name of its dataset, or of the snapshot that shows this content.
+    pub dataset: String,
+    /// Its path there, or `#` and its number if no path was found.
+    pub file: String,
+    /// Bytes of bad copies.
+    pub bytes: u64,
+    /// Ranges of bytes: the first byte, and the one after the last.
+    pub ranges: Vec<(u64, u64)>,
+    /// More ranges were repaired than are listed.
+    pub more: bool,
 }
 
 /// How a scrub stands.

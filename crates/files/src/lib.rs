@@ -41,6 +41,6 @@ pub use error::FsError;
 pub use limits::{FILE_BYTES_MAX, LINKS_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX};
 pub use made::{Made, Promised, Written};
 pub use ops::write::{Data, Piece, TOGETHER_MAX, TOGETHER_PAGES_MAX};
-pub use scrub::ScrubError;
+pub use scrub::{RepairedFile, RepairedFiles, ScrubError};
 pub use service::{Service, ServiceError};
 pub use types::*;

@@ -5,6 +5,8 @@
 //! remembers how far it is, so a restart goes on where the last one ended. While a disk is
 //! resilvered it waits.
 
+mod repaired;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +19,8 @@ use aquifer_pool::{Examined, Lost, PoolError, Span, Watch};
 use aquifer_sync::atomic::Ordering;
 
 use crate::core::Files;
+
+pub use repaired::{RepairedFile, RepairedFiles};
 
 /// The position reaches the disk about this often.
 const NOTED: Duration = Duration::from_secs(30);
@@ -161,6 +165,9 @@ impl Files {
             };
             for lost in &examined.lost {
                 self.note_lost(lost).await;
+            }
+            for repaired in &examined.repaired {
+                self.note_repaired(record.begun, repaired).await;
             }
             self.end_piece(&record, &examined);
             if examined.next.is_none() {
@@ -348,6 +355,8 @@ pub(crate) struct Scrubbing {
     has_task: bool,
     /// When its present piece began, by the world's clock.
     piece: Option<(Duration, Arc<Watch>)>,
+    /// What the newest scrub has repaired.
+    repaired: RepairedFiles,
 }
 
 fn ms(time: Duration) -> u64 {

@@ -30,6 +30,15 @@ pub struct Lost {
     pub error: PoolError,
 }
 
+/// Content of a file of which bad copies were rewritten.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repaired {
+    /// Its pages.
+    pub span: Span,
+    /// Bytes of bad copies.
+    pub bytes: u64,
+}
+
 /// What was found in a piece.
 #[derive(Debug, Default)]
 pub struct Examined {
@@ -39,6 +48,8 @@ pub struct Examined {
     pub examined_bytes: u64,
     /// Bytes of bad copies that were rewritten.
     pub repaired_bytes: u64,
+    /// Which of them are content of files, by position; neighbours are one.
+    pub repaired: Vec<Repaired>,
     /// What could not be repaired.
     pub lost: Vec<Lost>,
 }
@@ -66,7 +77,24 @@ impl Examined {
     fn add(&mut self, other: Examined) {
         self.examined_bytes += other.examined_bytes;
         self.repaired_bytes += other.repaired_bytes;
+        self.repaired.extend(other.repaired);
         self.lost.extend(other.lost);
+    }
+
+    /// Sorts what was found in the order of the disk.
+    fn sort(&mut self) {
+        // The loss of a node is met by the walk, and at each of its places.
+        self.lost.sort_by_key(|lost| (lost.span.from, lost.span.to));
+        self.lost.dedup_by_key(|lost| lost.span);
+        self.repaired.sort_by_key(|repaired| repaired.span.from);
+        self.repaired.dedup_by(|next, before| {
+            let touch = before.span.to == next.span.from;
+            if touch {
+                before.span.to = next.span.to;
+                before.bytes += next.bytes;
+            }
+            touch
+        });
     }
 }
 
@@ -103,9 +131,7 @@ impl Pool {
                 watch.examined_bytes.fetch_add(found.examined_bytes, Ordering::Relaxed);
                 examined.add(found);
             }
-            // The loss of a node is met by the walk, and at each of its places.
-            examined.lost.sort_by_key(|lost| (lost.span.from, lost.span.to));
-            examined.lost.dedup_by_key(|lost| lost.span);
+            examined.sort();
             if watch.is_stopped() {
                 examined.next = Some(span.from);
             }
@@ -148,7 +174,11 @@ impl Pool {
                 Ok(good) => {
                     for leaf in &bad {
                         vdev.repair(leaf, first + skip as u64, &good).await;
-                        examined.repaired_bytes += (good.len() * 4096) as u64;
+                    }
+                    let bytes = (bad.len() * good.len() * 4096) as u64;
+                    examined.repaired_bytes += bytes;
+                    if bytes > 0 && !matches!(block.sums, Sums::Node(..)) {
+                        examined.repaired.push(Repaired { span: block.lost_with(number), bytes });
                     }
                 }
                 Err(error) if error.cannot_be_read() => {

@@ -54,7 +54,7 @@ mod walk;
 pub use acts::Drilled;
 pub use commit::UberblockState;
 pub use error::{Contradiction, ImportError, PoolError};
-pub use examine::{Examined, Lost, Watch};
+pub use examine::{Examined, Lost, Repaired, Watch};
 pub use limits::{Limits, Scale};
 pub use patience::Patience;
 pub use pool::{BoxFuture, Pool, Replay, Roots, Trees};

@@ -171,7 +171,7 @@ fn check(serving: &Serving, member: &Member) -> Result<(), ApiError> {
     }
     bears(&pool.status(), member.guid)
         .map_err(|why| ApiError::conflict(format!("pool {name:?} bears no drill now: {why}")))?;
-    let scrub = serving.service().files.scrub_status().map(scrub::shown);
+    let scrub = scrub::shown(&serving.service().files);
     if scrub.is_some_and(|scrub| scrub.state == ScrubState::Running) {
         return Err(ApiError::conflict(format!(
             "{name}: is being scrubbed, which would be measured too; `aquifer pool scrub -p \

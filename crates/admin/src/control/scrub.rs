@@ -1,7 +1,9 @@
 //! Scrub: started, paused and stopped.
 
-use aquifer_api::{ApiError, PoolDone, ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
-use aquifer_files::ScrubError;
+use aquifer_api::{
+    ApiError, PoolDone, RepairedFile, ScrubAct, ScrubInfo, ScrubRequest, ScrubState,
+};
+use aquifer_files::{Files, ScrubError};
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::scrub::{ScrubRecord, ScrubState as Recorded};
 
@@ -59,8 +61,23 @@ impl Control {
     }
 }
 
+/// The newest scrub of a pool.
+pub(super) fn shown(files: &Files) -> Option<ScrubInfo> {
+    let mut info = without_files(files.scrub_status()?);
+    let repaired = files.repaired_files();
+    let each = repaired.files.into_iter().map(|found| RepairedFile {
+        dataset: found.dataset,
+        file: found.file,
+        bytes: found.bytes,
+        ranges: found.ranges,
+        more: found.more,
+    });
+    (info.repaired_files, info.more_repaired_files) = (each.collect(), repaired.beside);
+    Some(info)
+}
+
 /// A scrub in the API's form.
-pub(super) fn shown(record: ScrubRecord) -> ScrubInfo {
+fn without_files(record: ScrubRecord) -> ScrubInfo {
     let ended = matches!(record.state, Recorded::Finished | Recorded::Canceled);
     ScrubInfo {
         state: match record.state {
@@ -76,5 +93,7 @@ pub(super) fn shown(record: ScrubRecord) -> ScrubInfo {
         examined_bytes: record.examined_bytes,
         repaired_bytes: record.repaired_bytes,
         unreadable_blocks: record.unreadable_blocks,
+        repaired_files: Vec::new(),
+        more_repaired_files: 0,
     }
 }

@@ -52,6 +52,12 @@ fn a_whole_side_of_noise_is_mended_while_a_client_reads() {
     assert!(said.contains("scrub repaired") && said.contains("with 0 errors"), "{said}");
     let status = place.must(&["pool", "status", "tank"]);
     assert!(status.contains("  scan: scrub repaired"), "{status}");
+    // The files are named: by the command that waited, and with -v.
+    assert!(!status.contains("disk.raw"), "{status}");
+    let detail = place.must(&["pool", "status", "-v", "tank"]);
+    for text in [&said, &detail] {
+        assert!(text.contains("tank/vms /disk.raw: ") && text.contains(" repaired, "), "{text}");
+    }
     let json = place.json(&["pool", "status", "tank"]);
     let repaired = json["scrub"]["repaired_bytes"].as_u64();
     assert!(repaired.is_some_and(|bytes| bytes >= 4 << 20), "{json}");

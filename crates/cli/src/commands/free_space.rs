@@ -1,18 +1,14 @@
 //! `aquifer pool trim` and `aquifer pool initialize`, and what the status says of them.
 
-use std::time::Duration;
-
 use aquifer_api::client::Client;
 use aquifer_api::{FreeWork, FreeWorkAct, FreeWorkInfo, FreeWorkRequest, FreeWorkState};
 use aquifer_api::{LeafStatus, PoolStatus, VdevClass, time};
 
 use super::Output;
 use super::pool::percent;
+use super::progress::{LOOK_EVERY, Progress, Unit, Work};
 use crate::args::{InitializeArgs, TrimArgs};
 use crate::failure::Failure;
-
-/// How often the disks are looked at while somebody waits for them.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// What the options ask for.
 fn act(suspend: bool, cancel: bool, forget: bool) -> FreeWorkAct {
@@ -56,6 +52,7 @@ async fn work(
     if !wait {
         return output.answer(&done, |_| String::new());
     }
+    let mut progress = Progress::new(output);
     let ended = loop {
         let pool = client.pool(name).await?;
         let works = works(&pool, &request);
@@ -65,8 +62,10 @@ async fn work(
         if !works.iter().any(|(_, work)| goes_on(work)) {
             break works;
         }
+        progress.show(&so_far(name, request.work, &works));
         tokio::time::sleep(LOOK_EVERY).await;
     };
+    drop(progress);
     output.answer(&ended, |ended| {
         let line = |(disk, work): &(String, FreeWorkInfo)| {
             format!("{disk}: {}, {} done\n", text(request.work, work), output.size(work.done_bytes))
@@ -82,6 +81,24 @@ async fn work(
             let (text, why) = (text(request.work, work), why.unwrap_or_default());
             Err(Failure::failed(format!("{disk}: {text}{why}")))
         }
+    }
+}
+
+/// How far the disks are together.
+fn so_far(name: &str, work: FreeWork, works: &[(String, FreeWorkInfo)]) -> Work {
+    let of = |count: fn(&FreeWorkInfo) -> u64| works.iter().map(|(_, work)| count(work)).sum();
+    let begun_ns = works.iter().map(|(_, work)| work.begun_ns).min().unwrap_or(0);
+    let verb = match work {
+        FreeWork::Trim => "trim",
+        FreeWork::Initialize => "initialization",
+    };
+    Work {
+        what: format!("{verb} of {name}"),
+        done: of(|work| work.passed_bytes),
+        total: Some(of(|work| work.total_bytes)),
+        unit: Unit::Bytes,
+        took_ms: (time::now_s() * 1000).saturating_sub(begun_ns / 1_000_000),
+        note: String::new(),
     }
 }
 

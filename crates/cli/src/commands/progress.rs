@@ -62,7 +62,7 @@ impl Work {
     }
 }
 
-/// Shows work to whoever waits for it.
+/// Shows work to those who wait for it.
 #[derive(Debug)]
 pub(super) struct Progress {
     output: Output,

@@ -4,8 +4,8 @@ use aquifer_api::client::Client;
 use aquifer_api::{ScrubAct, ScrubInfo, ScrubRequest, ScrubState, time};
 
 use super::Output;
-use super::pool::percent;
 use super::progress::{LOOK_EVERY, Progress, Unit, Work, span};
+use super::status::files::repaired;
 use crate::failure::Failure;
 
 /// What the options ask for.
@@ -44,7 +44,10 @@ pub(super) async fn scrub(
     let Some(ended) = ended else {
         return Err(Failure::failed(format!("{name}: has no scrub any more")));
     };
-    output.answer(&ended, |ended| format!("{}\n", line(ended, output)))?;
+    output.answer(&ended, |ended| {
+        let lines = std::iter::once(line(ended, output)).chain(repaired(ended, output));
+        lines.map(|line| format!("{line}\n")).collect()
+    })?;
     match (ended.state, ended.unreadable_blocks) {
         (ScrubState::Finished, 0) => Ok(()),
         (ScrubState::Finished, _) => Err(Failure::failed(format!(
@@ -79,10 +82,11 @@ pub(super) fn line(scrub: &ScrubInfo, output: Output) -> String {
         ScrubState::Running => format!(
             "scrub in progress since {}, {}",
             time::text(scrub.begun_ns),
-            progress(scrub, output)
+            work("", scrub, output).text(output)
         ),
         ScrubState::Paused => {
-            format!("scrub paused, begun {}, {}", time::text(scrub.begun_ns), share(scrub, output))
+            let work = Work { took_ms: 0, ..work("", scrub, output) };
+            format!("scrub paused, begun {}, {}", time::text(scrub.begun_ns), work.text(output))
         }
         ScrubState::Finished => format!(
             "scrub repaired {repaired} in {took} with {errors} errors on {}",
@@ -92,29 +96,4 @@ pub(super) fn line(scrub: &ScrubInfo, output: Output) -> String {
             format!("scrub stopped on {}", time::text(scrub.ended_ns.unwrap_or(0)))
         }
     }
-}
-
-fn share(scrub: &ScrubInfo, output: Output) -> String {
-    let ScrubInfo { examined_bytes, total_bytes, .. } = *scrub;
-    format!(
-        "{} of {} examined ({}), {} repaired, {} errors",
-        output.size(examined_bytes),
-        output.size(total_bytes),
-        percent(examined_bytes.min(total_bytes.max(1)), total_bytes),
-        output.size(scrub.repaired_bytes),
-        scrub.unreadable_blocks
-    )
-}
-
-/// With its rate, and the time that is left at this rate.
-fn progress(scrub: &ScrubInfo, output: Output) -> String {
-    let ScrubInfo { examined_bytes, total_bytes, active_ms, .. } = *scrub;
-    let share = share(scrub, output);
-    if active_ms == 0 || examined_bytes == 0 {
-        return share;
-    }
-    let rate = u128::from(examined_bytes) * 1000 / u128::from(active_ms);
-    let left = u128::from(total_bytes.saturating_sub(examined_bytes)) / rate.max(1);
-    let rate = output.size(u64::try_from(rate).unwrap_or(u64::MAX));
-    format!("{share}, {rate}/s, {} left", span(u64::try_from(left).unwrap_or(u64::MAX)))
 }

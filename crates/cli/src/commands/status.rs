@@ -1,11 +1,8 @@
 //! `aquifer pool status`: the state of pools, and what to do, as `zpool status` shows it.
 
 use aquifer_api::client::Client;
-use aquifer_api::shown::shown;
-use aquifer_api::time;
 use aquifer_api::{
-    DamagedFile, DrillState, LeafStatus, PoolStatus, ResilverInfo, ScanState, SyncDisabled,
-    VdevKind, VdevStatus,
+    DrillState, LeafStatus, PoolStatus, ResilverInfo, ScanState, SyncDisabled, VdevKind, VdevStatus,
 };
 
 use super::Output;
@@ -13,6 +10,7 @@ use super::pool::{data_first, word};
 use crate::failure::Failure;
 use crate::table::Table;
 
+pub(super) mod files;
 mod hardware;
 #[cfg(test)]
 mod tests;
@@ -98,8 +96,11 @@ fn text(pool: &PoolStatus, verbose: bool, output: Output) -> String {
         line("space", &space(pool, output));
     }
     pool.scan.iter().for_each(|scan| line("scan", &scanned(scan, output)));
-    let scrub = pool.scrub.as_ref().map(|scrub| super::scrub::line(scrub, output));
-    scrub.iter().for_each(|scrub| line("scan", scrub));
+    if let Some(scrub) = &pool.scrub {
+        let repaired = if verbose { files::repaired(scrub, output) } else { Vec::new() };
+        let lines = std::iter::once(super::scrub::line(scrub, output)).chain(repaired);
+        line("scan", &lines.collect::<Vec<_>>().join("\n"));
+    }
     let drill = pool.drill.iter().filter(|drill| drill.state == DrillState::Running);
     drill.for_each(|drill| line("drill", &format!("goes on with {}", drill.disk)));
     if !pool.vdevs.is_empty() {
@@ -112,7 +113,7 @@ fn text(pool: &PoolStatus, verbose: bool, output: Output) -> String {
             text.push('\n');
             text.push_str(&hardware::text(pool, output));
         }
-        text.push_str(&format!("\nerrors: {}\n", folded(&errors(&pool.damaged))));
+        text.push_str(&format!("\nerrors: {}\n", folded(&files::damaged(&pool.damaged))));
     }
     text.lines().map(|line| format!("{}\n", line.trim_end_matches(' '))).collect()
 }
@@ -242,45 +243,6 @@ fn sync_disabled(datasets: &[SyncDisabled]) -> String {
     std::iter::once(head.to_string()).chain(each).collect::<Vec<_>>().join("\n")
 }
 
-/// Permanent losses, a line for each file.
-fn errors(files: &[DamagedFile]) -> String {
-    let head = match files.len() {
-        0 => return "No known data errors".into(),
-        1 => "1 file is damaged".to_string(),
-        many => format!("{many} files are damaged"),
-    };
-    let shown = files.iter().take(FILES_MAX).map(|damaged| {
-        let DamagedFile { dataset, file, lost_bytes, error, .. } = damaged;
-        let file = shown(file);
-        let since = time::text(damaged.since_ns);
-        let ranges = ranges(damaged);
-        match damaged.unreadable {
-            true => format!("{dataset} {file}: {ranges} cannot be read, since {since} ({error})"),
-            false => format!(
-                "{dataset} {file}: {lost_bytes} bytes of changes lost, {ranges}, since {since} \
-                 ({error})"
-            ),
-        }
-    });
-    let more = files.len().saturating_sub(FILES_MAX);
-    let more = (more > 0).then(|| format!("and {more} more"));
-    std::iter::once(head).chain(shown).chain(more).collect::<Vec<_>>().join("\n")
-}
-
-/// Bytes of a file, as `FROM-TO` with the last one.
-fn ranges(damaged: &DamagedFile) -> String {
-    let shown = damaged.ranges.iter().take(RANGES_MAX);
-    let mut text: Vec<String> =
-        shown.map(|(from, to)| format!("{from}-{}", to.saturating_sub(1))).collect();
-    if damaged.more || damaged.ranges.len() > RANGES_MAX {
-        text.push("and more".into());
-    }
-    match text.is_empty() {
-        true => "its entries or attributes".into(),
-        false => format!("bytes {}", text.join(", ")),
-    }
-}
-
 /// Breaks long lines between words, and indents them as `zpool` does. A command in backticks stays
 /// on one line, to be copied.
 fn folded(text: &str) -> String {
@@ -309,11 +271,6 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
         char == ' ' && !is_command
     })
 }
-
-/// Damaged files in the output, at most.
-const FILES_MAX: usize = 20;
-/// Ranges of each in the output, at most.
-const RANGES_MAX: usize = 4;
 
 /// Columns of text behind a label.
 const TEXT_WIDTH: usize = 72;

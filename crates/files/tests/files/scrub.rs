@@ -98,6 +98,16 @@ pub fn a_scrub_mends_a_side_that_has_rotted() {
         );
         assert_eq!(service.datasets.damages().len(), 1);
         assert_eq!(service.files.end_scrub(true).await, Err(ScrubError::NotActive));
+        // Each file is named, with all its bytes.
+        let repaired = service.files.repaired_files();
+        assert_eq!((repaired.files.len(), repaired.beside), (FILES as usize, 0));
+        for (number, file) in repaired.files.iter().enumerate() {
+            assert_eq!((file.dataset.as_str(), &file.file), ("tank/vms", &format!("/f{number}")));
+            let bytes: u64 = file.ranges.iter().map(|(from, to)| to - from).sum();
+            assert_eq!(bytes, file.bytes, "{file:?}");
+        }
+        let bytes: u64 = repaired.files.iter().map(|file| file.bytes).sum();
+        assert_eq!(bytes, (FILES as usize * PAGES - 1) as u64 * 4096);
     });
 }
 

@@ -1,4 +1,7 @@
-use aquifer_api::{Health, LeafState, PoolSummary, ResilverInfo, ScanState, VdevClass};
+use aquifer_api::{
+    DamagedFile, Health, LeafState, PoolSummary, RepairedFile, ResilverInfo, ScanState, ScrubInfo,
+    ScrubState, VdevClass,
+};
 
 use super::*;
 
@@ -259,4 +262,44 @@ fn damaged_files_are_named_with_what_to_do() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("/disk20"), "{text}");
+}
+
+#[test]
+fn repaired_files_are_named_where_more_is_asked_for() {
+    let repaired = |number: u64| RepairedFile {
+        dataset: "tank/vms@a".into(),
+        file: format!("/disk{number}\x1b[2J"),
+        bytes: 8192,
+        ranges: vec![(4096, 12_288), (20_480, 24_576)],
+        more: number == 1,
+    };
+    let scrub = ScrubInfo {
+        state: ScrubState::Running,
+        begun_ns: 1_700_000_000_000_000_000,
+        ended_ns: None,
+        active_ms: 2000,
+        total_bytes: 4 << 30,
+        examined_bytes: 1 << 30,
+        repaired_bytes: 8192 * 30,
+        unreadable_blocks: 0,
+        repaired_files: (0..22).map(repaired).collect(),
+        more_repaired_files: 6,
+    };
+    let pool = PoolStatus { scrub: Some(scrub), ..pool() };
+    let text = |verbose| {
+        let text = text(&pool, verbose, OUTPUT);
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let plain = text(false);
+    let running = "1G of 4G (25%), 512M/s, 00:00:06 left, 240K repaired, 0 errors";
+    assert!(plain.contains(running) && !plain.contains("/disk0"), "{plain}");
+    let all = text(true);
+    for part in [
+        "tank/vms@a /disk0?[2J: 8K repaired, bytes 4096-12287, 20480-24575",
+        "20480-24575, and more tank/vms@a /disk2",
+        "and 8 more files",
+    ] {
+        assert!(all.contains(part), "{part}: {all}");
+    }
+    assert!(!all.contains("/disk20"), "{all}");
 }
