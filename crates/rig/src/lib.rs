@@ -19,6 +19,8 @@ pub mod netns;
 pub mod peer;
 pub mod process;
 pub mod random;
+#[cfg(feature = "fuse")]
+pub mod removable;
 pub mod server;
 pub mod tls;
 #[cfg(feature = "wire")]

@@ -145,6 +145,21 @@ impl Invocation {
         Err(Error::Failed { what, said: tail(&outcome.said()) })
     }
 
+    /// As [`Invocation::run`], but what the program says appears where this process says things.
+    ///
+    /// # Errors
+    /// As `run`.
+    pub fn run_shown(&self, limit: Duration) -> Result<ExitStatus> {
+        let mut command = self.command();
+        command.stdin(Stdio::null());
+        let process = Process::launch(self, command, None)?;
+        let ended = process.wait(limit);
+        if ended.is_err() {
+            process.kill9();
+        }
+        ended
+    }
+
     /// Starts the program without input; its output is appended to `log`.
     ///
     /// # Errors

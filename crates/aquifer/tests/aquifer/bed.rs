@@ -1,5 +1,7 @@
 //! What tests of served pools begin with.
 
+use aquifer_rig::removable::Removable;
+
 use crate::eyes::client::Client;
 use crate::support::Place;
 
@@ -11,6 +13,16 @@ pub fn with_file(place: &Place, pool: &str, disks: &[&str]) -> Vec<u8> {
     let mut client = Client::new(place, "127.0.0.1");
     let root = client.mount(&format!("/{dataset}"));
     client.create(&root, "disk.raw")
+}
+
+/// A disk that can vanish and hang; `None`, and a message, where there can be none.
+pub fn removable(place: &Place, name: &str) -> Option<Removable> {
+    if !Removable::can_be() {
+        eprintln!("SKIPPED: disks that vanish need root and /dev/fuse");
+        return None;
+    }
+    let image = place.image(&format!("{name}.img"));
+    Some(Removable::new(image.as_ref(), &place.path(name)).unwrap())
 }
 
 /// Content that nothing compresses, another for each number.

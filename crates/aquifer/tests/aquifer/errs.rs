@@ -4,9 +4,8 @@ use std::fs::File;
 
 use serde_json::{Value, json};
 
-use crate::bed::{noise, with_file};
+use crate::bed::{noise, removable, with_file};
 use crate::eyes::client::Client;
-use crate::removable::Removable;
 use crate::support::Place;
 
 const CHUNK: usize = 64 << 10;
@@ -27,7 +26,7 @@ fn events(place: &Place, class: &str) -> Vec<Value> {
 #[test]
 fn a_side_that_errs_too_often_is_faulted_and_one_with_bad_copies_is_mended() {
     let place = Place::new();
-    let Some(disk) = Removable::new(&place, "b") else { return };
+    let Some(disk) = removable(&place, "b") else { return };
     let (a, b) = (place.image("a"), disk.path.clone());
     let _daemon = place.serve();
     let file = with_file(&place, "tank", &["mirror", &a, &b]);

@@ -25,7 +25,6 @@ mod lost;
 mod once;
 mod refusals;
 mod remote;
-mod removable;
 mod revive;
 mod scrub;
 mod spares;

@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use crate::bed::with_file;
+use crate::bed::{removable, with_file};
 use crate::eyes::client::Client;
-use crate::removable::Removable;
 use crate::support::{Daemon, Place};
 
 /// NFS3ERR_JUKEBOX.
@@ -97,7 +96,7 @@ fn inspect(place: &Place, daemon: Daemon, pool: &str, disk: &str) {
 #[test]
 fn a_pool_whose_only_disk_vanishes_comes_back_with_it() {
     let place = Place::new();
-    let Some(disk) = Removable::new(&place, "a") else { return };
+    let Some(disk) = removable(&place, "a") else { return };
     let other = place.image("other");
     let daemon = place.serve();
     let file = with_file(&place, "tank", &[&disk.path]);
@@ -149,8 +148,8 @@ fn a_pool_whose_only_disk_vanishes_comes_back_with_it() {
 #[test]
 fn a_side_that_was_outdated_before_does_not_come_up_alone() {
     let place = Place::new();
-    let Some(a) = Removable::new(&place, "a") else { return };
-    let Some(b) = Removable::new(&place, "b") else { return };
+    let Some(a) = removable(&place, "a") else { return };
+    let Some(b) = removable(&place, "b") else { return };
     let daemon = place.serve();
     let file = with_file(&place, "tank", &["mirror", &a.path, &b.path]);
     let mut client = Client::new(&place, "127.0.0.1");
@@ -191,8 +190,8 @@ fn a_side_that_was_outdated_before_does_not_come_up_alone() {
 #[test]
 fn a_mirror_that_loses_both_sides_comes_back_whole() {
     let place = Place::new();
-    let Some(a) = Removable::new(&place, "a") else { return };
-    let Some(b) = Removable::new(&place, "b") else { return };
+    let Some(a) = removable(&place, "a") else { return };
+    let Some(b) = removable(&place, "b") else { return };
     let daemon = place.serve();
     let file = with_file(&place, "tank", &["mirror", &a.path, &b.path]);
     let writer = Writer::new(Client::new(&place, "127.0.0.1"), file.clone());
@@ -219,7 +218,7 @@ fn a_mirror_that_loses_both_sides_comes_back_whole() {
 #[test]
 fn another_disk_or_an_older_copy_does_not_bring_a_pool_back() {
     let place = Place::new();
-    let Some(disk) = Removable::new(&place, "a") else { return };
+    let Some(disk) = removable(&place, "a") else { return };
     let daemon = place.serve();
     let file = with_file(&place, "tank", &[&disk.path]);
     let copy = place.text("copy");
@@ -238,14 +237,14 @@ fn another_disk_or_an_older_copy_does_not_bring_a_pool_back() {
         assert_eq!(place.health("tank"), "SUSPENDED");
     };
     let (path, image, blank) = (disk.path.clone(), disk.image.clone(), place.image("blank"));
-    disk.show(&blank);
+    disk.show(blank.as_ref()).unwrap();
     waits_for(&path, "is missing");
     let before = fs::read(&copy).unwrap();
-    disk.show(&copy);
+    disk.show(copy.as_ref()).unwrap();
     waits_for(&path, "holds an older state, as a copy made before does");
     assert!(fs::read(&blank).unwrap().iter().all(|byte| *byte == 0), "nothing was written to it");
     assert!(fs::read(&copy).unwrap() == before, "nothing was written to it");
-    disk.show(&image);
+    disk.show(image.as_ref()).unwrap();
     wait_for_health(&place, "tank", "ONLINE");
     check(&mut client, &file, 1);
     inspect(&place, daemon, "tank", &disk.path);
@@ -263,7 +262,7 @@ fn serve_hanging(place: &Place) -> Daemon {
 #[test]
 fn a_pool_whose_only_disk_hangs_goes_on_when_it_answers() {
     let place = Place::new();
-    let Some(disk) = Removable::new(&place, "a") else { return };
+    let Some(disk) = removable(&place, "a") else { return };
     let other = place.image("other");
     let daemon = serve_hanging(&place);
     let file = with_file(&place, "tank", &[&disk.path]);
@@ -289,7 +288,7 @@ fn a_pool_whose_only_disk_hangs_goes_on_when_it_answers() {
 #[test]
 fn an_export_by_force_returns_although_the_disk_hangs() {
     let place = Place::new();
-    let Some(disk) = Removable::new(&place, "a") else { return };
+    let Some(disk) = removable(&place, "a") else { return };
     let other = place.image("other");
     let daemon = serve_hanging(&place);
     let file = with_file(&place, "tank", &[&disk.path]);

@@ -1,11 +1,11 @@
 //! A disk that can vanish, hang and come back: an image file, shown in a file system of this
 //! process (FUSE). A write that hangs lands late, when the disk answers again.
 
-use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -15,12 +15,14 @@ use fuser::{
 };
 use rustix::mount::UnmountFlags;
 
-use crate::support::Place;
+use crate::{Error, Result};
 
+/// A disk that can vanish, hang and come back.
+#[derive(Debug)]
 pub struct Removable {
     /// As the pool knows it.
     pub path: String,
-    /// What it holds.
+    /// The image file with what it holds.
     pub image: String,
     dir: PathBuf,
     slot: Arc<Slot>,
@@ -36,10 +38,26 @@ struct Slot {
 
 #[derive(Debug)]
 struct State {
+    shown: Shown,
+    mood: Mood,
+}
+
+/// The disk in a slot.
+#[derive(Debug)]
+struct Shown {
     image: Arc<File>,
+    bytes: u64,
     /// Another one for each disk: the kernel knows disks by it.
     inode: u64,
-    mood: Mood,
+}
+
+impl Shown {
+    fn new(path: &Path, inode: u64) -> Result<Self> {
+        let image = File::options().read(true).write(true).open(path);
+        let image = image.map_err(Error::at("open", path))?;
+        let bytes = image.metadata().map_err(Error::at("stat", path))?.len();
+        Ok(Self { image: Arc::new(image), bytes, inode })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,25 +69,34 @@ enum Mood {
 }
 
 impl Removable {
-    /// A new disk; `None`, and a message, where there can be none.
-    pub fn new(place: &Place, name: &str) -> Option<Removable> {
-        if !rustix::process::geteuid().is_root() || File::open("/dev/fuse").is_err() {
-            eprintln!("SKIPPED: disks that vanish need root and /dev/fuse");
-            return None;
-        }
-        let (image, dir) = (place.image(&format!("{name}.img")), place.path(name));
-        fs::create_dir(&dir).unwrap();
-        let state = State { image: open(&image), inode: FIRST_DISK, mood: Mood::Answers };
+    /// Whether this machine can have such disks: they need root and /dev/fuse.
+    #[must_use]
+    pub fn can_be() -> bool {
+        rustix::process::geteuid().is_root() && File::open("/dev/fuse").is_ok()
+    }
+
+    /// A disk in `dir`, under the name of its image, that holds what `image` does. Makes `dir`.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: the image is not there, or the machine has no FUSE.
+    pub fn new(image: &Path, dir: &Path) -> Result<Self> {
+        std::fs::create_dir(dir).map_err(Error::at("create", dir))?;
+        let shown = Shown::new(image, FIRST_DISK)?;
+        let state = State { shown, mood: Mood::Answers };
         let slot = Arc::new(Slot { state: Mutex::new(state), changed: Condvar::new() });
         let mut config = fuser::Config::default();
         config.n_threads = Some(THREADS);
-        let session = Session::new(Served(Arc::clone(&slot)), &dir, &config).unwrap();
-        let path = dir.join("disk").to_str().unwrap().to_string();
-        Some(Removable { path, image, dir, slot, session: Some(session.spawn().unwrap()) })
+        let name = image.file_name().unwrap_or(OsStr::new("disk"));
+        let served = Served { slot: Arc::clone(&slot), name: name.to_os_string() };
+        let session = Session::new(served, dir, &config);
+        let session = session.and_then(Session::spawn).map_err(Error::at("mount", dir))?;
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let (path, image) = (text(&dir.join(name)), text(image));
+        Ok(Self { path, image, dir: dir.to_path_buf(), slot, session: Some(session) })
     }
 
     fn set(&self, mood: Mood) {
-        self.slot.state.lock().unwrap().mood = mood;
+        self.slot.state().mood = mood;
         self.slot.changed.notify_all();
     }
 
@@ -83,7 +110,7 @@ impl Removable {
         self.set(Mood::ReadsErr);
     }
 
-    /// From now on it does not answer. If the test fails meanwhile, it gives errors: a process
+    /// From now on it does not answer. If the caller fails meanwhile, it gives errors: a process
     /// whose I/O hangs cannot end.
     pub fn hang(&self) -> Hanging<'_> {
         self.set(Mood::Hangs);
@@ -96,19 +123,25 @@ impl Removable {
     }
 
     /// Another disk is at its path: this image. The one before stays away.
-    pub fn show(&self, image: &str) {
-        let mut state = self.slot.state.lock().unwrap();
-        *state = State { image: open(image), inode: state.inode + 1, mood: Mood::Answers };
+    ///
+    /// # Errors
+    /// [`Error::Io`]: the image is not there.
+    pub fn show(&self, image: &Path) -> Result<()> {
+        let mut state = self.slot.state();
+        let shown = Shown::new(image, state.shown.inode + 1)?;
+        *state = State { shown, mood: Mood::Answers };
         self.slot.changed.notify_all();
+        Ok(())
     }
 }
 
 /// A disk that does not answer.
+#[derive(Debug)]
 pub struct Hanging<'a>(&'a Removable);
 
 impl Drop for Hanging<'_> {
     fn drop(&mut self) {
-        let mood = self.0.slot.state.lock().unwrap().mood;
+        let mood = self.0.slot.state().mood;
         if mood == Mood::Hangs {
             self.0.vanish();
         }
@@ -126,29 +159,28 @@ impl Drop for Removable {
     }
 }
 
-fn open(image: &str) -> Arc<File> {
-    Arc::new(File::options().read(true).write(true).open(image).unwrap())
-}
-
 impl Slot {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The disk, once it does not hang any more; `None` if it has gone.
     fn disk(&self, inode: INodeNo) -> Option<Arc<File>> {
-        let state = self.state.lock().unwrap();
-        let hangs = |state: &mut State| state.inode == inode.0 && state.mood == Mood::Hangs;
-        let state = self.changed.wait_while(state, hangs).unwrap();
-        let is_there = state.inode == inode.0 && state.mood != Mood::Errs;
-        is_there.then(|| Arc::clone(&state.image))
+        let hangs = |state: &mut State| state.shown.inode == inode.0 && state.mood == Mood::Hangs;
+        let state = self.changed.wait_while(self.state(), hangs);
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        let is_there = state.shown.inode == inode.0 && state.mood != Mood::Errs;
+        is_there.then(|| Arc::clone(&state.shown.image))
     }
 
     fn errs_at_reads(&self) -> bool {
-        self.state.lock().unwrap().mood == Mood::ReadsErr
+        self.state().mood == Mood::ReadsErr
     }
 
     /// The disk in the slot, whether it answers or not.
     fn attr(&self) -> Option<FileAttr> {
-        let state = self.state.lock().unwrap();
-        let bytes = state.image.metadata().unwrap().len();
-        (state.mood != Mood::Errs).then(|| attr(state.inode, FileType::RegularFile, bytes))
+        let State { shown, mood } = &*self.state();
+        (*mood != Mood::Errs).then(|| attr(shown.inode, FileType::RegularFile, shown.bytes))
     }
 }
 
@@ -174,7 +206,11 @@ fn attr(inode: u64, kind: FileType, size: u64) -> FileAttr {
 }
 
 /// The requests of the kernel.
-struct Served(Arc<Slot>);
+struct Served {
+    slot: Arc<Slot>,
+    /// Of the disk.
+    name: OsString,
+}
 
 impl Filesystem for Served {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
@@ -183,14 +219,14 @@ impl Filesystem for Served {
     }
 
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.0.attr().filter(|_| name == OsStr::new("disk")) {
+        match self.slot.attr().filter(|_| name == self.name) {
             Some(attr) => reply.entry(&Duration::ZERO, &attr, Generation(0)),
             None => reply.error(Errno::ENOENT),
         }
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let disk = self.0.attr().filter(|attr| attr.ino == inode);
+        let disk = self.slot.attr().filter(|attr| attr.ino == inode);
         match disk.or((inode == INodeNo::ROOT).then(|| attr(1, FileType::Directory, 0))) {
             Some(attr) => reply.attr(&Duration::ZERO, &attr),
             None => reply.error(Errno::ENODEV),
@@ -201,7 +237,7 @@ impl Filesystem for Served {
         let flags = FopenFlags::FOPEN_DIRECT_IO
             | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
             | FopenFlags::FOPEN_NOFLUSH;
-        match self.0.attr().is_some_and(|attr| attr.ino == inode) {
+        match self.slot.attr().is_some_and(|attr| attr.ino == inode) {
             true => reply.opened(FileHandle(0), flags),
             false => reply.error(Errno::ENXIO),
         }
@@ -219,10 +255,10 @@ impl Filesystem for Served {
         reply: ReplyData,
     ) {
         let mut bytes = vec![0; size as usize];
-        let disk = self.0.disk(inode).filter(|_| !self.0.errs_at_reads());
+        let disk = self.slot.disk(inode).filter(|_| !self.slot.errs_at_reads());
         let read = disk.and_then(|disk| disk.read_at(&mut bytes, offset).ok());
-        match read {
-            Some(read) => reply.data(&bytes[..read]),
+        match read.and_then(|read| bytes.get(..read)) {
+            Some(bytes) => reply.data(bytes),
             None => reply.error(Errno::EIO),
         }
     }
@@ -239,14 +275,14 @@ impl Filesystem for Served {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.0.disk(inode).map(|disk| disk.write_all_at(data, offset)) {
-            Some(Ok(())) => reply.written(data.len() as u32),
+        match self.slot.disk(inode).map(|disk| disk.write_all_at(data, offset)) {
+            Some(Ok(())) => reply.written(u32::try_from(data.len()).unwrap_or(0)),
             _ => reply.error(Errno::EIO),
         }
     }
 
     fn fsync(&self, _: &Request, inode: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        match self.0.disk(inode) {
+        match self.slot.disk(inode) {
             Some(_) => reply.ok(),
             None => reply.error(Errno::EIO),
         }
