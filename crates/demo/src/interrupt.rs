@@ -6,22 +6,30 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use aquifer_rig::removable;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
+
+use crate::stage::SLOT;
 
 /// Watches for SIGINT and SIGTERM.
 pub struct Interrupt {
     signalled: Receiver<()>,
-    /// The directory to remove when a signal ends the program; `None` while the demo waits for the
-    /// signal.
-    leftover: Arc<Mutex<Option<PathBuf>>>,
+    /// What to remove when a signal ends the program; `None` while the demo waits for the signal.
+    leftover: Arc<Mutex<Option<Leftover>>>,
+}
+
+/// What the demo leaves on the machine if nobody removes it.
+struct Leftover {
+    directory: PathBuf,
+    socket: PathBuf,
 }
 
 impl Interrupt {
     /// Starts watching.
     pub fn watch() -> Self {
         let (sender, signalled) = channel();
-        let leftover = Arc::new(Mutex::new(None::<PathBuf>));
+        let leftover = Arc::new(Mutex::new(None::<Leftover>));
         let shared = Arc::clone(&leftover);
         thread::spawn(move || {
             if wait_for_signal().is_err() {
@@ -31,7 +39,9 @@ impl Interrupt {
             let leftover = shared.lock().unwrap_or_else(PoisonError::into_inner).take();
             match leftover {
                 // The programs that were started die with this one.
-                Some(directory) => {
+                Some(Leftover { directory, socket }) => {
+                    let _ = std::fs::remove_file(socket);
+                    removable::take_away(&directory.join(SLOT));
                     let _ = std::fs::remove_dir_all(directory);
                     std::process::exit(130);
                 }
@@ -43,10 +53,11 @@ impl Interrupt {
         Self { signalled, leftover }
     }
 
-    /// From now on a signal removes `directory` and ends the program.
-    pub fn clears(&self, directory: &Path) {
+    /// From now on a signal removes these and ends the program.
+    pub fn clears(&self, directory: &Path, socket: &Path) {
+        let (directory, socket) = (directory.to_path_buf(), socket.to_path_buf());
         *self.leftover.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(directory.to_path_buf());
+            Some(Leftover { directory, socket });
     }
 
     /// Waits for a signal.

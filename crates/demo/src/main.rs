@@ -2,7 +2,8 @@
 //!
 //! The story begins with a mirrored pool on two image files, the real daemon, and a Linux system
 //! put on the datastore. A virtual machine boots from `nfs://` and works while its server is
-//! killed. Then a disk rots.
+//! killed, then while a disk is pulled, a spare stands in and the disk comes back. Then a disk
+//! rots, and is scrubbed.
 //!
 //! Invariants: every printed figure was measured in this run. Everything runs in a network
 //! namespace of its own and is gone when the program ends. A step that fails ends the program with
@@ -10,6 +11,7 @@
 
 mod disaster;
 mod interrupt;
+mod pulled;
 mod stage;
 mod summary;
 mod tell;
@@ -24,7 +26,9 @@ use aquifer_conformance::qemu::{Disk, Machine};
 use aquifer_conformance::{Error, Result};
 use aquifer_rig::work::{Scratch, WorkDir};
 
+use aquifer_rig::removable::Removable;
 use interrupt::Interrupt;
+use pulled::Pulled;
 use stage::Stage;
 use summary::Figures;
 
@@ -44,11 +48,11 @@ fn play(interrupt: &Interrupt, stays: bool) -> Result<()> {
     let begun = Instant::now();
     let work = WorkDir::open()?;
     let scratch = work.scratch("demo")?;
-    interrupt.clears(scratch.path());
     let mut figures = Figures::default();
 
-    tell::step("A datastore: two image files, mirrored");
+    tell::step("A datastore: two image files, mirrored, and a spare");
     let mut stage = Stage::new(&scratch)?;
+    interrupt.clears(scratch.path(), stage.socket());
     stage.start_empty()?;
     stage.make_pool()?;
 
@@ -65,17 +69,24 @@ fn play(interrupt: &Interrupt, stays: bool) -> Result<()> {
     let machines = Machines { boot: Boot::prepare(&work, &scratch)?, scratch: &scratch, url };
     killed_under_a_machine(&machines, &mut stage, &mut figures)?;
 
+    if let Some(slot) = stage.slot() {
+        figures.pulled = Some(pulled_under_a_machine(&machines, &stage, slot)?);
+    } else {
+        tell::said("no disk is pulled: that needs /dev/fuse, which this machine has not");
+    }
+
     tell::step("The pool is checked from its disks alone");
     stage.stop()?;
     stage.inspect()?;
 
     tell::step("A disk rots");
-    figures.rotten_bytes = disaster::rot(&stage.disks()[1])?;
+    figures.rotten_bytes = disaster::rot(stage.second_disk())?;
     tell::said(&format!("{} MiB of b.img are garbage now", figures.rotten_bytes >> 20));
     stage.start()?;
-    let machine = machines.start(Task::Verify, "second", &stage)?;
+    let machine = machines.start(Task::Verify, "last", &stage)?;
     figures.verified(&finished(&machine)?)?;
     figures.repaired = stage.repaired()?;
+    figures.scrubbed_bytes = stage.scrub()?;
 
     summary::print(&figures, begun.elapsed());
     if stays {
@@ -125,6 +136,25 @@ fn killed_under_a_machine(
     figures.written(FILES, FILE_BYTES, told.iter().any(|line| line == "checksums match"))
 }
 
+/// A machine writes while a disk is pulled and comes back; another finds all of it.
+fn pulled_under_a_machine(
+    machines: &Machines<'_>,
+    stage: &Stage,
+    slot: &Removable,
+) -> Result<Pulled> {
+    tell::step("A disk is pulled while a machine writes, and a spare stands in");
+    let endless = Task::Journal { records: u64::MAX, slots: SLOTS, pause_ms: 20 };
+    let machine = machines.start(endless, "second", stage)?;
+    machine.wait_console(&format!("{}ack 9", image::MARK), LIFE)?;
+    let pulled = pulled::play(stage, slot, &machine)?;
+    machine.power_cut();
+    let acked = pulled::acked(&machine).unwrap_or_default();
+    tell::said(&format!("the machine's plug is pulled too, after {acked} writes"));
+    let machine = machines.start(Task::JournalCheck { acked, slots: SLOTS }, "third", stage)?;
+    finished(&machine)?;
+    Ok(pulled)
+}
+
 /// Waits for the end of a machine's task; returns its lines.
 fn finished(machine: &Machine) -> Result<Vec<String>> {
     let told = image::finish(machine, LIFE)?;
@@ -153,3 +183,5 @@ const IMAGE_BYTES: u64 = 1 << 30;
 const FILES: u32 = 12;
 const FILE_BYTES: u64 = 8 << 20;
 const KILLED_AFTER_FILES: [u32; 2] = [3, 7];
+/// Records that the machine's journal has room for.
+const SLOTS: u64 = 4096;

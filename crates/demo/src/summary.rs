@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use aquifer_conformance::{Error, Result};
 
+use crate::pulled::Pulled;
 use crate::tell::seconds;
 
 /// The measurements of this run.
@@ -20,10 +21,14 @@ pub struct Figures {
     pub away: Vec<Duration>,
     written_bytes: u64,
     packages: Option<String>,
+    /// What happened when a disk was pulled; `None` where that cannot be shown.
+    pub pulled: Option<Pulled>,
     /// Bytes of one disk that were overwritten with garbage.
     pub rotten_bytes: u64,
     /// Blocks that were read wrong from it and rewritten.
     pub repaired: u64,
+    /// Bytes that the scrub repaired after that.
+    pub scrubbed_bytes: u64,
 }
 
 impl Figures {
@@ -65,6 +70,7 @@ pub fn print(figures: &Figures, took: Duration) {
         .packages
         .as_deref()
         .map_or_else(String::new, |packages| format!(", and of Debian's own files:\n  {packages}"));
+    let pulled = figures.pulled.as_ref().map_or_else(String::new, pulled);
     println!(
         "
 What you have seen ({} in all)
@@ -72,11 +78,12 @@ What you have seen ({} in all)
 - A {} system of {} MiB copied onto it in {} ({rate:.0} MB/s, every write synchronous).
 - A virtual machine booted from nfs:// in {} (QEMU without hardware acceleration), wrote {} MiB,
   and did not notice that the server was killed with SIGKILL {} times (away for {}):
-  it waited, went on, and read back all of it with the right checksums.
+  it waited, went on, and read back all of it with the right checksums.{pulled}
 - An inspection of every block of the disks, by code that shares nothing with the engine: no error.
 - {} MiB of garbage over one side of the mirror: a second machine, from a server that had nothing
   in memory, verified every file{packages}.
-  {} damaged blocks were read from the other side and repaired on the way.",
+  {} damaged blocks were read from the other side and repaired on the way. A scrub found and
+  repaired the rest, {} MiB, and named the files.",
         seconds(took),
         figures.system,
         mib(figures.image_bytes),
@@ -87,8 +94,24 @@ What you have seen ({} in all)
         away.join(", "),
         mib(figures.rotten_bytes),
         figures.repaired,
+        mib(figures.scrubbed_bytes),
     );
     println!("{NEXT}");
+}
+
+fn pulled(pulled: &Pulled) -> String {
+    let Pulled { spare_after, back_after, missed_bytes, used_bytes, longest, acked } = pulled;
+    format!(
+        "
+- One of the disks was pulled while a machine made {acked} durable writes, one after the other: the
+  longest time between two was {}. The spare stood in after {}. When the disk came back it got
+  the {} MiB that it had missed, of {} MiB in use, and held everything after {}.",
+        seconds(*longest),
+        seconds(*spare_after),
+        missed_bytes >> 20,
+        used_bytes >> 20,
+        seconds(*back_after),
+    )
 }
 
 const NEXT: &str = "

@@ -151,12 +151,18 @@ impl Drop for Hanging<'_> {
 impl Drop for Removable {
     fn drop(&mut self) {
         self.vanish();
-        if rustix::mount::unmount(&self.dir, UnmountFlags::DETACH).is_ok()
+        if take_away(&self.dir)
             && let Some(session) = self.session.take()
         {
             let _ = session.umount_and_join();
         }
     }
+}
+
+/// Unmounts the slot of a disk, and says whether there was one: for programs that end without
+/// dropping it.
+pub fn take_away(dir: &Path) -> bool {
+    rustix::mount::unmount(dir, UnmountFlags::DETACH).is_ok()
 }
 
 impl Slot {
