@@ -467,7 +467,8 @@ fn check_component(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn directory_inode(object: ObjectId, now: Time, hash_seed: u64) -> Inode {
+/// An empty directory that is its own parent.
+pub fn directory_inode(object: ObjectId, now: Time, hash_seed: u64) -> Inode {
     Inode {
         object,
         generation: 0,

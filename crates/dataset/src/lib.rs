@@ -36,7 +36,7 @@ mod walk;
 
 pub use damage::{DamageKind, DamageRecord};
 pub use dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
-pub use datasets::{DatasetInfo, Datasets};
+pub use datasets::{DatasetInfo, Datasets, directory_inode};
 pub use error::DatasetError;
 pub use property::{Properties, Property, Snapdir, SyncMode};
 pub use quota::{Promise, Refused};

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use aquifer_dataset::{Dataset, ROOT_DIRECTORY, Snapdir, Snapshot};
+use aquifer_dataset::{Dataset, ROOT_DIRECTORY, Snapdir, Snapshot, directory_inode};
 use aquifer_object::Object;
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::types::{HIDDEN_DIRECTORY, SNAPSHOT_DIRECTORY};
@@ -80,29 +80,13 @@ impl Files {
             _ => (HIDDEN_DIRECTORY, dataset.snapshots(committed).len()),
         };
         Inode {
-            object: id,
-            generation: 0,
-            kind: FileKind::Directory,
-            damaged: false,
             mode: 0o555,
             nlink: u32::try_from(below).unwrap_or(u32::MAX).saturating_add(2),
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size: 0,
-            refer_bytes: 0,
             entries: below as u64,
-            atime: at,
-            mtime: at,
-            ctime: at,
             crtime: dataset.created(),
             change: changed.txg.0,
             parent,
-            line: 1,
-            origin: ObjectId(0),
-            verifier: 0,
-            hash_seed: 0,
-            root: None,
+            ..directory_inode(id, at, 0)
         }
     }
 
