@@ -7,6 +7,7 @@ mod drill;
 mod events;
 mod free_space;
 mod history;
+mod hold;
 #[cfg(debug_assertions)]
 mod inject;
 mod iostat;
@@ -73,6 +74,13 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         Command::Rename { snapshot, new } => {
             snapshot::rename(&client, output, snapshot, &new).await
         }
+        Command::Hold { recursive, until, tag, snapshots } => {
+            hold::hold(&client, output, recursive, until, tag, snapshots).await
+        }
+        Command::Release { recursive, tag, snapshots } => {
+            hold::release(&client, output, recursive, tag, snapshots).await
+        }
+        Command::Holds { recursive, names } => hold::holds(&client, output, recursive, names).await,
         Command::Clear { dataset, file } => dataset::clear(&client, output, dataset, file).await,
         Command::Set { words } => dataset::set(&client, output, words).await,
         Command::Inherit { property, dataset } => {

@@ -20,6 +20,7 @@ use crate::dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
 use crate::dead::DeadTree;
 use crate::error::DatasetError;
 use crate::history::History;
+use crate::holds::Clock;
 use crate::namespace::Found;
 use crate::property::{LocalValues, PROPERTIES, Properties, Property, SyncMode};
 use crate::quota::Wanted;
@@ -76,6 +77,7 @@ pub struct Datasets {
     pub(crate) acts: AsyncMutex<()>,
     pub(crate) damages: DamageList,
     pub(crate) scrub: Scrubbed,
+    pub(crate) hold_clock: Clock,
     pub(crate) replies: Arc<Replies>,
     pub(crate) history: History,
 }
@@ -118,6 +120,7 @@ impl Datasets {
             let found = Found::read(&pool, root).await?;
             let Found { records, destroyed, damages, scrub, next_dataset, .. } = found;
             let (mut values, mut snapshots) = (found.values, found.snapshots);
+            let mut keeping = found.keeping;
             state.next_dataset = next_dataset;
             let mut damaged: Vec<(DatasetId, PoolError)> = Vec::new();
             for (id, record) in records {
@@ -129,6 +132,7 @@ impl Datasets {
                 let dataset = Dataset::new(id, record, local, properties);
                 *dataset.dead.lock() = dead;
                 *dataset.snapshots.lock() = snapshots.remove(&id).unwrap_or_default();
+                *dataset.keeping.lock() = keeping.remove(&id).unwrap_or_default();
                 if destroyed.contains(&id) {
                     dataset.set_destroyed(Txg(1));
                     state.hidden.insert(id);
@@ -137,6 +141,7 @@ impl Datasets {
             }
             let replies = Replies::open(pool.clone()).await?;
             let history = History::open(pool.clone()).await?;
+            let hold_clock = Clock::new(found.hold_clock, pool.world().now());
             let datasets = Datasets {
                 pool,
                 state: Mutex::new(state),
@@ -146,6 +151,7 @@ impl Datasets {
                 acts: Default::default(),
                 damages,
                 scrub,
+                hold_clock,
                 replies,
                 history,
             };

@@ -97,6 +97,11 @@ impl Snapshots {
         self.list.last_key_value().map(|(txg, _)| *txg)
     }
 
+    /// The name of one.
+    pub fn name_of(&self, txg: Txg) -> Option<String> {
+        self.list.get(&txg).map(|snapshot| snapshot.record.name.clone())
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.list.len()
@@ -178,12 +183,16 @@ impl Dataset {
 
 impl Datasets {
     /// Takes snapshots, given as `dataset@name`, all in one txg; with `recursive` also of all
-    /// datasets below. They are on disk when this returns.
+    /// datasets below. They are on disk when this returns. Returns their full names.
     ///
     /// # Errors
     /// Bad names, a dataset that does not exist or is named twice, a snapshot that does. Then none
     /// was taken.
-    pub async fn snapshot(&self, names: &[String], recursive: bool) -> Result<(), DatasetError> {
+    pub async fn snapshot(
+        &self,
+        names: &[String],
+        recursive: bool,
+    ) -> Result<Vec<String>, DatasetError> {
         let _act = self.acts.lock().await;
         let mut wanted: BTreeMap<DatasetId, (Arc<Dataset>, String)> = BTreeMap::new();
         for full in names {
@@ -198,12 +207,14 @@ impl Datasets {
                 }
             }
         }
-        self.pool.use_feature(FEATURE_SNAPSHOTS).await.map_err(|error| match error {
-            ImportError::Pool(error) => DatasetError::Pool(error),
-            other => DatasetError::Labels(other.to_string()),
-        })?;
+        self.use_feature(FEATURE_SNAPSHOTS).await?;
         let world = self.pool.world().clone();
         let created = Time::from_ns(world.wall_ns());
+        let full = |(dataset, name): &(Arc<Dataset>, String)| {
+            format!("{}@{name}", self.full_name(dataset))
+        };
+        let mut taken: Vec<String> = wanted.values().map(full).collect();
+        taken.sort();
         let acts = wanted.into_values().map(|(dataset, name)| Act::Take {
             dataset: dataset.id,
             record: SnapshotRecord {
@@ -215,14 +226,15 @@ impl Datasets {
                 name,
             },
         });
-        self.act(acts.collect()).await
+        self.act(acts.collect()).await?;
+        Ok(taken)
     }
 
     /// Destroys snapshots of datasets, given by their txgs, all in one txg. They are gone, on disk,
     /// when this returns; what they alone showed becomes free in the background.
     ///
     /// # Errors
-    /// A dataset is gone. Then nothing was destroyed.
+    /// A dataset is gone, or a snapshot is held. Then nothing was destroyed.
     pub async fn destroy_snapshots(
         &self,
         doomed: &[(Arc<Dataset>, BTreeSet<Txg>)],
@@ -233,8 +245,10 @@ impl Datasets {
             if dataset.is_destroyed() {
                 return Err(DatasetError::NotFound(self.full_name(dataset)));
             }
-            let listed = dataset.snapshots.lock().listed();
-            let listed = listed.into_iter().filter(|txg| snapshots.contains(txg));
+            let mut listed = dataset.snapshots.lock().listed();
+            listed.retain(|txg| snapshots.contains(txg));
+            self.check_not_held(dataset, listed.clone())?;
+            let listed = listed.into_iter();
             acts.extend(listed.map(|snapshot| Act::Destroy { dataset: dataset.id, snapshot }));
         }
         self.act(acts).await
@@ -338,6 +352,14 @@ impl Datasets {
         }
     }
 
+    /// Has the labels name a feature, before anything of it is on disk.
+    pub(crate) async fn use_feature(&self, feature: &str) -> Result<(), DatasetError> {
+        self.pool.use_feature(feature).await.map_err(|error| match error {
+            ImportError::Pool(error) => DatasetError::Pool(error),
+            other => DatasetError::Labels(other.to_string()),
+        })
+    }
+
     /// Has the sync of the open txg carry these out, and waits until that is on disk. The caller
     /// holds the lock of acts.
     async fn act(&self, acts: Vec<Act>) -> Result<(), DatasetError> {
@@ -391,7 +413,10 @@ impl Datasets {
                 snapshots.sweeps.insert(snapshot, txg);
                 let sweep = SweepRecord { left: txg }.encode();
                 let sweep = put(ItemClass::Sweep, snapshot, Some(sweep));
-                vec![put(ItemClass::Snapshot, snapshot, None), sweep]
+                let kept = dataset.keeping.lock().remove(&snapshot);
+                let kept = kept.map(|_| put(ItemClass::Keep, snapshot, None));
+                let gone = [put(ItemClass::Snapshot, snapshot, None), sweep];
+                gone.into_iter().chain(kept).collect()
             }
             Act::Rename { snapshot, name, .. } => {
                 let Some(known) = snapshots.list.get(&snapshot) else { return Vec::new() };

@@ -95,6 +95,7 @@ impl Datasets {
         items.extend(self.carry_out(sync.txg()));
         items.extend(self.damages.take_items());
         items.extend(self.scrub.take_item());
+        items.extend(self.hold_clock.take_item(self.pool.world().now()));
         let mut roots = self.pool.roots();
         let replies = self.replies.sync(sync).await?;
         if let Some(slot) = roots.get_mut(TreeSlot::Replies as usize) {

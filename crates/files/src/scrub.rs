@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_dataset::{DamageKind, DamageRecord, Dataset, Property};
+use aquifer_meter::time::ms;
 use aquifer_ondisk::inode::{FileKind, Time};
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::scrub::{ScrubRecord, ScrubState, WalkPosition};
@@ -348,8 +349,4 @@ pub(crate) struct Scrubbing {
     has_task: bool,
     /// When its present piece began, by the world's clock.
     piece: Option<(Duration, Arc<Watch>)>,
-}
-
-fn ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -273,7 +273,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 34] = [
+const ROUTES: [&str; 37] = [
     "GET /daemon",
     "GET /pools",
     "GET /pools/tank",
@@ -308,6 +308,9 @@ const ROUTES: [&str; 34] = [
     "POST /snapshots",
     "POST /snapshots/rename",
     "POST /snapshots/destroy",
+    "GET /snapshots/holds?name=",
+    "POST /snapshots/hold",
+    "POST /snapshots/release",
 ];
 const KEYS: [&str; 24] = [
     "name",

@@ -38,6 +38,10 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
         DatasetError::NotFound(_) => {
             ApiError::not_found(format!("{message}; `aquifer list` shows those that do"))
         }
+        DatasetError::Held { .. } => ApiError::conflict(format!(
+            "{message}; `aquifer release TAG SNAPSHOT` ends a hold without a time"
+        )),
+        DatasetError::BadHold { .. } => ApiError::conflict(message),
         DatasetError::Exists(_) | DatasetError::HasChildren(_) | DatasetError::HasSnapshots(_) => {
             ApiError::conflict(message)
         }

@@ -1,6 +1,7 @@
 //! Acts and questions on snapshots.
 
 mod choice;
+mod holds;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,24 +38,13 @@ impl Control {
     pub async fn take_snapshots(&self, request: TakeSnapshots) -> Result<SnapshotsDone, ApiError> {
         let _act = self.act().await?;
         let TakeSnapshots { names, recursive } = request;
-        let Some(first) = names.first() else {
-            return Err(ApiError::invalid("no snapshot is named"));
-        };
-        let pool = pool_name(first);
-        if let Some(other) = names.iter().find(|name| pool_name(name) != pool) {
-            return Err(ApiError::invalid(format!(
-                "{first:?} and {other:?} are in two pools: snapshots of one command are taken at \
-                 one moment, which two pools do not have"
-            )));
-        }
-        let (pool, serving) = (pool.to_string(), self.serving(pool)?);
-        let before = all_names(&serving);
+        let serving = self.serving(one_pool(&names)?)?;
         let datasets = serving.service().datasets.clone();
-        act_on(&serving, async move { datasets.snapshot(&names, recursive).await }).await?;
-        let names: Vec<String> = all_names(&serving).difference(&before).cloned().collect();
+        let take = async move { datasets.snapshot(&names, recursive).await };
+        let names = act_on(&serving, take).await?;
         tracing::info!(
             class = "snapshot.taken",
-            pool,
+            pool = serving.name(),
             snapshots = names.join(" "),
             "snapshots taken"
         );
@@ -142,18 +132,11 @@ impl Control {
             return Ok(all);
         };
         let serving = self.serving(pool_name(name))?;
-        let mut found = match name.split_once('@') {
-            None => return infos(&serving, list(&serving, name, *recursive)?).await,
-            Some((dataset, _)) => list(&serving, dataset, *recursive)?,
+        let found = match name.contains('@') {
+            true => find(&serving, name, *recursive)?,
+            false => list(&serving, name, *recursive)?,
         };
-        let last = name.split_once('@').map(|(_, last)| last);
-        for of in &mut found {
-            of.snapshots.retain(|snapshot| Some(snapshot.record.name.as_str()) == last);
-        }
-        match found.iter().all(|of| of.snapshots.is_empty()) {
-            true => Err(properties::api_error(DatasetError::NotFound(name.clone()))),
-            false => infos(&serving, found).await,
-        }
+        infos(&serving, found).await
     }
 
     /// The snapshots of a pool, by their full names, with their txgs.
@@ -182,12 +165,29 @@ pub(super) fn pool_name(name: &str) -> &str {
     name.split(['/', '@']).next().unwrap_or_default()
 }
 
-fn all_names(serving: &Serving) -> BTreeSet<String> {
-    let all = list(serving, serving.name(), true).unwrap_or_default();
-    let names = |of: &SnapshotsOf| {
-        of.snapshots.iter().map(|snapshot| of.full(snapshot)).collect::<Vec<_>>()
-    };
-    all.iter().flat_map(names).collect()
+/// The pool of all these snapshots.
+fn one_pool(names: &[String]) -> Result<&str, ApiError> {
+    let first = names.first().ok_or_else(|| ApiError::invalid("no snapshot is named"))?;
+    let pool = pool_name(first);
+    match names.iter().find(|name| pool_name(name) != pool) {
+        None => Ok(pool),
+        Some(other) => Err(ApiError::invalid(format!(
+            "{first:?} and {other:?} are in two pools: a command acts on all snapshots at one \
+             moment, which two pools do not have"
+        ))),
+    }
+}
+
+/// A snapshot by its full name, also those of its name in datasets below, if there are any.
+fn find(serving: &Serving, full: &str, recursive: bool) -> Result<Vec<SnapshotsOf>, ApiError> {
+    let not_found = || properties::api_error(DatasetError::NotFound(full.into()));
+    let (dataset, last) = full.split_once('@').ok_or_else(not_found)?;
+    let mut found = list(serving, dataset, recursive)?;
+    for of in &mut found {
+        of.snapshots.retain(|snapshot| snapshot.record.name == last);
+    }
+    found.retain(|of| !of.snapshots.is_empty());
+    if found.is_empty() { Err(not_found()) } else { Ok(found) }
 }
 
 /// The snapshots of a dataset, also of all below it, in the order of the datasets' names.
@@ -237,6 +237,7 @@ fn choose(
 
 async fn infos(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Vec<SnapshotInfo>, ApiError> {
     let pool = serving.service().pool.clone();
+    let datasets = serving.service().datasets.clone();
     let work = async move {
         let mut infos = Vec::new();
         for of in of {
@@ -251,6 +252,8 @@ async fn infos(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Vec<SnapshotIn
                     guid: guid_text(record.guid.0),
                     used_bytes: readable(of.dataset.unique_bytes(&pool, &alone).await)?,
                     refer_bytes: record.refer_bytes,
+                    holds: datasets.holds(&of.dataset, snapshot.txg).len() as u64,
+                    schedule: None,
                 });
             }
         }

@@ -17,6 +17,7 @@ mod eyes;
 mod growth;
 mod hardware;
 mod history;
+mod holds;
 mod hosts;
 mod inject;
 mod life;

@@ -26,6 +26,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "GET /locks",
             "GET /datasets",
             "GET /snapshots",
+            "GET /snapshots/holds",
             "GET /iostat",
             "GET /nfs",
             "GET /events",
@@ -51,6 +52,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "POST /datasets/set",
             "POST /snapshots",
             "POST /snapshots/rename",
+            "POST /snapshots/hold",
         ],
     ),
     (
@@ -67,6 +69,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "POST /datasets/destroy",
             "POST /datasets/clear",
             "POST /snapshots/destroy",
+            "POST /snapshots/release",
             "POST /locks/clear",
             "POST /tokens",
             "POST /tokens/{name}/rotate",

@@ -16,6 +16,7 @@ mod early;
 mod full;
 mod handles;
 mod history;
+mod holds;
 mod idle;
 mod labels;
 mod large;

@@ -4,11 +4,12 @@
 //! These rules must hold. What was acknowledged is in the head. A snapshot that was taken is there,
 //! with the state of the dataset at one moment between request and answer, and every look at it
 //! finds that same state. One that was destroyed is gone. Requests that were cut off are carried
-//! out or not. The inspector finds no block that a snapshot shows and nothing keeps, and none that
+//! out or not. A snapshot that is held stays. The inspector finds no block that a snapshot shows and nothing keeps, and none that
 //! is kept for nothing. When all snapshots are destroyed, nothing of them is left.
 
 mod acts;
 mod client;
+mod holds;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use aquifer_blockio::World;
 use aquifer_checker::lives::SCALE;
+use aquifer_dataset::DatasetError;
 use aquifer_files::{Credentials, FileHandle, Files, FsError, Service};
 use aquifer_pool::import::ImportOptions;
 use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
@@ -23,6 +25,7 @@ use futures_util::future::{Either, select};
 
 use acts::{administrator, destroy};
 use client::client;
+use holds::{Holds, Served};
 
 use crate::{Shape, disks_of, inspected, open, story, with_datasets};
 
@@ -45,6 +48,7 @@ struct Known {
     doomed: bool,
     /// Another name that it may have.
     renamed: Option<String>,
+    holds: Holds,
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +66,7 @@ struct Model {
     gone: bool,
     past: Vec<Arc<Tree>>,
     past_snapshots: BTreeMap<String, Vec<Arc<Tree>>>,
+    served: Served,
 }
 
 impl Model {
@@ -161,7 +166,8 @@ async fn check_past(service: &Service, model: &Mutex<Model>) -> Result<(), Strin
         let name = snapshot.record.name.clone();
         let states = model.past_snapshots.get(&name).cloned();
         let states = states.ok_or_else(|| format!("snapshot {name} was never taken"))?;
-        let known = Known { states, taken: true, doomed: false, renamed: None };
+        let holds = holds::found(service, &name)?;
+        let known = Known { states, taken: true, doomed: false, renamed: None, holds };
         model.snapshots.insert(name, known);
     }
     Ok(())
@@ -215,7 +221,8 @@ async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
                     if !known.taken {
                         states.extend(since.iter().cloned());
                     }
-                    let known = Known { states, taken: true, doomed: false, renamed: None };
+                    let (holds, taken) = (known.holds, true);
+                    let known = Known { states, taken, doomed: false, renamed: None, holds };
                     model.snapshots.insert(now, known);
                 }
                 None if !known.taken || known.doomed => {}
@@ -228,6 +235,9 @@ async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
     }
     for name in there {
         compare(service, model, &name).await?;
+        let model = &mut *model.lock().unwrap();
+        let served = model.served.until(service.pool.world().now());
+        holds::check(service, model, &name, served)?;
     }
     Ok(())
 }
@@ -247,6 +257,7 @@ async fn life(
         // Even if the import is cut off: it may have gone back by then.
         model.lock().unwrap().rewound = true;
     }
+    model.lock().unwrap().served.begin(world.now());
     let service = open(world.clone(), disks, &options).await?;
     let rewound = model.lock().unwrap().rewound;
     if rewound {
@@ -262,6 +273,32 @@ async fn life(
     }
 }
 
+/// Destroys the dataset with all its snapshots, once none is held.
+async fn destroy_dataset(
+    service: &Service,
+    world: &Arc<dyn World>,
+    model: &Mutex<Model>,
+) -> Result<(), String> {
+    let is_held = || {
+        let model = model.lock().unwrap();
+        let served = model.served.until(world.now());
+        model.snapshots.values().any(|known| known.must_stay(served))
+    };
+    if is_held() {
+        match service.datasets.destroy(DATASET, true).await {
+            Err(DatasetError::Held { .. }) => {}
+            done if is_held() => return Err(format!("destroyed, and one is held: {done:?}")),
+            _ => {}
+        }
+    }
+    holds::release_all(service, world, model).await?;
+    tell("destroy the dataset");
+    model.lock().unwrap().doomed = true;
+    service.datasets.destroy(DATASET, true).await.map_err(|error| error.to_string())?;
+    model.lock().unwrap().gone = true;
+    Ok(())
+}
+
 /// A client changes the dataset while it is destroyed, with all its snapshots.
 async fn doom(
     world: Arc<dyn World>,
@@ -271,6 +308,7 @@ async fn doom(
 ) -> Result<(), String> {
     let mut rng = Rng::stream(seed, "doom");
     let options = ImportOptions { scale: SCALE, ..ImportOptions::default() };
+    model.lock().unwrap().served.begin(world.now());
     let service = open(world.clone(), disks, &options).await?;
     if model.lock().unwrap().rewound {
         check_past(&service, model).await?;
@@ -280,10 +318,7 @@ async fn doom(
     let work = client(&service, model, Rng::stream(seed, "client"), ops);
     let destroyed = async {
         world.sleep(Duration::from_micros(rng.below(4000))).await;
-        tell("destroy the dataset");
-        model.lock().unwrap().doomed = true;
-        service.datasets.destroy(DATASET, true).await.map_err(|error| error.to_string())?;
-        model.lock().unwrap().gone = true;
+        destroy_dataset(&service, &world, model).await?;
         loop {
             world.sleep(Duration::from_millis(1)).await;
             service.pool.sync().await.map_err(|error| error.to_string())?;
@@ -298,7 +333,8 @@ async fn doom(
 
 /// Destroys everything. Then nothing may be left.
 async fn end(world: Arc<dyn World>, disks: &[SimDisk], model: &Mutex<Model>) -> Result<(), String> {
-    let service = open(world, disks, &ImportOptions::default()).await?;
+    model.lock().unwrap().served.begin(world.now());
+    let service = open(world.clone(), disks, &ImportOptions::default()).await?;
     if service.datasets.by_name(DATASET).is_none() {
         if !model.lock().unwrap().doomed {
             return Err("the dataset is gone".into());
@@ -312,9 +348,10 @@ async fn end(world: Arc<dyn World>, disks: &[SimDisk], model: &Mutex<Model>) -> 
         check_past(&service, model).await?;
     }
     check(&service, model).await?;
+    holds::release_all(&service, &world, model).await?;
     let names: Vec<String> = model.lock().unwrap().snapshots.keys().cloned().collect();
     for names in names.chunks(2) {
-        destroy(&service, model, names).await?;
+        destroy(&service, &world, model, names).await?;
     }
     let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
     quiesce(&service).await?;
@@ -373,10 +410,15 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
             done => judge(&sim, done)?,
         }
         remember(&model);
+        model.lock().unwrap().served.end(world.now());
         if rng.below(4) == 0 {
             sim.kill();
         } else {
             sim.power_cut_any();
+        }
+        if rng.below(4) == 0 {
+            // Somebody sets the clock to next year.
+            sim.set_wall_ns(world.wall_ns() + 366 * 86_400 * 1_000_000_000);
         }
         run.lock().unwrap().cuts += 1;
         let done = sim.run_until(inspected(&disks, rng.below(8) == 0, rng.below(3) as u8));
@@ -388,6 +430,7 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
         let done = sim.run_until(doom(world.clone(), &disks, &model, work));
         judge(&sim, done)?;
         remember(&model);
+        model.lock().unwrap().served.end(world.now());
         sim.power_cut_any();
         run.lock().unwrap().cuts += 1;
         let done = sim.run_until(inspected(&disks, true, 2));
@@ -435,6 +478,8 @@ fn a_rule_left_out_is_found() {
         (Rule::SnapshotsComeLast, 100),
         (Rule::SweepsTestTheInterval, 100),
         (Rule::SweepsEndAtTheNext, 100),
+        (Rule::HeldIsKept, 20),
+        (Rule::HoldsLastInService, 100),
     ] {
         crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }

@@ -41,7 +41,7 @@ fn refuse(why: &str) -> Response {
 }
 
 /// Acts on datasets and locks, and one that clears a notice of a loss.
-const PASSES: [&str; 9] = [
+const PASSES: [&str; 11] = [
     "/datasets",
     "/datasets/set",
     "/datasets/destroy",
@@ -49,6 +49,8 @@ const PASSES: [&str; 9] = [
     "/snapshots",
     "/snapshots/rename",
     "/snapshots/destroy",
+    "/snapshots/hold",
+    "/snapshots/release",
     "/locks/clear",
     "/pools/tank/clear",
 ];

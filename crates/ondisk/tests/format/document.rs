@@ -173,6 +173,7 @@ fn every_example_and_module_is_named() {
         "log_batch",
         "log_change",
         "dead",
+        "keeping",
         "resilver_mark",
         "reply",
     ] {

@@ -1,6 +1,6 @@
 //! Times in a form for people.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// RFC 3339, UTC, with milliseconds.
 pub fn text(wall_ns: u64) -> String {
@@ -22,6 +22,11 @@ fn to_second(seconds: u64) -> String {
 /// Seconds since 1970.
 pub fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// Whole milliseconds.
+pub fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Seconds of a time span as people write it: `90d`, `12h`, `30m`, `45s`, `2w`.
