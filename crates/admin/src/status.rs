@@ -8,7 +8,7 @@ use aquifer_api::{
     LeafStatus, PoolIo, PoolStatus, PoolSummary, ResilverInfo, ScanState, ScrubInfo, SlowInfo,
     SpareInfo, SpareState, SyncDisabled, VdevClass, VdevIo, VdevKind, VdevStatus, guid_text,
 };
-use aquifer_meter::time::ms;
+use aquifer_blockio::ms;
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::{Stands, VdevClass as Class};
 use aquifer_vdev::{IoCount, IoCounts, IoKind, Slow};

@@ -22,13 +22,14 @@ use tokio_rustls::TlsConnector;
 
 use crate::{
     AddVdevs, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset, CreatePool,
-    CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyDataset, DestroyPool,
-    DiskRequest, DrillRequest, Event, EventQuery, ExportPool, FreeWorkRequest, HistoryEntry,
-    ImportRequest, LocksInfo, NfsStat, OfflineDisk, OnlineDisk, PoolCreated, PoolDone, PoolIo,
-    PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult, ScrubRequest,
-    SetProperties, ShareInfo, ShareQuery, ShareWhy, TokenInfo, TokenMade,
+    CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyPool, DiskRequest,
+    DrillRequest, Event, EventQuery, ExportPool, FreeWorkRequest, HistoryEntry, ImportRequest,
+    LocksInfo, NfsStat, OfflineDisk, OnlineDisk, PoolCreated, PoolDone, PoolIo, PoolStatus,
+    PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult, ScrubRequest, SetProperties,
+    ShareInfo, ShareQuery, ShareWhy, TokenInfo, TokenMade,
 };
 
+mod datasets;
 mod snapshots;
 
 /// A client of one daemon.
@@ -253,11 +254,6 @@ impl Client {
     /// Sets properties.
     pub async fn set_properties(&self, request: &SetProperties) -> Answer<DatasetDone> {
         self.post("/datasets/set", request).await
-    }
-
-    /// Destroys a dataset.
-    pub async fn destroy_dataset(&self, request: &DestroyDataset) -> Answer<DatasetDone> {
-        self.post("/datasets/destroy", request).await
     }
 
     /// Accepts a damaged file as it is.

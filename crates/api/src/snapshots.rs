@@ -54,7 +54,7 @@ pub struct TakeSnapshots {
 /// The result of an act on snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotsDone {
-    /// Full names: those that were taken; the new one of one that was renamed.
+    /// Full names; of those that were renamed, the new ones.
     pub names: Vec<String>,
 }
 
@@ -98,6 +98,9 @@ pub struct RenameSnapshot {
     pub name: String,
     /// The new name, without the dataset's.
     pub new: String,
+    /// Also those of this name in all datasets below.
+    #[serde(default)]
+    pub recursive: bool,
 }
 
 /// `POST /snapshots/hold`: all in one txg.

@@ -93,13 +93,16 @@ pub enum Command {
         #[arg(value_name = "DATASET[@NAME|A%B[,...]]")]
         dataset: String,
     },
-    /// Rename a snapshot.
+    /// Rename a dataset, with all below it, or a snapshot.
     Rename {
-        /// Its full name, such as tank/vms@before.
-        #[arg(value_name = "DATASET@OLD")]
-        snapshot: String,
+        /// Of a snapshot: also those of its name in all datasets below.
+        #[arg(short = 'r')]
+        recursive: bool,
+        /// Its full name, such as tank/vms or tank/vms@before.
+        #[arg(value_name = "DATASET|DATASET@OLD")]
+        name: String,
         /// Its new one.
-        #[arg(value_name = "DATASET@NEW")]
+        #[arg(value_name = "DATASET|DATASET@NEW")]
         new: String,
     },
     /// Keep snapshots from being destroyed, under a name.

@@ -167,10 +167,11 @@ async fn look_in_time(control: &Control) {
     }
 }
 
-/// Takes away holds that have ended, as long as the daemon runs.
+/// Takes away holds that have ended, and takes the snapshots that are due, as long as the daemon runs.
 async fn look_each_minute(control: &Control) {
     loop {
         control.tend_holds().await;
+        control.snapshots_due().await;
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
 }

@@ -17,8 +17,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use aquifer_blockio::ms;
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_meter::time::{ms, text_s};
+use aquifer_meter::time::text_s;
 use aquifer_ondisk::config::FEATURE_KEEPING;
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::inode::Time;
@@ -135,20 +136,16 @@ impl Datasets {
                 check_end(until_s, now_s).map_err(bad)?;
             }
             let mut record = self.record_of(dataset, *snapshot);
-            let there = record.holds.iter().position(|hold| hold.tag == tag);
-            let placed = Time::from_ns(self.pool.world().wall_ns());
-            let hold = Hold { tag: tag.into(), placed, end };
-            match there {
-                None if record.holds.len() >= HOLDS_MAX => {
+            let count = record.holds.len();
+            match record.holds.iter_mut().find(|hold| hold.tag == tag) {
+                Some(stands) if is_longer(end, stands.end) => stands.end = end,
+                Some(_) => return Err(bad("there is one, and it ends no earlier".into())),
+                None if count >= HOLDS_MAX => {
                     return Err(bad(format!("it has {HOLDS_MAX} holds, and takes no more")));
                 }
-                None => record.holds.push(hold),
-                Some(at) => {
-                    let stands = &mut record.holds[at];
-                    if !is_longer(end, stands.end) {
-                        return Err(bad("there is one, and it ends no earlier".into()));
-                    }
-                    stands.end = end;
+                None => {
+                    let placed = Time::from_ns(self.pool.world().wall_ns());
+                    record.holds.push(Hold { tag: tag.into(), placed, end });
                 }
             }
             changes.push((dataset.clone(), *snapshot, record));

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use aquifer_blockio::ms;
 use aquifer_dataset::{DamageKind, DamageRecord, Dataset, Property};
-use aquifer_meter::time::ms;
 use aquifer_ondisk::inode::{FileKind, Time};
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::scrub::{ScrubRecord, ScrubState, WalkPosition};

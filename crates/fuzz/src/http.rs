@@ -273,7 +273,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 37] = [
+const ROUTES: [&str; 38] = [
     "GET /daemon",
     "GET /pools",
     "GET /pools/tank",
@@ -311,6 +311,7 @@ const ROUTES: [&str; 37] = [
     "GET /snapshots/holds?name=",
     "POST /snapshots/hold",
     "POST /snapshots/release",
+    "POST /datasets/rename",
 ];
 const KEYS: [&str; 24] = [
     "name",

@@ -47,6 +47,20 @@ pub const CADENCES: [Cadence; 6] = [
     Cadence::Yearly,
 ];
 
+impl Cadence {
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cadence::Frequently => "frequently",
+            Cadence::Hourly => "hourly",
+            Cadence::Daily => "daily",
+            Cadence::Weekly => "weekly",
+            Cadence::Monthly => "monthly",
+            Cadence::Yearly => "yearly",
+        }
+    }
+}
+
 /// A hold: as long as it stands, the snapshot is not destroyed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {

@@ -19,7 +19,7 @@ use aquifer_api::{
     ApiError, DrillInfo, DrillPhase, DrillRequest, DrillState, DrillStep, PoolDone, ScrubState,
     VdevClass,
 };
-use aquifer_meter::time::ms;
+use aquifer_blockio::ms;
 use aquifer_nfs::traffic::{DiskKey, Flow};
 use aquifer_ondisk::Guid;
 use aquifer_pool::{Drilled, LeafStatus, PoolStatus, ResilverStatus};

@@ -2,6 +2,7 @@
 
 mod choice;
 mod holds;
+pub(super) mod schedules;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -95,27 +96,27 @@ impl Control {
         Ok(SnapshotsDestroyed { snapshots, free_bytes })
     }
 
-    /// Gives a snapshot another name.
+    /// Gives a snapshot another name, and those of its name in datasets below, all in one txg.
     ///
     /// # Errors
-    /// There is no such snapshot, or one of the new name; or that is no name.
+    /// There is no such snapshot, or one of the new name; or that is no name. Then none has it.
     pub async fn rename_snapshot(
         &self,
         request: RenameSnapshot,
     ) -> Result<SnapshotsDone, ApiError> {
         let _act = self.act().await?;
-        let RenameSnapshot { name, new } = request;
+        let RenameSnapshot { name, new, recursive } = request;
         let serving = self.serving(pool_name(&name))?;
         let datasets = serving.service().datasets.clone();
-        let (dataset, snapshot) =
-            datasets.snapshot_by_name(&name).map_err(properties::api_error)?;
-        let full = format!("{}@{new}", datasets.full_name(&dataset));
-        let rename = async move { datasets.rename_snapshot(&dataset, snapshot.txg, &new).await };
+        let found = find(&serving, &name, recursive)?;
+        let names: Vec<String> = found.iter().map(|of| format!("{}@{new}", of.name)).collect();
+        let all = members(&found);
+        let rename = async move { datasets.rename_snapshots(&all, &new).await };
         act_on(&serving, rename).await?;
         tracing::info!(
-            class = "snapshot.renamed", snapshot = %name, new = %full, "snapshot renamed"
+            class = "snapshot.renamed", snapshot = %name, new = names.join(" "), "snapshot renamed"
         );
-        Ok(SnapshotsDone { names: vec![full] })
+        Ok(SnapshotsDone { names })
     }
 
     /// Snapshots: one, those of a dataset, also those of datasets below it, or all of all pools.
@@ -163,6 +164,14 @@ impl SnapshotsOf {
 /// The pool of a dataset or snapshot.
 pub(super) fn pool_name(name: &str) -> &str {
     name.split(['/', '@']).next().unwrap_or_default()
+}
+
+fn members(found: &[SnapshotsOf]) -> Vec<(Arc<Dataset>, Txg)> {
+    let of = |of: &SnapshotsOf| {
+        let dataset = of.dataset.clone();
+        of.txgs().into_iter().map(move |txg| (dataset.clone(), txg))
+    };
+    found.iter().flat_map(of).collect()
 }
 
 /// The pool of all these snapshots.
@@ -253,7 +262,9 @@ async fn infos(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Vec<SnapshotIn
                     used_bytes: readable(of.dataset.unique_bytes(&pool, &alone).await)?,
                     refer_bytes: record.refer_bytes,
                     holds: datasets.holds(&of.dataset, snapshot.txg).len() as u64,
-                    schedule: None,
+                    schedule: datasets
+                        .schedule_of(&of.dataset, snapshot.txg)
+                        .map(|cadence| cadence.name().into()),
                 });
             }
         }

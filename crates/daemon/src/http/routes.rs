@@ -40,6 +40,7 @@
 //! POST /pools/{name}/replace    admin     ReplaceDisk     -> PoolDone
 //! POST /pools/{name}/inject     admin     InjectRequest   -> PoolDone       (3)
 //! POST /datasets/destroy        admin     DestroyDataset  -> DatasetDone
+//! POST /datasets/rename         admin     RenameDataset   -> DatasetDone
 //! POST /datasets/clear          admin     ClearDamage     -> DatasetDone
 //! POST /snapshots/destroy       admin     DestroySnapshots -> SnapshotsDestroyed
 //! POST /snapshots/release       admin     ReleaseSnapshots -> SnapshotsDone
@@ -49,7 +50,7 @@
 //! POST /tokens/{name}/revoke    admin                     -> TokenInfo
 //! ```
 //! (1) `admin` if it drops something, or takes the pool from another host ([`import_needs`]).
-//! (2) `admin` for `sharenfs` and `sync=disabled` ([`properties_need`]).
+//! (2) `admin` for `sharenfs`, `snapshots` and `sync=disabled` ([`properties_need`]).
 //! (3) Debug builds alone have it.
 //! (4) `admin` if it has an end: nobody can take it back.
 //!
@@ -129,6 +130,7 @@ fn table() -> Table {
         .act(Admin, "/pools/{name}/detach", detach_disk)
         .act(Admin, "/pools/{name}/replace", replace_disk)
         .act(Admin, "/datasets/destroy", destroy_dataset)
+        .act(Admin, "/datasets/rename", rename_dataset)
         .act(Admin, "/datasets/clear", clear_damage)
         .act(Admin, "/snapshots/destroy", snapshots::destroy)
         .act(Admin, "/snapshots/release", snapshots::release)
@@ -397,6 +399,14 @@ async fn destroy_dataset(
     Body(request): Body<api::DestroyDataset>,
 ) -> Response {
     acting.carry_out(words::destroy_dataset(&request), control.destroy_dataset(request)).await
+}
+
+async fn rename_dataset(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::RenameDataset>,
+) -> Response {
+    acting.carry_out(words::rename_dataset(&request), control.rename_dataset(request)).await
 }
 
 async fn clear_damage(

@@ -8,8 +8,8 @@ use aquifer_api::{
     AddVdevs, ClearDamage, ClearLocks, CreateDataset, CreatePool, CreateToken, DestroyDataset,
     DestroySnapshots, DiskRequest, DrillRequest, ExportPool, FreeWork, FreeWorkAct,
     FreeWorkRequest, HoldSnapshots, ImportRequest, OfflineDisk, OnlineDisk, ReleaseSnapshots,
-    RenameSnapshot, ReplaceDisk, Role, RotateToken, ScrubAct, ScrubRequest, SetProperties,
-    TakeSnapshots, VdevKind, VdevRequest,
+    RenameDataset, RenameSnapshot, ReplaceDisk, Role, RotateToken, ScrubAct, ScrubRequest,
+    SetProperties, TakeSnapshots, VdevKind, VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -232,8 +232,14 @@ pub(super) fn destroy_snapshots(request: &DestroySnapshots) -> Told {
     words.told(unless(*dry_run, About::snapshots(name)))
 }
 
-pub(super) fn rename_snapshot(RenameSnapshot { name, new }: &RenameSnapshot) -> Told {
-    let words = Words::of("rename").word(name).word(&format!("@{new}"));
+pub(super) fn rename_dataset(RenameDataset { name, new }: &RenameDataset) -> Told {
+    let about = About::Dataset(name.clone(), Vec::new());
+    Words::of("rename").word(name).word(new).told(about)
+}
+
+pub(super) fn rename_snapshot(request: &RenameSnapshot) -> Told {
+    let RenameSnapshot { name, new, recursive } = request;
+    let words = Words::of("rename").flag(*recursive, "-r").word(name).word(&format!("@{new}"));
     words.told(About::snapshots(name))
 }
 

@@ -67,6 +67,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "POST /pools/{name}/replace",
             "POST /pools/{name}/inject",
             "POST /datasets/destroy",
+            "POST /datasets/rename",
             "POST /datasets/clear",
             "POST /snapshots/destroy",
             "POST /snapshots/release",

@@ -58,7 +58,7 @@ fn a_held_snapshot_is_not_destroyed_by_anything() {
         for bad in ["", "x\ny", &"x".repeat(65)] {
             assert!(datasets.hold(bad, std::slice::from_ref(&a), None).await.is_err(), "{bad:?}");
         }
-        datasets.rename_snapshot(&a.0, a.1, "c").await.unwrap();
+        datasets.rename_snapshots(&[a], "c").await.unwrap();
     });
     bed.cut_life(async |service| {
         let datasets = &service.datasets;

@@ -22,6 +22,7 @@ mod labels;
 mod large;
 mod links;
 mod memory;
+mod moves;
 mod permissions;
 mod quota;
 mod rename;
@@ -29,6 +30,7 @@ mod replay;
 mod replies;
 #[cfg(sabotage)]
 mod sabotage;
+mod schedules;
 mod scrub;
 mod smooth;
 mod snapdir;

@@ -4,12 +4,15 @@
 //! These rules must hold. What was acknowledged is in the head. A snapshot that was taken is there,
 //! with the state of the dataset at one moment between request and answer, and every look at it
 //! finds that same state. One that was destroyed is gone. Requests that were cut off are carried
-//! out or not. A snapshot that is held stays. The inspector finds no block that a snapshot shows and nothing keeps, and none that
-//! is kept for nothing. When all snapshots are destroyed, nothing of them is left.
+//! out or not. A snapshot that is held stays. The inspector finds no block that a snapshot shows and
+//! nothing keeps, and none that is kept for nothing. When all snapshots are destroyed, nothing of them is left.
 
 mod acts;
 mod client;
 mod holds;
+mod moves;
+mod past;
+mod schedules;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -26,6 +29,8 @@ use futures_util::future::{Either, select};
 use acts::{administrator, destroy};
 use client::client;
 use holds::{Holds, Served};
+use moves::{LATER, Place, come_back};
+use past::{check_past, remember};
 
 use crate::{Shape, disks_of, inspected, open, story, with_datasets};
 
@@ -49,6 +54,8 @@ struct Known {
     /// Another name that it may have.
     renamed: Option<String>,
     holds: Holds,
+    /// A schedule took it, and prunes it.
+    scheduled: bool,
 }
 
 #[derive(Debug, Default)]
@@ -67,6 +74,11 @@ struct Model {
     past: Vec<Arc<Tree>>,
     past_snapshots: BTreeMap<String, Vec<Arc<Tree>>>,
     served: Served,
+    place: Place,
+    /// A schedule may be at work.
+    scheduling: bool,
+    /// Quarters of an hour that schedules believe to have passed.
+    quarters: u64,
 }
 
 impl Model {
@@ -148,48 +160,6 @@ async fn compare(service: &Service, model: &Mutex<Model>, name: &str) -> Result<
     Ok(())
 }
 
-/// After a rewind: what is there must have been there at some time.
-async fn check_past(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
-    let root = service.files.root(DATASET).ok_or("the dataset is gone")?;
-    let found = look(&service.files, root).await.map_err(|error| error.to_string())?;
-    let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
-    let there = dataset.snapshots(service.pool.committed_txg());
-    let mut model = model.lock().unwrap();
-    model.under_way = None;
-    model.states = vec![Arc::new(found)];
-    let head = model.head();
-    if !model.past.contains(&head) {
-        return Err(format!("the head is as it never was: {head:?}"));
-    }
-    model.snapshots.clear();
-    for snapshot in there {
-        let name = snapshot.record.name.clone();
-        let states = model.past_snapshots.get(&name).cloned();
-        let states = states.ok_or_else(|| format!("snapshot {name} was never taken"))?;
-        let holds = holds::found(service, &name)?;
-        let known = Known { states, taken: true, doomed: false, renamed: None, holds };
-        model.snapshots.insert(name, known);
-    }
-    Ok(())
-}
-
-/// Keeps what is known, for a rewind.
-fn remember(model: &Mutex<Model>) {
-    let mut model = model.lock().unwrap();
-    let states: Vec<Arc<Tree>> =
-        model.states.iter().cloned().chain(model.under_way.clone()).collect();
-    for (name, known) in model.snapshots.clone() {
-        let mut may_be = known.states;
-        if !known.taken {
-            may_be.extend(states.iter().cloned());
-        }
-        for name in [Some(name), known.renamed].into_iter().flatten() {
-            model.past_snapshots.insert(name, may_be.clone());
-        }
-    }
-    model.past.extend(states);
-}
-
 /// Compares all with what is known, after a start.
 async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
     let root = service.files.root(DATASET).ok_or("the dataset is gone")?;
@@ -222,12 +192,17 @@ async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
                         states.extend(since.iter().cloned());
                     }
                     let (holds, taken) = (known.holds, true);
-                    let known = Known { states, taken, doomed: false, renamed: None, holds };
+                    let scheduled = known.scheduled && now == name;
+                    let known =
+                        Known { states, taken, doomed: false, renamed: None, holds, scheduled };
                     model.snapshots.insert(now, known);
                 }
                 None if !known.taken || known.doomed => {}
                 None => return Err(format!("snapshot {name} is lost; there are {there:?}")),
             }
+        }
+        if std::mem::take(&mut model.scheduling) {
+            schedules::found(&mut model, &there, &since);
         }
         if let Some(unknown) = there.iter().find(|name| !model.snapshots.contains_key(*name)) {
             return Err(format!("snapshot {unknown} was destroyed, and is there"));
@@ -259,6 +234,7 @@ async fn life(
     }
     model.lock().unwrap().served.begin(world.now());
     let service = open(world.clone(), disks, &options).await?;
+    come_back(&service, model).await?;
     let rewound = model.lock().unwrap().rewound;
     if rewound {
         check_past(&service, model).await?;
@@ -310,6 +286,7 @@ async fn doom(
     let options = ImportOptions { scale: SCALE, ..ImportOptions::default() };
     model.lock().unwrap().served.begin(world.now());
     let service = open(world.clone(), disks, &options).await?;
+    come_back(&service, model).await?;
     if model.lock().unwrap().rewound {
         check_past(&service, model).await?;
         model.lock().unwrap().rewound = false;
@@ -335,6 +312,7 @@ async fn doom(
 async fn end(world: Arc<dyn World>, disks: &[SimDisk], model: &Mutex<Model>) -> Result<(), String> {
     model.lock().unwrap().served.begin(world.now());
     let service = open(world.clone(), disks, &ImportOptions::default()).await?;
+    come_back(&service, model).await?;
     if service.datasets.by_name(DATASET).is_none() {
         if !model.lock().unwrap().doomed {
             return Err("the dataset is gone".into());
@@ -444,7 +422,7 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
 }
 
 pub fn bases() -> Vec<(Shape, Vec<Image>)> {
-    let of = |shape| (shape, with_datasets(&crate::base(shape), &[DATASET]));
+    let of = |shape| (shape, with_datasets(&crate::base(shape), &[DATASET, LATER]));
     [Shape::Single, Shape::Mirror, Shape::FullSingle].into_iter().map(of).collect()
 }
 

@@ -1,17 +1,13 @@
 //! Holds on snapshots.
 
-use std::sync::Arc;
-
 use aquifer_api::{
     ApiError, HoldInfo, HoldSnapshots, ReleaseSnapshots, SnapshotQuery, SnapshotsDone, time,
 };
-use aquifer_dataset::Dataset;
-use aquifer_ondisk::Txg;
 
 use super::super::Control;
 use super::super::datasets::act_on;
 use super::super::serving::Serving;
-use super::{SnapshotsOf, find, list, one_pool};
+use super::{SnapshotsOf, find, list, members, one_pool};
 
 impl Control {
     /// Places a hold on snapshots, all in one txg. When this returns it is on disk.
@@ -129,14 +125,6 @@ fn named(
         }
     }
     Ok(all)
-}
-
-fn members(found: &[SnapshotsOf]) -> Vec<(Arc<Dataset>, Txg)> {
-    let of = |of: &SnapshotsOf| {
-        let dataset = of.dataset.clone();
-        of.txgs().into_iter().map(move |txg| (dataset.clone(), txg))
-    };
-    found.iter().flat_map(of).collect()
 }
 
 fn all_names(found: &[SnapshotsOf]) -> Vec<String> {

@@ -11,6 +11,7 @@ use aquifer_sim::Rng;
 
 use super::holds::{self, Holds};
 use super::{DATASET, Known, Model, Run, compare, tell};
+use super::{moves, schedules};
 
 /// Takes, destroys, renames and looks into snapshots, until the power goes.
 pub(super) async fn administrator(
@@ -30,7 +31,7 @@ pub(super) async fn administrator(
         };
         run.lock().unwrap().acts += 1;
         let some = rng.pick(&names).cloned();
-        match (rng.below(13), some) {
+        match (rng.below(14), some) {
             (0..=3, _) | (_, None) => take(service, model).await?,
             (4..=6, Some(_)) => {
                 let most = 1 + rng.index(3);
@@ -42,6 +43,8 @@ pub(super) async fn administrator(
             (7, Some(name)) => rename(service, model, &name).await?,
             (8 | 9, Some(name)) => holds::hold(service, world, model, &mut rng, &name).await?,
             (10, Some(name)) => holds::release(service, world, model, &name).await?,
+            (11, Some(_)) => moves::there_and_back(service, model).await?,
+            (12, Some(_)) => schedules::work(service, world, model).await?,
             (_, Some(name)) => {
                 run.lock().unwrap().looks += 1;
                 compare(service, model, &name).await?;
@@ -57,7 +60,8 @@ async fn take(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
         let from = model.states.len() - 1;
         let states = model.states[from..].to_vec();
         let holds = Holds::new();
-        let known = Known { states, taken: false, doomed: false, renamed: None, holds };
+        let scheduled = false;
+        let known = Known { states, taken: false, doomed: false, renamed: None, holds, scheduled };
         model.snapshots.insert(name.clone(), known);
         (name, from)
     };
@@ -140,11 +144,11 @@ async fn rename(service: &Service, model: &Mutex<Model>, name: &str) -> Result<(
     tell(&format!("rename {name} to {to}"));
     let found = service.datasets.snapshot_by_name(&format!("{DATASET}@{name}"));
     let (dataset, snapshot) = found.map_err(|error| format!("{name}: {error}"))?;
-    let done = service.datasets.rename_snapshot(&dataset, snapshot.txg, &to).await;
+    let done = service.datasets.rename_snapshots(&[(dataset, snapshot.txg)], &to).await;
     done.map_err(|error| format!("rename {name}: {error}"))?;
     let mut model = model.lock().unwrap();
     let known = model.snapshots.remove(name).unwrap();
     model.past_snapshots.insert(name.into(), known.states.clone());
-    model.snapshots.insert(to, Known { renamed: None, ..known });
+    model.snapshots.insert(to, Known { renamed: None, scheduled: false, ..known });
     Ok(())
 }

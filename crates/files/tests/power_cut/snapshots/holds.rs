@@ -53,6 +53,11 @@ impl Known {
     pub fn must_stay(&self, served: Duration) -> bool {
         self.holds.values().any(|held| held.must_stand(served))
     }
+
+    /// Whether a hold keeps it until that is released.
+    pub fn is_held_for_good(&self) -> bool {
+        self.holds.values().any(|held| held.until.is_none())
+    }
 }
 
 impl Held {
