@@ -167,7 +167,8 @@ async fn look_in_time(control: &Control) {
     }
 }
 
-/// Takes away holds that have ended, and takes the snapshots that are due, as long as the daemon runs.
+/// Takes away holds that have ended, and takes the snapshots that are due, as long as the daemon
+/// runs.
 async fn look_each_minute(control: &Control) {
     loop {
         control.tend_holds().await;

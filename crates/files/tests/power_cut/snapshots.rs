@@ -4,8 +4,9 @@
 //! These rules must hold. What was acknowledged is in the head. A snapshot that was taken is there,
 //! with the state of the dataset at one moment between request and answer, and every look at it
 //! finds that same state. One that was destroyed is gone. Requests that were cut off are carried
-//! out or not. A snapshot that is held stays. The inspector finds no block that a snapshot shows and
-//! nothing keeps, and none that is kept for nothing. When all snapshots are destroyed, nothing of them is left.
+//! out or not. A snapshot that is held stays. The dataset is where it was renamed to. The inspector
+//! finds no block that a snapshot shows and nothing keeps, and none that is kept for nothing. When
+//! all snapshots are destroyed, nothing of them is left.
 
 mod acts;
 mod client;

@@ -36,3 +36,18 @@ pub fn any_keep() -> impl Strategy<Value = KeepRecord> {
     (schedule, proptest::collection::vec(any_hold(), 0..=HOLDS_MAX))
         .prop_map(|(schedule, holds)| KeepRecord { schedule, holds })
 }
+
+#[test]
+fn schedules_and_holds_that_there_cannot_be_are_refused() {
+    let bytes = keep().encode();
+    // (offset, its largest valid value)
+    for (at, limit) in [(4, CADENCES.len()), (5, HOLDS_MAX)] {
+        let mut beyond = bytes.clone();
+        beyond[at] = u8::try_from(limit + 1).unwrap();
+        assert!(KeepRecord::decode(&beyond).is_err(), "byte {at}");
+    }
+    let mut endless = KeepRecord { holds: keep().holds[1..].to_vec(), ..keep() }.encode();
+    let until = endless.len() - 16;
+    endless[until..until + 8].fill(0);
+    assert!(KeepRecord::decode(&endless).is_err(), "a clock, and no end");
+}
