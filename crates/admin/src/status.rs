@@ -8,6 +8,7 @@ use aquifer_api::{
     LeafStatus, PoolIo, PoolStatus, PoolSummary, ResilverInfo, ScanState, ScrubInfo, SlowInfo,
     SpareInfo, SpareState, SyncDisabled, VdevClass, VdevIo, VdevKind, VdevStatus, guid_text,
 };
+use aquifer_blockio::ms;
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::{Stands, VdevClass as Class};
 use aquifer_vdev::{IoCount, IoCounts, IoKind, Slow};
@@ -199,7 +200,7 @@ fn scan(resilver: &pool::ResilverStatus) -> ResilverInfo {
         total_bytes: resilver.total_bytes,
         copied_bytes: resilver.copied_bytes,
         unread_blocks: resilver.unread_blocks,
-        took_ms: u64::try_from(resilver.took.as_millis()).unwrap_or(u64::MAX),
+        took_ms: ms(resilver.took),
     }
 }
 

@@ -22,14 +22,15 @@ use tokio_rustls::TlsConnector;
 
 use crate::{
     AddVdevs, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset, CreatePool,
-    CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyDataset, DestroyPool,
-    DestroySnapshots, DiskRequest, DrillRequest, Event, EventQuery, ExportPool, FreeWorkRequest,
-    HistoryEntry, ImportRequest, LocksInfo, NfsStat, OfflineDisk, OnlineDisk, PoolCreated,
-    PoolDone, PoolIo, PoolStatus, PoolSummary, RenameSnapshot, ReplaceDisk, RotateToken,
-    ScanRequest, ScanResult, ScrubRequest, SetProperties, ShareInfo, ShareQuery, ShareWhy,
-    SnapshotInfo, SnapshotQuery, SnapshotsDestroyed, SnapshotsDone, TakeSnapshots, TokenInfo,
-    TokenMade,
+    CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyPool, DiskRequest,
+    DrillRequest, Event, EventQuery, ExportPool, FreeWorkRequest, HistoryEntry, ImportRequest,
+    LocksInfo, NfsStat, OfflineDisk, OnlineDisk, PoolCreated, PoolDone, PoolIo, PoolStatus,
+    PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult, ScrubRequest, SetProperties,
+    ShareInfo, ShareQuery, ShareWhy, TokenInfo, TokenMade,
 };
+
+mod datasets;
+mod snapshots;
 
 /// A client of one daemon.
 #[derive(Debug, Clone)]
@@ -255,38 +256,9 @@ impl Client {
         self.post("/datasets/set", request).await
     }
 
-    /// Destroys a dataset.
-    pub async fn destroy_dataset(&self, request: &DestroyDataset) -> Answer<DatasetDone> {
-        self.post("/datasets/destroy", request).await
-    }
-
     /// Accepts a damaged file as it is.
     pub async fn clear_damage(&self, request: &ClearDamage) -> Answer<DatasetDone> {
         self.post("/datasets/clear", request).await
-    }
-
-    /// Lists snapshots.
-    pub async fn snapshots(&self, query: &SnapshotQuery) -> Answer<Vec<SnapshotInfo>> {
-        let SnapshotQuery { name, recursive } = query;
-        self.get(&named("/snapshots", name.as_deref(), *recursive)).await
-    }
-
-    /// Takes snapshots.
-    pub async fn take_snapshots(&self, request: &TakeSnapshots) -> Answer<SnapshotsDone> {
-        self.post("/snapshots", request).await
-    }
-
-    /// Destroys snapshots, or says which it would.
-    pub async fn destroy_snapshots(
-        &self,
-        request: &DestroySnapshots,
-    ) -> Answer<SnapshotsDestroyed> {
-        self.post("/snapshots/destroy", request).await
-    }
-
-    /// Renames a snapshot.
-    pub async fn rename_snapshot(&self, request: &RenameSnapshot) -> Answer<SnapshotsDone> {
-        self.post("/snapshots/rename", request).await
     }
 
     /// Locks of files.

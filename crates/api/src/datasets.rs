@@ -66,6 +66,16 @@ pub struct DestroyDataset {
     pub recursive: bool,
 }
 
+/// `POST /datasets/rename`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RenameDataset {
+    /// Full name.
+    pub name: String,
+    /// The new full name, in the same pool.
+    pub new: String,
+}
+
 /// `POST /datasets/clear`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

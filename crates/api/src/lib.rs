@@ -27,11 +27,12 @@ mod shares;
 pub mod shown;
 mod snapshots;
 mod spares;
-pub mod time;
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+pub use aquifer_meter::time;
 
 pub use access::{CreateToken, Role, RotateToken, TokenInfo, TokenMade};
 pub use counts::{
@@ -40,7 +41,7 @@ pub use counts::{
 };
 pub use datasets::{
     ClearDamage, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
-    DestroyDataset, PropertyValue, SetProperties,
+    DestroyDataset, PropertyValue, RenameDataset, SetProperties,
 };
 pub use disk_acts::{DiskRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
 pub use disks::{DiskInfo, SlowInfo, SmartInfo};
@@ -59,8 +60,8 @@ pub use pools::{
 pub use scrub::{RepairedFile, ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
 pub use shares::{HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
 pub use snapshots::{
-    DestroySnapshots, RenameSnapshot, SnapshotInfo, SnapshotQuery, SnapshotsDestroyed,
-    SnapshotsDone, TakeSnapshots,
+    DestroySnapshots, HoldInfo, HoldSnapshots, ReleaseSnapshots, RenameSnapshot, SnapshotInfo,
+    SnapshotQuery, SnapshotsDestroyed, SnapshotsDone, TakeSnapshots,
 };
 pub use spares::{SpareInfo, SpareState};
 

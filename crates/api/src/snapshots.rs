@@ -19,6 +19,12 @@ pub struct SnapshotInfo {
     pub used_bytes: Option<u64>,
     /// Bytes that it refers to.
     pub refer_bytes: u64,
+    /// Holds that keep it.
+    #[serde(default)]
+    pub holds: u64,
+    /// The schedule that took it, and prunes it: `hourly`, ...
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
 }
 
 /// `GET /snapshots?name=..&recursive=..`; without a name, all snapshots of all pools. They are in
@@ -48,7 +54,7 @@ pub struct TakeSnapshots {
 /// The result of an act on snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotsDone {
-    /// Full names: those that were taken; the new one of one that was renamed.
+    /// Full names; of those that were renamed, the new ones.
     pub names: Vec<String>,
 }
 
@@ -92,4 +98,51 @@ pub struct RenameSnapshot {
     pub name: String,
     /// The new name, without the dataset's.
     pub new: String,
+    /// Also those of this name in all datasets below.
+    #[serde(default)]
+    pub recursive: bool,
+}
+
+/// `POST /snapshots/hold`: all in one txg.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HoldSnapshots {
+    /// What the hold is called.
+    pub tag: String,
+    /// Full names of snapshots, all in one pool.
+    pub names: Vec<String>,
+    /// Also those of these names in all datasets below.
+    #[serde(default)]
+    pub recursive: bool,
+    /// Until this time, in seconds since 1970; nobody can release it before. `null`: until it is
+    /// released.
+    #[serde(default)]
+    pub until_s: Option<u64>,
+}
+
+/// `POST /snapshots/release`: all in one txg.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReleaseSnapshots {
+    /// What the hold is called.
+    pub tag: String,
+    /// Full names of snapshots, all in one pool.
+    pub names: Vec<String>,
+    /// Also those of these names in all datasets below.
+    #[serde(default)]
+    pub recursive: bool,
+}
+
+/// One hold, in `GET /snapshots/holds?name=..&recursive=..`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldInfo {
+    /// Full name of the snapshot.
+    pub snapshot: String,
+    /// What the hold is called.
+    pub tag: String,
+    /// When it was placed, in nanoseconds since 1970.
+    pub placed_ns: u64,
+    /// When it ends if the pool stays in service, in seconds since 1970; `null`: when it is
+    /// released.
+    pub ends_s: Option<u64>,
 }

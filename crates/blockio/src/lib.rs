@@ -30,7 +30,7 @@ pub use page_pool::pool_bytes;
 #[cfg(feature = "permute")]
 pub use page_pool::settle;
 pub use tokio_world::TokioWorld;
-pub use world::World;
+pub use world::{World, ms};
 
 /// The unit of every transfer and of every address on a disk, in bytes.
 pub const SECTOR_BYTES: usize = 4096;

@@ -182,6 +182,10 @@ pub enum Rule {
     SweepsTestTheInterval,
     /// What died after the next snapshot was taken is not freed with the one before it.
     SweepsEndAtTheNext,
+    /// A held snapshot is not destroyed.
+    HeldIsKept,
+    /// A hold with an end also lasts its time in service, whatever the wall clock says.
+    HoldsLastInService,
 }
 
 /// The number of rules that there may be.

@@ -32,3 +32,8 @@ pub trait World: Send + Sync {
     /// Runs `task` to its end beside the caller, on the caller's runtime. `name` is for traces.
     fn spawn(&self, name: &'static str, task: Task);
 }
+
+/// Whole milliseconds.
+pub fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -93,14 +93,52 @@ pub enum Command {
         #[arg(value_name = "DATASET[@NAME|A%B[,...]]")]
         dataset: String,
     },
-    /// Rename a snapshot.
+    /// Rename a dataset, with all below it, or a snapshot.
     Rename {
-        /// Its full name, such as tank/vms@before.
-        #[arg(value_name = "DATASET@OLD")]
-        snapshot: String,
+        /// Of a snapshot: also those of its name in all datasets below.
+        #[arg(short = 'r')]
+        recursive: bool,
+        /// Its full name, such as tank/vms or tank/vms@before.
+        #[arg(value_name = "DATASET|DATASET@OLD")]
+        name: String,
         /// Its new one.
-        #[arg(value_name = "DATASET@NEW")]
+        #[arg(value_name = "DATASET|DATASET@NEW")]
         new: String,
+    },
+    /// Keep snapshots from being destroyed, under a name.
+    Hold {
+        /// Also those of these names in all datasets below.
+        #[arg(short = 'r')]
+        recursive: bool,
+        /// Until then, in 30d, 12h, or at the beginning of 2027-01-31. Nobody can release it
+        /// before, you neither.
+        #[arg(long, value_name = "SPAN|DATE", value_parser = token::end)]
+        until: Option<u64>,
+        /// What the hold is called.
+        tag: String,
+        /// Full names, such as tank/vms@before.
+        #[arg(required = true, value_name = "DATASET@NAME")]
+        snapshots: Vec<String>,
+    },
+    /// End a hold on snapshots.
+    Release {
+        /// Also on those of these names in all datasets below.
+        #[arg(short = 'r')]
+        recursive: bool,
+        /// What the hold is called.
+        tag: String,
+        /// Full names, such as tank/vms@before.
+        #[arg(required = true, value_name = "DATASET@NAME")]
+        snapshots: Vec<String>,
+    },
+    /// List the holds on snapshots.
+    Holds {
+        /// Also those on snapshots of datasets below.
+        #[arg(short = 'r')]
+        recursive: bool,
+        /// Snapshots, or datasets for all of theirs; without one, all.
+        #[arg(value_name = "DATASET[@NAME]")]
+        names: Vec<String>,
     },
     /// Take a damaged file as it is on disk: what was lost of it stays lost.
     Clear {

@@ -7,6 +7,7 @@ mod drill;
 mod events;
 mod free_space;
 mod history;
+mod hold;
 #[cfg(debug_assertions)]
 mod inject;
 mod iostat;
@@ -70,9 +71,16 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
             let wish = snapshot::Wish { recursive, force, dry_run, verbose };
             destroy(&client, output, wish, dataset).await
         }
-        Command::Rename { snapshot, new } => {
-            snapshot::rename(&client, output, snapshot, &new).await
+        Command::Rename { recursive, name, new } => {
+            rename(&client, output, recursive, name, new).await
         }
+        Command::Hold { recursive, until, tag, snapshots } => {
+            hold::hold(&client, output, recursive, until, tag, snapshots).await
+        }
+        Command::Release { recursive, tag, snapshots } => {
+            hold::release(&client, output, recursive, tag, snapshots).await
+        }
+        Command::Holds { recursive, names } => hold::holds(&client, output, recursive, names).await,
         Command::Clear { dataset, file } => dataset::clear(&client, output, dataset, file).await,
         Command::Set { words } => dataset::set(&client, output, words).await,
         Command::Inherit { property, dataset } => {
@@ -132,6 +140,23 @@ async fn destroy(
         return Err(Failure::usage("-n and -v are for snapshots: DATASET@NAME"));
     }
     dataset::destroy(client, output, recursive, force, name).await
+}
+
+/// Renames a dataset or a snapshot.
+async fn rename(
+    client: &Client,
+    output: Output,
+    recursive: bool,
+    name: String,
+    new: String,
+) -> Result<(), Failure> {
+    if name.contains('@') {
+        return snapshot::rename(client, output, recursive, name, &new).await;
+    }
+    if recursive {
+        return Err(Failure::usage("-r is for snapshots: what lies below a dataset goes with it"));
+    }
+    dataset::rename(client, output, name, new).await
 }
 
 /// The daemon to ask.

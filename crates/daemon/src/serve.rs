@@ -131,6 +131,7 @@ async fn run(
         tokio::join!(
             manager::report_health(&starting),
             look_in_time(&starting),
+            look_each_minute(&starting),
             starting.look_for_disks(),
             starting.watch_disks(),
             starting.replace_gone_disks(),
@@ -163,6 +164,16 @@ async fn look_in_time(control: &Control) {
         control.scrub_due().await;
         control.expand_grown().await;
         tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Takes away holds that have ended, and takes the snapshots that are due, as long as the daemon
+/// runs.
+async fn look_each_minute(control: &Control) {
+    loop {
+        control.tend_holds().await;
+        control.snapshots_due().await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
     }
 }
 

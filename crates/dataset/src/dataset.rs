@@ -9,6 +9,7 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{Object, TreeRoot, btree};
 use aquifer_ondisk::dataset::DatasetRecord;
 use aquifer_ondisk::inode::{Inode, Time};
+use aquifer_ondisk::keeping::KeepRecord;
 use aquifer_ondisk::tree_node::{NodeOwner, Objects};
 use aquifer_ondisk::types::SEQUENCE_LIMIT;
 use aquifer_ondisk::{BlockPointer, Corruption, DatasetId, Guid, ObjectId, Txg};
@@ -89,6 +90,8 @@ pub struct Dataset {
     /// It is a view of this snapshot, read-only; `None`: the head.
     pub(crate) snapshot: Option<Txg>,
     pub(crate) snapshots: Mutex<Snapshots>,
+    /// Why its snapshots stay or go, of those of which that is known.
+    pub(crate) keeping: Mutex<BTreeMap<Txg, KeepRecord>>,
     pub(crate) dead: Mutex<DeadTree>,
     pub(crate) unlogged: Unlogged,
     /// The txg in which it was destroyed, 0 if it was not.
@@ -129,6 +132,7 @@ impl Dataset {
             orphans: Mutex::new(BTreeSet::new()),
             snapshot: None,
             snapshots: Mutex::default(),
+            keeping: Mutex::default(),
             dead: Mutex::default(),
             unlogged: Unlogged::no(),
             destroyed: AtomicU64::new(0),

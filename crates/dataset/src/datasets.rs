@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_ondisk::dataset::{
-    DATASET_NAME_BYTES_MAX, DatasetRecord, Item, ItemClass, ItemKey, LineRecord,
-};
+use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey, LineRecord};
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
+use aquifer_ondisk::keeping::Cadence;
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::types::{FIRST_OBJECT, SEQUENCE_LIMIT};
 use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg, Writer};
@@ -20,12 +19,15 @@ use crate::dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
 use crate::dead::DeadTree;
 use crate::error::DatasetError;
 use crate::history::History;
+use crate::holds::Clock;
 use crate::namespace::Found;
 use crate::property::{LocalValues, PROPERTIES, Properties, Property, SyncMode};
 use crate::quota::Wanted;
 use crate::replies::Replies;
+use crate::schedule::Told;
 use crate::scrub::Scrubbed;
 use crate::snapshots::{Act, Views};
+use crate::tree::check_component;
 use crate::values::bytes_of;
 
 /// What `aquifer list` shows.
@@ -41,6 +43,8 @@ pub struct DatasetInfo {
     pub available_bytes: u64,
     /// Property, value in force, and where it comes from (`local`, `default`, or a dataset).
     pub properties: Vec<(Property, String, String)>,
+    /// When a schedule takes its next snapshot, in seconds since 1970, and of which cadence.
+    pub next_snapshot: Option<(u64, Cadence)>,
 }
 
 #[derive(Debug)]
@@ -55,6 +59,8 @@ pub(crate) struct State {
     pub items: BTreeMap<Txg, BTreeMap<ItemKey, Option<Item>>>,
     /// Acts on snapshots that the sync of each txg carries out.
     pub snapshot_acts: BTreeMap<Txg, Vec<Act>>,
+    /// Datasets of which each txg writes the record since they have another name.
+    pub renamed: BTreeMap<Txg, BTreeSet<DatasetId>>,
     pub root: Option<BlockPointer>,
     /// Destroyed datasets of which the running sync frees the last.
     pub emptied: Vec<DatasetId>,
@@ -76,6 +82,8 @@ pub struct Datasets {
     pub(crate) acts: AsyncMutex<()>,
     pub(crate) damages: DamageList,
     pub(crate) scrub: Scrubbed,
+    pub(crate) hold_clock: Clock,
+    pub(crate) schedules_failed: Told,
     pub(crate) replies: Arc<Replies>,
     pub(crate) history: History,
 }
@@ -111,6 +119,7 @@ impl Datasets {
                 next_dataset: 1,
                 items: BTreeMap::new(),
                 snapshot_acts: BTreeMap::new(),
+                renamed: BTreeMap::new(),
                 root,
                 emptied: Vec::new(),
                 gone: BTreeMap::new(),
@@ -118,6 +127,7 @@ impl Datasets {
             let found = Found::read(&pool, root).await?;
             let Found { records, destroyed, damages, scrub, next_dataset, .. } = found;
             let (mut values, mut snapshots) = (found.values, found.snapshots);
+            let mut keeping = found.keeping;
             state.next_dataset = next_dataset;
             let mut damaged: Vec<(DatasetId, PoolError)> = Vec::new();
             for (id, record) in records {
@@ -129,6 +139,7 @@ impl Datasets {
                 let dataset = Dataset::new(id, record, local, properties);
                 *dataset.dead.lock() = dead;
                 *dataset.snapshots.lock() = snapshots.remove(&id).unwrap_or_default();
+                *dataset.keeping.lock() = keeping.remove(&id).unwrap_or_default();
                 if destroyed.contains(&id) {
                     dataset.set_destroyed(Txg(1));
                     state.hidden.insert(id);
@@ -137,6 +148,7 @@ impl Datasets {
             }
             let replies = Replies::open(pool.clone()).await?;
             let history = History::open(pool.clone()).await?;
+            let hold_clock = Clock::new(found.hold_clock, pool.world().now());
             let datasets = Datasets {
                 pool,
                 state: Mutex::new(state),
@@ -146,6 +158,8 @@ impl Datasets {
                 acts: Default::default(),
                 damages,
                 scrub,
+                hold_clock,
+                schedules_failed: Told::default(),
                 replies,
                 history,
             };
@@ -213,26 +227,6 @@ impl Datasets {
     /// A dataset by its full name.
     pub fn by_name(&self, name: &str) -> Option<Arc<Dataset>> {
         self.all().into_iter().find(|dataset| self.full_name(dataset) == name)
-    }
-
-    /// A dataset's full name, the pool's name first.
-    pub fn full_name(&self, dataset: &Dataset) -> String {
-        let state = self.state.lock();
-        let mut parts = Vec::new();
-        let (mut name, mut parent) = {
-            let record = dataset.record.lock();
-            (record.name.clone(), record.parent)
-        };
-        loop {
-            parts.push(name);
-            let Some(above) = state.datasets.get(&parent).filter(|_| parts.len() < 256) else {
-                break;
-            };
-            let record = above.record.lock();
-            (name, parent) = (record.name.clone(), record.parent);
-        }
-        parts.reverse();
-        parts.join("/")
     }
 
     /// Makes the pool's own dataset if this is the first import.
@@ -399,20 +393,6 @@ impl Datasets {
         self.pool.hold(admission)
     }
 
-    /// The dataset and all above it.
-    pub(crate) fn line_of(&self, dataset: &Dataset) -> BTreeSet<DatasetId> {
-        let state = self.state.lock();
-        let mut line = BTreeSet::from([dataset.id]);
-        let mut parent = dataset.record.lock().parent;
-        while let Some(above) = state.datasets.get(&parent) {
-            if !line.insert(above.id) {
-                break;
-            }
-            parent = above.record.lock().parent;
-        }
-        line
-    }
-
     /// All datasets for a listing, by name.
     pub fn list(&self) -> Vec<DatasetInfo> {
         let mut list: Vec<DatasetInfo> = self.all().iter().map(|of| self.info(of)).collect();
@@ -423,11 +403,13 @@ impl Datasets {
     /// One dataset for a listing.
     pub fn info(&self, dataset: &Dataset) -> DatasetInfo {
         let is_pools_own = dataset.record.lock().parent.0 == 0;
+        let now = Time::from_ns(self.pool.world().wall_ns());
         DatasetInfo {
             name: self.full_name(dataset),
             used_bytes: self.used_bytes(dataset),
             refer_bytes: dataset.refer_bytes(),
             available_bytes: self.available_bytes(dataset),
+            next_snapshot: self.next_snapshot(dataset, now),
             properties: PROPERTIES
                 .into_iter()
                 .filter(|property| is_pools_own || !property.is_of_pool())
@@ -449,22 +431,6 @@ impl Datasets {
 
 fn put(items: &mut BTreeMap<ItemKey, Option<Item>>, key: ItemKey, value: Vec<u8>) {
     items.insert(key, Some(Item { key, value }));
-}
-
-fn check_component(name: &str) -> Result<(), &'static str> {
-    if name.is_empty() {
-        return Err("has an empty component");
-    }
-    if name.len() > DATASET_NAME_BYTES_MAX {
-        return Err("has a component of more than 255 bytes");
-    }
-    if name == "." || name == ".." {
-        return Err("has a component '.' or '..'");
-    }
-    if !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.: ".contains(c)) {
-        return Err("may hold letters, digits, '-', '_', '.', ':' and ' ' only");
-    }
-    Ok(())
 }
 
 /// An empty directory that is its own parent.

@@ -41,6 +41,7 @@ impl Datasets {
     ///
     /// # Errors
     /// A dataset that does not exist, the pool's own one, and one with children unless `recursive`.
+    /// One with a snapshot that is held.
     pub async fn destroy(&self, name: &str, recursive: bool) -> Result<(), DatasetError> {
         let _act = self.acts.lock().await;
         let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
@@ -48,28 +49,23 @@ impl Datasets {
             let why = "is the pool's own dataset: destroy the pool instead".into();
             return Err(DatasetError::BadName { name: name.into(), why });
         }
+        // Acts come one at a time: none is made or destroyed meanwhile.
+        let below = |other: &Arc<Dataset>| self.line_of(other).contains(&dataset.id);
+        let doomed: Vec<Arc<Dataset>> = self.living().into_iter().filter(below).collect();
+        if doomed.len() > 1 && !recursive {
+            return Err(DatasetError::HasChildren(name.into()));
+        }
+        if dataset.snapshot_count() > 0 && !recursive {
+            return Err(DatasetError::HasSnapshots(name.into()));
+        }
+        for dataset in &doomed {
+            let listed = dataset.snapshots.lock().listed();
+            self.check_not_held(dataset, listed)?;
+        }
         {
             let hold = self.hold_act().await?;
             let txg = hold.txg();
             let mut state = self.state.lock();
-            let doomed: Vec<Arc<Dataset>> = {
-                let alive = state.datasets.values().filter(|other| !other.is_destroyed());
-                let alive: Vec<_> = alive.cloned().collect();
-                let mut ids = vec![dataset.id];
-                // Parents are older than their children: one pass finds them all.
-                for other in &alive {
-                    if ids.contains(&other.record.lock().parent) {
-                        ids.push(other.id);
-                    }
-                }
-                alive.into_iter().filter(|other| ids.contains(&other.id)).collect()
-            };
-            if doomed.len() > 1 && !recursive {
-                return Err(DatasetError::HasChildren(name.into()));
-            }
-            if dataset.snapshot_count() > 0 && !recursive {
-                return Err(DatasetError::HasSnapshots(name.into()));
-            }
             let items = state.items.entry(txg).or_default();
             for dataset in &doomed {
                 dataset.set_destroyed(txg);
@@ -86,6 +82,7 @@ impl Datasets {
                 for (class, of) in [
                     (ItemClass::Snapshot, snapshots.listed()),
                     (ItemClass::Sweep, snapshots.sweeps()),
+                    (ItemClass::Keep, dataset.keeping.lock().keys().copied().collect()),
                 ] {
                     let keys = of.iter().map(|txg| ItemKey::new(dataset.id, class, txg.0));
                     items.extend(keys.map(|key| (key, None)));

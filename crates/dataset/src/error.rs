@@ -25,6 +25,24 @@ pub enum DatasetError {
     /// It has snapshots.
     #[error("dataset {0:?} has snapshots: destroy them first, or all at once with -r")]
     HasSnapshots(String),
+    /// Holds keep a snapshot.
+    #[error("snapshot {snapshot:?} is held by {holds}; nothing was destroyed")]
+    Held {
+        /// Full name of the first such snapshot.
+        snapshot: String,
+        /// The tags, with the times at which they end.
+        holds: String,
+    },
+    /// A hold cannot be placed or released.
+    #[error("hold {tag:?} on {snapshot:?}: {why}")]
+    BadHold {
+        /// Its tag.
+        tag: String,
+        /// Full name of the snapshot.
+        snapshot: String,
+        /// Why.
+        why: String,
+    },
     /// The labels of the disks could not name what snapshots need.
     #[error("the labels of the pool's disks cannot be written: {0}")]
     Labels(String),

@@ -6,6 +6,7 @@ use aquifer_object::btree;
 use aquifer_ondisk::dataset::{
     DatasetRecord, Item, ItemClass, ItemKey, SnapshotRecord, SweepRecord,
 };
+use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::Namespace;
 use aquifer_ondisk::{BlockPointer, DatasetId, Reader, Txg};
@@ -26,6 +27,8 @@ pub(crate) struct Found {
     pub scrub: Scrubbed,
     pub values: BTreeMap<DatasetId, LocalValues>,
     pub snapshots: BTreeMap<DatasetId, Snapshots>,
+    pub keeping: BTreeMap<DatasetId, BTreeMap<Txg, KeepRecord>>,
+    pub hold_clock: Option<HoldClock>,
     pub next_dataset: u64,
 }
 
@@ -38,6 +41,8 @@ impl Found {
             scrub: Scrubbed::default(),
             values: BTreeMap::new(),
             snapshots: BTreeMap::new(),
+            keeping: BTreeMap::new(),
+            hold_clock: None,
             next_dataset: 1,
         };
         let first = ItemKey { dataset: DatasetId(0), item: 0 };
@@ -86,8 +91,13 @@ impl Found {
                 let record = SweepRecord::decode(value)?;
                 self.snapshots.entry(dataset).or_default().load_sweep(Txg(number), record);
             }
-            (Some(ItemClass::Line) | None, _) | (Some(ItemClass::Damage | ItemClass::Scrub), _) => {
+            (Some(ItemClass::Keep), _) => {
+                let record = KeepRecord::decode(value)?;
+                self.keeping.entry(dataset).or_default().insert(Txg(number), record);
             }
+            (Some(ItemClass::HoldClock), 0) => self.hold_clock = Some(HoldClock::decode(value)?),
+            (Some(ItemClass::Line) | None, _)
+            | (Some(ItemClass::Damage | ItemClass::Scrub | ItemClass::HoldClock), _) => {}
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use aquifer_meter::size;
 use aquifer_ondisk::extent::Compression;
 
 use crate::error::DatasetError;
+use crate::schedule::Schedule;
 
 /// A settable property. The number is its item number on disk, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,10 +35,12 @@ pub enum Property {
     Autotrim = 10,
     /// How the directory `.aquifer` shows: `hidden`, `visible`, `disabled`.
     Snapdir = 11,
+    /// Which snapshots are taken and pruned by themselves: `off`, or `hourly=24 daily=7`.
+    Snapshots = 12,
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 11] = [
+pub const PROPERTIES: [Property; 12] = [
     Property::Compression,
     Property::Sync,
     Property::Quota,
@@ -49,6 +52,7 @@ pub const PROPERTIES: [Property; 11] = [
     Property::Autoreplace,
     Property::Autotrim,
     Property::Snapdir,
+    Property::Snapshots,
 ];
 
 /// How clients find the snapshots of a dataset, in the directory `.aquifer` of its root directory.
@@ -104,6 +108,7 @@ impl Property {
             Property::Autoreplace => "autoreplace",
             Property::Autotrim => "autotrim",
             Property::Snapdir => "snapdir",
+            Property::Snapshots => "snapshots",
         }
     }
 
@@ -153,7 +158,7 @@ impl Property {
             Property::Compression => "on",
             Property::Sync => "standard",
             Property::Quota | Property::Reservation => "none",
-            Property::Readonly | Property::Sharenfs => "off",
+            Property::Readonly | Property::Sharenfs | Property::Snapshots => "off",
             Property::Autoexpand | Property::Autoreplace | Property::Autotrim => "off",
             Property::Scrub => "monthly",
             Property::Snapdir => "hidden",
@@ -194,6 +199,10 @@ impl Property {
             Property::Sharenfs => Ok(value.to_string()),
             Property::Scrub => one_of(&["off", "weekly", "monthly"]),
             Property::Snapdir => one_of(&["hidden", "visible", "disabled"]),
+            Property::Snapshots => match Schedule::parse(value) {
+                Ok(schedule) => Ok(schedule.to_string()),
+                Err(why) => Err(self.bad(why)),
+            },
         }
     }
 

@@ -27,6 +27,7 @@ use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::property::Property;
+use crate::tree::children_first;
 
 /// Why a write is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,15 +169,16 @@ impl Datasets {
 
     /// What datasets take and what their reservations keep, without those in `line`; as if a
     /// reservation already had the `wanted` value.
-    fn room(&self, line: &BTreeSet<DatasetId>, wanted: Option<Wanted>) -> Room {
+    pub(crate) fn room(&self, line: &BTreeSet<DatasetId>, wanted: Option<Wanted>) -> Room {
         let mut room = Room::default();
         // Room that a child keeps counts within the room that its parent keeps.
         let mut below: BTreeMap<DatasetId, u64> = BTreeMap::new();
         if let Some(Wanted::Below(parent, bytes)) = wanted {
             below.insert(parent, bytes);
         }
-        // Parents are older than their children.
-        for dataset in self.keeping().iter().rev() {
+        let mut done = BTreeSet::new();
+        for dataset in children_first(self.keeping()) {
+            done.insert(dataset.id);
             let promised = dataset.promised_bytes();
             room.promised = room.promised.saturating_add(promised);
             let taken = room.taken.entry(dataset.id).or_default();
@@ -192,7 +194,7 @@ impl Datasets {
             }
             let parent = dataset.record.lock().parent;
             // A hostile namespace may have a dataset below itself.
-            if parent >= dataset.id || parent.0 == 0 || dataset.is_destroyed() {
+            if done.contains(&parent) || parent.0 == 0 || dataset.is_destroyed() {
                 room.kept = room.kept.saturating_add(kept);
                 continue;
             }
@@ -223,7 +225,10 @@ impl Datasets {
 
     /// Bytes that a dataset and its children take, with what only snapshots show.
     pub fn used_bytes(&self, dataset: &Dataset) -> u64 {
-        sum_below(self, dataset)
+        self.living()
+            .iter()
+            .filter(|other| self.line_of(other).contains(&dataset.id))
+            .fold(0, |sum, other| sum.saturating_add(other.own_bytes()))
     }
 
     /// Bytes that destroyed datasets still take: they become free in the background.
@@ -338,9 +343,9 @@ impl Wanted {
 
 /// See [`Datasets::room`].
 #[derive(Debug, Default)]
-struct Room {
+pub(crate) struct Room {
     /// By each dataset and all below it, with what is promised.
-    taken: BTreeMap<DatasetId, u64>,
+    pub taken: BTreeMap<DatasetId, u64>,
     /// Promised to writes that are not on disk.
     promised: u64,
     /// What reservations lack.
@@ -349,7 +354,7 @@ struct Room {
 
 impl Room {
     /// Bytes of free space that are promised or kept.
-    fn spoken_for(&self) -> u64 {
+    pub fn spoken_for(&self) -> u64 {
         self.promised.saturating_add(self.kept)
     }
 }
@@ -362,18 +367,3 @@ fn take(dataset: &Arc<Dataset>, bytes: u64, reserved: bool) -> Promise {
 /// Commits before a refusal: a free takes effect in its own txg and is held back for two more, and
 /// a large file is freed piece by piece.
 const COMMITS_MAX: usize = 4;
-
-/// What a dataset and all below it take, with their snapshots.
-fn sum_below(datasets: &Datasets, dataset: &Dataset) -> u64 {
-    let children: Vec<Arc<Dataset>> = {
-        let state = datasets.state.lock();
-        let alive = state.datasets.values().filter(|other| !other.is_destroyed());
-        // A hostile namespace may have a dataset below itself.
-        let below = |other: &&Arc<Dataset>| {
-            other.record.lock().parent == dataset.id && other.id > dataset.id
-        };
-        alive.filter(below).cloned().collect()
-    };
-    let below = children.iter().map(|child| sum_below(datasets, child));
-    below.fold(dataset.own_bytes(), u64::saturating_add)
-}

@@ -19,6 +19,7 @@ use aquifer_ondisk::dataset::{
     DatasetRecord, Item, ItemClass, ItemKey, SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord, SweepRecord,
 };
 use aquifer_ondisk::inode::Time;
+use aquifer_ondisk::keeping::KeepRecord;
 use aquifer_ondisk::{DatasetId, Guid, Txg};
 use aquifer_pool::ImportError;
 
@@ -63,10 +64,19 @@ pub struct ListChange {
     pub at: Time,
 }
 
+/// A snapshot to be taken.
+#[derive(Debug)]
+pub(crate) struct New {
+    pub dataset: Arc<Dataset>,
+    /// Behind the '@'.
+    pub name: String,
+    pub keep: KeepRecord,
+}
+
 /// An act that a sync carries out.
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
-    Take { dataset: DatasetId, record: SnapshotRecord },
+    Take { dataset: DatasetId, record: SnapshotRecord, keep: KeepRecord },
     Destroy { dataset: DatasetId, snapshot: Txg },
     Rename { dataset: DatasetId, snapshot: Txg, name: String },
 }
@@ -95,6 +105,11 @@ impl Snapshots {
     /// The newest one.
     pub fn newest(&self) -> Option<Txg> {
         self.list.last_key_value().map(|(txg, _)| *txg)
+    }
+
+    /// The name of one.
+    pub fn name_of(&self, txg: Txg) -> Option<String> {
+        self.list.get(&txg).map(|snapshot| snapshot.record.name.clone())
     }
 
     /// How many there are.
@@ -178,51 +193,68 @@ impl Dataset {
 
 impl Datasets {
     /// Takes snapshots, given as `dataset@name`, all in one txg; with `recursive` also of all
-    /// datasets below. They are on disk when this returns.
+    /// datasets below. They are on disk when this returns. Returns their full names.
     ///
     /// # Errors
     /// Bad names, a dataset that does not exist or is named twice, a snapshot that does. Then none
     /// was taken.
-    pub async fn snapshot(&self, names: &[String], recursive: bool) -> Result<(), DatasetError> {
+    pub async fn snapshot(
+        &self,
+        names: &[String],
+        recursive: bool,
+    ) -> Result<Vec<String>, DatasetError> {
         let _act = self.acts.lock().await;
-        let mut wanted: BTreeMap<DatasetId, (Arc<Dataset>, String)> = BTreeMap::new();
+        let mut wanted: BTreeMap<DatasetId, New> = BTreeMap::new();
         for full in names {
             let (name, last) = split(full)?;
             let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
             let below = if recursive { self.below(&dataset) } else { vec![dataset] };
             for dataset in below {
                 self.check_new(&dataset, last)?;
-                if wanted.insert(dataset.id, (dataset.clone(), last.into())).is_some() {
+                let (id, name) = (dataset.id, last.into());
+                let new = New { dataset, name, keep: KeepRecord::default() };
+                if wanted.insert(id, new).is_some() {
                     let why = "is the second of one dataset: one command takes one of each".into();
                     return Err(DatasetError::BadName { name: full.clone(), why });
                 }
             }
         }
-        self.pool.use_feature(FEATURE_SNAPSHOTS).await.map_err(|error| match error {
-            ImportError::Pool(error) => DatasetError::Pool(error),
-            other => DatasetError::Labels(other.to_string()),
-        })?;
+        self.use_feature(FEATURE_SNAPSHOTS).await?;
+        let created = Time::from_ns(self.pool.world().wall_ns());
+        self.take(wanted.into_values().collect(), created).await
+    }
+
+    /// Takes these, at most one of a dataset. Returns their full names. The caller holds the lock
+    /// of acts.
+    pub(crate) async fn take(
+        &self,
+        all: Vec<New>,
+        created: Time,
+    ) -> Result<Vec<String>, DatasetError> {
         let world = self.pool.world().clone();
-        let created = Time::from_ns(world.wall_ns());
-        let acts = wanted.into_values().map(|(dataset, name)| Act::Take {
-            dataset: dataset.id,
-            record: SnapshotRecord {
+        let (mut taken, mut acts) = (Vec::new(), Vec::new());
+        for New { dataset, name, keep } in all {
+            taken.push(format!("{}@{name}", self.full_name(&dataset)));
+            let record = SnapshotRecord {
                 guid: Guid(world.random().max(1)),
                 created,
                 refer_bytes: 0,
                 line: dataset.record.lock().line,
                 objects: None,
                 name,
-            },
-        });
-        self.act(acts.collect()).await
+            };
+            acts.push(Act::Take { dataset: dataset.id, record, keep });
+        }
+        taken.sort();
+        self.act(acts).await?;
+        Ok(taken)
     }
 
     /// Destroys snapshots of datasets, given by their txgs, all in one txg. They are gone, on disk,
     /// when this returns; what they alone showed becomes free in the background.
     ///
     /// # Errors
-    /// A dataset is gone. Then nothing was destroyed.
+    /// A dataset is gone, or a snapshot is held. Then nothing was destroyed.
     pub async fn destroy_snapshots(
         &self,
         doomed: &[(Arc<Dataset>, BTreeSet<Txg>)],
@@ -233,31 +265,13 @@ impl Datasets {
             if dataset.is_destroyed() {
                 return Err(DatasetError::NotFound(self.full_name(dataset)));
             }
-            let listed = dataset.snapshots.lock().listed();
-            let listed = listed.into_iter().filter(|txg| snapshots.contains(txg));
+            let mut listed = dataset.snapshots.lock().listed();
+            listed.retain(|txg| snapshots.contains(txg));
+            self.check_not_held(dataset, listed.clone())?;
+            let listed = listed.into_iter();
             acts.extend(listed.map(|snapshot| Act::Destroy { dataset: dataset.id, snapshot }));
         }
         self.act(acts).await
-    }
-
-    /// Gives a snapshot another name, without the dataset's.
-    ///
-    /// # Errors
-    /// A bad name, or one that another snapshot of the dataset has.
-    pub async fn rename_snapshot(
-        &self,
-        dataset: &Dataset,
-        snapshot: Txg,
-        name: &str,
-    ) -> Result<(), DatasetError> {
-        let _act = self.acts.lock().await;
-        let full = format!("{}@{name}", self.full_name(dataset));
-        check_name(&full, name)?;
-        self.check_new(dataset, name)?;
-        if dataset.is_destroyed() || !dataset.snapshots.lock().list.contains_key(&snapshot) {
-            return Err(DatasetError::NotFound(full));
-        }
-        self.act(vec![Act::Rename { dataset: dataset.id, snapshot, name: name.into() }]).await
     }
 
     /// A snapshot by its full name, as `tank/vms@before`.
@@ -314,6 +328,18 @@ impl Datasets {
         snapshots.list.values().for_each(|snapshot| views.enter(dataset.id, snapshot));
     }
 
+    /// A dataset has another name: so have the open views of its snapshots.
+    pub(crate) fn rename_views(&self, dataset: &Dataset) {
+        let head = dataset.record.lock().clone();
+        let views = self.views.lock();
+        for view in views.open.values().filter(|view| view.id == dataset.id) {
+            let mut record = view.record.lock();
+            let last = record.name.rsplit_once('@').map(|(_, last)| last.to_string());
+            record.name = format!("{}@{}", head.name, last.unwrap_or_default());
+            record.parent = head.parent;
+        }
+    }
+
     /// A dataset is destroyed in this txg, with all its snapshots.
     pub(crate) fn forget_snapshots(&self, dataset: &Dataset, txg: Txg) {
         let mut views = self.views.lock();
@@ -322,13 +348,7 @@ impl Datasets {
         *snapshots = Snapshots::default();
     }
 
-    /// A dataset and all below it.
-    pub fn below(&self, dataset: &Dataset) -> Vec<Arc<Dataset>> {
-        let all = self.all();
-        all.into_iter().filter(|other| self.line_of(other).contains(&dataset.id)).collect()
-    }
-
-    fn check_new(&self, dataset: &Dataset, name: &str) -> Result<(), DatasetError> {
+    pub(crate) fn check_new(&self, dataset: &Dataset, name: &str) -> Result<(), DatasetError> {
         let snapshots = dataset.snapshots.lock();
         let taken = snapshots.list.values().any(|snapshot| snapshot.record.name == name);
         drop(snapshots);
@@ -338,9 +358,17 @@ impl Datasets {
         }
     }
 
+    /// Has the labels name a feature, before anything of it is on disk.
+    pub(crate) async fn use_feature(&self, feature: &str) -> Result<(), DatasetError> {
+        self.pool.use_feature(feature).await.map_err(|error| match error {
+            ImportError::Pool(error) => DatasetError::Pool(error),
+            other => DatasetError::Labels(other.to_string()),
+        })
+    }
+
     /// Has the sync of the open txg carry these out, and waits until that is on disk. The caller
     /// holds the lock of acts.
-    async fn act(&self, acts: Vec<Act>) -> Result<(), DatasetError> {
+    pub(crate) async fn act(&self, acts: Vec<Act>) -> Result<(), DatasetError> {
         if acts.is_empty() {
             return Ok(());
         }
@@ -375,14 +403,19 @@ impl Datasets {
         let at = Time::from_ns(self.pool.world().wall_ns());
         snapshots.note_change(ListChange { txg, at });
         match act {
-            Act::Take { mut record, .. } => {
+            Act::Take { mut record, keep, .. } => {
                 record.objects = dataset.synced_root();
                 record.refer_bytes = dataset.refer_bytes();
                 let value = record.encode();
                 let snapshot = Arc::new(Snapshot { txg, record });
                 views.enter(id, &snapshot);
                 snapshots.list.insert(txg, snapshot);
-                vec![put(ItemClass::Snapshot, txg, Some(value))]
+                let mut items = vec![put(ItemClass::Snapshot, txg, Some(value))];
+                if !keep.is_empty() {
+                    items.push(put(ItemClass::Keep, txg, Some(keep.encode())));
+                    dataset.keeping.lock().insert(txg, keep);
+                }
+                items
             }
             Act::Destroy { snapshot, .. } => {
                 if let Some(gone) = snapshots.list.remove(&snapshot) {
@@ -391,7 +424,10 @@ impl Datasets {
                 snapshots.sweeps.insert(snapshot, txg);
                 let sweep = SweepRecord { left: txg }.encode();
                 let sweep = put(ItemClass::Sweep, snapshot, Some(sweep));
-                vec![put(ItemClass::Snapshot, snapshot, None), sweep]
+                let kept = dataset.keeping.lock().remove(&snapshot);
+                let kept = kept.map(|_| put(ItemClass::Keep, snapshot, None));
+                let gone = [put(ItemClass::Snapshot, snapshot, None), sweep];
+                gone.into_iter().chain(kept).collect()
             }
             Act::Rename { snapshot, name, .. } => {
                 let Some(known) = snapshots.list.get(&snapshot) else { return Vec::new() };
@@ -403,7 +439,13 @@ impl Datasets {
                 let record = SnapshotRecord { name, ..known.record.clone() };
                 let value = record.encode();
                 snapshots.list.insert(snapshot, Arc::new(Snapshot { txg: snapshot, record }));
-                vec![put(ItemClass::Snapshot, snapshot, Some(value))]
+                let mut items = vec![put(ItemClass::Snapshot, snapshot, Some(value))];
+                // What somebody gives a name of its own, no schedule prunes.
+                if let Some(keep) = dataset.without_schedule(snapshot) {
+                    let value = (!keep.is_empty()).then(|| keep.encode());
+                    items.push(put(ItemClass::Keep, snapshot, value));
+                }
+                items
             }
         }
     }
@@ -419,7 +461,7 @@ fn split(full: &str) -> Result<(&str, &str), DatasetError> {
     Ok((dataset, name))
 }
 
-fn check_name(full: &str, name: &str) -> Result<(), DatasetError> {
+pub(crate) fn check_name(full: &str, name: &str) -> Result<(), DatasetError> {
     let bad = |why: &str| Err(DatasetError::BadName { name: full.into(), why: why.into() });
     if name.is_empty() {
         return bad("has no name behind the '@'");

@@ -51,6 +51,7 @@ impl Trees for Datasets {
         let (datasets, mut gone): (Vec<Arc<Dataset>>, _) = {
             let mut state = self.state.lock();
             state.items.remove(&txg);
+            state.renamed.remove(&txg);
             let gone = std::mem::take(&mut state.gone);
             for id in std::mem::take(&mut state.emptied) {
                 self.damages.forget_dataset(id);
@@ -76,10 +77,11 @@ impl Trees for Datasets {
 
 impl Datasets {
     async fn sync_all(&self, sync: &SyncContext) -> Result<Roots, PoolError> {
-        let (datasets, mut items, root) = {
+        let (datasets, mut items, renamed, root) = {
             let state = self.state.lock();
             let items = state.items.get(&sync.txg()).cloned().unwrap_or_default();
-            (state.datasets.values().cloned().collect::<Vec<_>>(), items, state.root)
+            let renamed = state.renamed.get(&sync.txg()).cloned().unwrap_or_default();
+            (state.datasets.values().cloned().collect::<Vec<_>>(), items, renamed, state.root)
         };
         if left_out(Rule::SnapshotsComeLast) {
             items.extend(self.carry_out(sync.txg()));
@@ -87,7 +89,9 @@ impl Datasets {
         for dataset in &datasets {
             if dataset.destroyed_in().is_some_and(|destroyed| destroyed <= sync.txg()) {
                 items.extend(self.empty(sync, dataset).await?);
-            } else if self.sync_dataset(sync, dataset, &mut items).await? {
+            } else if self.sync_dataset(sync, dataset, &mut items).await?
+                || renamed.contains(&dataset.id)
+            {
                 let item = self.record_item(dataset);
                 items.insert(item.key, Some(item));
             }
@@ -95,6 +99,7 @@ impl Datasets {
         items.extend(self.carry_out(sync.txg()));
         items.extend(self.damages.take_items());
         items.extend(self.scrub.take_item());
+        items.extend(self.hold_clock.take_item(self.pool.world().now()));
         let mut roots = self.pool.roots();
         let replies = self.replies.sync(sync).await?;
         if let Some(slot) = roots.get_mut(TreeSlot::Replies as usize) {

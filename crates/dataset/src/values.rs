@@ -140,14 +140,11 @@ impl Datasets {
         if let Some(value) = own(dataset) {
             return (value, "local".into());
         }
-        let mut parent = dataset.record.lock().parent;
-        while property.is_inherited() {
-            let above = self.state.lock().datasets.get(&parent).cloned();
-            let Some(above) = above else { break };
+        let above = if property.is_inherited() { self.above(dataset) } else { Vec::new() };
+        for above in above {
             if let Some(value) = own(&above) {
                 return (value, format!("inherited from {}", self.full_name(&above)));
             }
-            parent = above.record.lock().parent;
         }
         (property.default_value().into(), "default".into())
     }

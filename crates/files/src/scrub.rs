@@ -10,6 +10,7 @@ mod repaired;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aquifer_blockio::ms;
 use aquifer_dataset::{DamageKind, DamageRecord, Dataset, Property};
 use aquifer_ondisk::inode::{FileKind, Time};
 use aquifer_ondisk::pool_root::TreeSlot;
@@ -357,8 +358,4 @@ pub(crate) struct Scrubbing {
     piece: Option<(Duration, Arc<Watch>)>,
     /// What the newest scrub has repaired.
     repaired: RepairedFiles,
-}
-
-fn ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

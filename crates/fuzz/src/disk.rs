@@ -9,6 +9,7 @@ use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::history::{HistoryCounters, HistoryRecord};
 use aquifer_ondisk::inode::Inode;
+use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::layout::CONFIG_SECTORS;
 use aquifer_ondisk::log_batch::BatchHeader;
 use aquifer_ondisk::log_change::LogChange;
@@ -60,6 +61,8 @@ pub fn run(input: &[u8]) {
         23 => read_as::<SnapshotRecord>(bytes),
         24 => read_as::<SweepRecord>(bytes),
         25 => read_as::<Node<Dead>>(bytes),
+        26 => read_as::<KeepRecord>(bytes),
+        27 => read_as::<HoldClock>(bytes),
         _ => {}
     }
 }

@@ -273,7 +273,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 34] = [
+const ROUTES: [&str; 38] = [
     "GET /daemon",
     "GET /pools",
     "GET /pools/tank",
@@ -308,6 +308,10 @@ const ROUTES: [&str; 34] = [
     "POST /snapshots",
     "POST /snapshots/rename",
     "POST /snapshots/destroy",
+    "GET /snapshots/holds?name=",
+    "POST /snapshots/hold",
+    "POST /snapshots/release",
+    "POST /datasets/rename",
 ];
 const KEYS: [&str; 24] = [
     "name",

@@ -7,6 +7,7 @@ use aquifer_ondisk::damage::{DamageKind, DamageRecord};
 use aquifer_ondisk::dataset::{
     DatasetRecord, Item, ItemClass, LineRecord, SnapshotRecord, SweepRecord,
 };
+use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::pool_root::{PoolRoot, TreeSlot};
 use aquifer_ondisk::reply::REPLIES_MAX;
 use aquifer_ondisk::scrub::ScrubRecord;
@@ -125,6 +126,12 @@ impl Items {
                 }
                 return;
             }
+            (0, CLASS_HOLD_CLOCK) if number == 0 => {
+                if let Err(error) = HoldClock::decode(&item.value) {
+                    invalid(error.to_string());
+                }
+                return;
+            }
             (0, _) => return invalid("dataset 0 is the pool itself".into()),
             (_, CLASS_RECORD | CLASS_DESTROYED) if number != 0 => {
                 return invalid("a dataset has one record".into());
@@ -144,6 +151,9 @@ impl Items {
             (_, CLASS_SWEEP) => SweepRecord::decode(&item.value).map(|record| {
                 let snapshots = self.snapshots.entry(dataset).or_default();
                 snapshots.sweeps.insert(Txg(number), record.left);
+            }),
+            (_, CLASS_KEEP) => KeepRecord::decode(&item.value).map(|_| {
+                self.snapshots.entry(dataset).or_default().kept.insert(Txg(number));
             }),
             _ => return invalid("of no known class".into()),
         };
@@ -285,6 +295,8 @@ const CLASS_PROPERTY: u8 = ItemClass::Property as u8;
 const CLASS_SNAPSHOT: u8 = ItemClass::Snapshot as u8;
 const CLASS_LINE: u8 = ItemClass::Line as u8;
 const CLASS_SWEEP: u8 = ItemClass::Sweep as u8;
+const CLASS_KEEP: u8 = ItemClass::Keep as u8;
+const CLASS_HOLD_CLOCK: u8 = ItemClass::HoldClock as u8;
 const CLASS_SCRUB: u8 = ItemClass::Scrub as u8;
 const CLASS_DAMAGE: u8 = ItemClass::Damage as u8;
 const CLASS_DESTROYED: u8 = ItemClass::Destroyed as u8;

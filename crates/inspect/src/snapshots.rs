@@ -4,7 +4,7 @@
 //! this snapshot lies in. Each dead block is met in a snapshot, or waits for a sweep. What the head
 //! and a snapshot share is not looked at again.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use aquifer_ondisk::block_pointer::BlockKind;
 use aquifer_ondisk::dataset::{DatasetRecord, SnapshotRecord};
@@ -29,6 +29,8 @@ pub(crate) struct Snapshots {
     pub list: BTreeMap<Txg, SnapshotRecord>,
     /// With the txg in which each left the list.
     pub sweeps: BTreeMap<Txg, Txg>,
+    /// Those with holds or marks of schedules.
+    pub kept: BTreeSet<Txg>,
 }
 
 /// What the head of a dataset reaches.
@@ -148,6 +150,9 @@ fn check_records(
         if snapshots.list.contains_key(txg) || left <= txg || *left > scan.txg {
             invalid(scan, dataset, || format!("the snapshot of {txg} is swept since {left}"));
         }
+    }
+    for txg in snapshots.kept.iter().filter(|txg| !snapshots.list.contains_key(txg)) {
+        invalid(scan, dataset, || format!("no snapshot is of {txg}, which has a keep record"));
     }
 }
 

@@ -1,5 +1,5 @@
 //! Counted latencies: one histogram of one shape for disks, procedures, clients and files; and
-//! sizes as people write them ([`size`]).
+//! sizes and times as people write them ([`size`], [`time`]).
 //!
 //! ```text
 //! bucket 0         below 1024 ns
@@ -14,6 +14,7 @@
 mod histogram;
 mod shared;
 pub mod size;
+pub mod time;
 
 pub use histogram::{BUCKETS, Histogram, floor_ns};
 pub use shared::SharedHistogram;

@@ -11,6 +11,8 @@
 //!   dataset 0, class 6   the newest scrub (see [`crate::scrub`]); number = 0
 //!   class 4   the record of a destroyed dataset that is being emptied, in the place of class 0
 //!   class 7   a sweep: what a destroyed snapshot alone showed is freed; number = its txg
+//!   class 10  why a snapshot stays or goes (see [`crate::keeping`]); number = its txg
+//!   dataset 0, class 11  the hold clock; number = 0
 //! entry: key 16 bytes, value string (u16 length)
 //!
 //! dataset record:
@@ -60,6 +62,10 @@ pub enum ItemClass {
     Scrub = 6,
     /// A sweep.
     Sweep = 7,
+    /// Why a snapshot stays or goes.
+    Keep = 10,
+    /// Of dataset 0: the hold clock.
+    HoldClock = 11,
 }
 
 impl ItemClass {
@@ -74,6 +80,8 @@ impl ItemClass {
             5 => ItemClass::Damage,
             6 => ItemClass::Scrub,
             7 => ItemClass::Sweep,
+            10 => ItemClass::Keep,
+            11 => ItemClass::HoldClock,
             _ => return None,
         })
     }

@@ -14,6 +14,7 @@ pub mod dirent;
 pub mod extent;
 pub mod history;
 pub mod inode;
+pub mod keeping;
 pub mod layout;
 pub mod log_batch;
 pub mod log_change;

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use aquifer_api::time::text_s;
 use aquifer_api::{
     ApiError, ClearDamage, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
-    DestroyDataset, PropertyValue, SetProperties, SyncDisabled,
+    DestroyDataset, PropertyValue, RenameDataset, SetProperties, SyncDisabled,
 };
 use aquifer_dataset::{DamageKind, DamageRecord, DatasetError, DatasetInfo as Info, Property};
 use aquifer_files::Damaged;
 
 use super::serving::Serving;
+use super::snapshots::schedules::take_due;
 use super::{Control, properties, shares};
 use crate::sharenfs;
 
@@ -56,6 +58,7 @@ impl Control {
             self.check_room(shares::set_exported(&serving, &request.name, value.as_ref()))?;
         }
         let is_shared = sharenfs.is_some();
+        let is_scheduled = request.properties.contains_key(Property::Snapshots.name());
         let set = request.properties.iter();
         let set = set.filter_map(|(property, value)| Some((property, value.as_ref()?)));
         let mut notes = self.look_up_hosts(&request.name, set).await;
@@ -71,6 +74,9 @@ impl Control {
         notes.extend(self.refresh_exports().await);
         if is_shared {
             notes.extend(self.risks_of(&request.name));
+        }
+        if is_scheduled && let Err(error) = take_due(&serving).await {
+            notes.push(format!("the first snapshots cannot be taken now: {error}"));
         }
         Ok(DatasetDone { name: request.name, notes })
     }
@@ -96,6 +102,25 @@ impl Control {
             class = "dataset.destroyed", dataset = %name, recursive, "dataset destroyed"
         );
         Ok(DatasetDone { name, notes: self.refresh_exports().await })
+    }
+
+    /// Gives a dataset another name, with all below it. When this returns it is on disk, and
+    /// exported under the new name. Handles of clients stay valid.
+    ///
+    /// # Errors
+    /// Bad names, one that exists, one below itself or in another pool; no room there by quotas.
+    pub async fn rename_dataset(&self, request: RenameDataset) -> Result<DatasetDone, ApiError> {
+        let _act = self.act().await?;
+        let RenameDataset { name, new } = request;
+        let serving = self.pool_of(&name)?;
+        self.check_room(shares::set_exported(&serving, &name, None))?;
+        let datasets = serving.service().datasets.clone();
+        let (from, to) = (name.clone(), new.clone());
+        act_on(&serving, async move { datasets.rename(&from, &to).await }).await?;
+        tracing::info!(class = "dataset.renamed", dataset = %name, %new, "dataset renamed");
+        let mut notes = self.refresh_exports().await;
+        notes.extend(self.risks_of(&new));
+        Ok(DatasetDone { name: new, notes })
     }
 
     /// Accepts a damaged file as it is on disk now: it can be read and written again, and the lost
@@ -152,10 +177,10 @@ impl Control {
 }
 
 /// Carries out an act on datasets, on the pool's own thread.
-pub(super) async fn act_on(
+pub(super) async fn act_on<T: Send + 'static>(
     serving: &Serving,
-    act: impl Future<Output = Result<(), DatasetError>> + Send + 'static,
-) -> Result<(), ApiError> {
+    act: impl Future<Output = Result<T, DatasetError>> + Send + 'static,
+) -> Result<T, ApiError> {
     let done = serving.run(act).await.map_err(|error| ApiError::failed(error.to_string()))?;
     done.map_err(properties::api_error)
 }
@@ -221,8 +246,15 @@ fn of_dataset(info: Info) -> DatasetInfo {
         value,
         source,
     });
+    let next = info.next_snapshot;
+    let next = next.map(|(at_s, cadence)| format!("{} {}", text_s(at_s), cadence.name()));
+    let next = PropertyValue {
+        name: "next_snapshot".into(),
+        value: next.unwrap_or_else(|| "-".into()),
+        source: "-".into(),
+    };
     DatasetInfo {
-        properties: fixed.chain(settable).collect(),
+        properties: fixed.chain(settable).chain([next]).collect(),
         name: info.name,
         used_bytes: info.used_bytes,
         available_bytes: info.available_bytes,

@@ -19,6 +19,7 @@ use aquifer_api::{
     ApiError, DrillInfo, DrillPhase, DrillRequest, DrillState, DrillStep, PoolDone, ScrubState,
     VdevClass,
 };
+use aquifer_blockio::ms;
 use aquifer_nfs::traffic::{DiskKey, Flow};
 use aquifer_ondisk::Guid;
 use aquifer_pool::{Drilled, LeafStatus, PoolStatus, ResilverStatus};
@@ -404,10 +405,6 @@ fn since(now: &Counts, then: &Counts) -> Flow {
         sum.add(&then.get(file).map_or_else(|| flow.clone(), |then| flow.since(then)));
     }
     sum
-}
-
-fn ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Longest time that a disk is taken away.

@@ -201,7 +201,8 @@ impl Control {
                 "destroying {name:?} loses everything in it; it must be confirmed by its name"
             )));
         }
-        self.serving(name)?;
+        let datasets = self.serving(name)?.service().datasets.clone();
+        datasets.check_no_hold_with_end().map_err(properties::api_error)?;
         let guid = self.listed(name)?.cached.guid;
         let (disks, notes) = self.withdraw(name, leaving).await?;
         self.dropped_logs.lock().remove(&guid);

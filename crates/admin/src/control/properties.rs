@@ -38,6 +38,10 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
         DatasetError::NotFound(_) => {
             ApiError::not_found(format!("{message}; `aquifer list` shows those that do"))
         }
+        DatasetError::Held { .. } => ApiError::conflict(format!(
+            "{message}; `aquifer release TAG SNAPSHOT` ends a hold without a time"
+        )),
+        DatasetError::BadHold { .. } => ApiError::conflict(message),
         DatasetError::Exists(_) | DatasetError::HasChildren(_) | DatasetError::HasSnapshots(_) => {
             ApiError::conflict(message)
         }
@@ -46,7 +50,7 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
 }
 
 /// Properties known from ZFS that do not exist here, or cannot be set.
-const ABSENT: [(&str, &str); 9] = [
+const ABSENT: [(&str, &str); 10] = [
     ("ashift", "does not exist here: a sector is 4 KiB on every disk"),
     ("checksum", "does not exist here: every page has a checksum, which cannot be switched off"),
     ("mountpoint", NOT_MOUNTED),
@@ -56,6 +60,7 @@ const ABSENT: [(&str, &str); 9] = [
     ("available", READ_ONLY),
     ("referenced", READ_ONLY),
     ("refer", READ_ONLY),
+    ("next_snapshot", READ_ONLY),
 ];
 
 const NOT_MOUNTED: &str = "does not exist here: a dataset is not mounted on this machine; clients \

@@ -1,6 +1,8 @@
 //! Acts and questions on snapshots.
 
 mod choice;
+mod holds;
+pub(super) mod schedules;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,24 +39,13 @@ impl Control {
     pub async fn take_snapshots(&self, request: TakeSnapshots) -> Result<SnapshotsDone, ApiError> {
         let _act = self.act().await?;
         let TakeSnapshots { names, recursive } = request;
-        let Some(first) = names.first() else {
-            return Err(ApiError::invalid("no snapshot is named"));
-        };
-        let pool = pool_name(first);
-        if let Some(other) = names.iter().find(|name| pool_name(name) != pool) {
-            return Err(ApiError::invalid(format!(
-                "{first:?} and {other:?} are in two pools: snapshots of one command are taken at \
-                 one moment, which two pools do not have"
-            )));
-        }
-        let (pool, serving) = (pool.to_string(), self.serving(pool)?);
-        let before = all_names(&serving);
+        let serving = self.serving(one_pool(&names)?)?;
         let datasets = serving.service().datasets.clone();
-        act_on(&serving, async move { datasets.snapshot(&names, recursive).await }).await?;
-        let names: Vec<String> = all_names(&serving).difference(&before).cloned().collect();
+        let take = async move { datasets.snapshot(&names, recursive).await };
+        let names = act_on(&serving, take).await?;
         tracing::info!(
             class = "snapshot.taken",
-            pool,
+            pool = serving.name(),
             snapshots = names.join(" "),
             "snapshots taken"
         );
@@ -105,27 +96,27 @@ impl Control {
         Ok(SnapshotsDestroyed { snapshots, free_bytes })
     }
 
-    /// Gives a snapshot another name.
+    /// Gives a snapshot another name, and those of its name in datasets below, all in one txg.
     ///
     /// # Errors
-    /// There is no such snapshot, or one of the new name; or that is no name.
+    /// There is no such snapshot, or one of the new name; or that is no name. Then none has it.
     pub async fn rename_snapshot(
         &self,
         request: RenameSnapshot,
     ) -> Result<SnapshotsDone, ApiError> {
         let _act = self.act().await?;
-        let RenameSnapshot { name, new } = request;
+        let RenameSnapshot { name, new, recursive } = request;
         let serving = self.serving(pool_name(&name))?;
         let datasets = serving.service().datasets.clone();
-        let (dataset, snapshot) =
-            datasets.snapshot_by_name(&name).map_err(properties::api_error)?;
-        let full = format!("{}@{new}", datasets.full_name(&dataset));
-        let rename = async move { datasets.rename_snapshot(&dataset, snapshot.txg, &new).await };
+        let found = find(&serving, &name, recursive)?;
+        let names: Vec<String> = found.iter().map(|of| format!("{}@{new}", of.name)).collect();
+        let all = members(&found);
+        let rename = async move { datasets.rename_snapshots(&all, &new).await };
         act_on(&serving, rename).await?;
         tracing::info!(
-            class = "snapshot.renamed", snapshot = %name, new = %full, "snapshot renamed"
+            class = "snapshot.renamed", snapshot = %name, new = names.join(" "), "snapshot renamed"
         );
-        Ok(SnapshotsDone { names: vec![full] })
+        Ok(SnapshotsDone { names })
     }
 
     /// Snapshots: one, those of a dataset, also those of datasets below it, or all of all pools.
@@ -142,18 +133,11 @@ impl Control {
             return Ok(all);
         };
         let serving = self.serving(pool_name(name))?;
-        let mut found = match name.split_once('@') {
-            None => return infos(&serving, list(&serving, name, *recursive)?).await,
-            Some((dataset, _)) => list(&serving, dataset, *recursive)?,
+        let found = match name.contains('@') {
+            true => find(&serving, name, *recursive)?,
+            false => list(&serving, name, *recursive)?,
         };
-        let last = name.split_once('@').map(|(_, last)| last);
-        for of in &mut found {
-            of.snapshots.retain(|snapshot| Some(snapshot.record.name.as_str()) == last);
-        }
-        match found.iter().all(|of| of.snapshots.is_empty()) {
-            true => Err(properties::api_error(DatasetError::NotFound(name.clone()))),
-            false => infos(&serving, found).await,
-        }
+        infos(&serving, found).await
     }
 
     /// The snapshots of a pool, by their full names, with their txgs.
@@ -182,12 +166,37 @@ pub(super) fn pool_name(name: &str) -> &str {
     name.split(['/', '@']).next().unwrap_or_default()
 }
 
-fn all_names(serving: &Serving) -> BTreeSet<String> {
-    let all = list(serving, serving.name(), true).unwrap_or_default();
-    let names = |of: &SnapshotsOf| {
-        of.snapshots.iter().map(|snapshot| of.full(snapshot)).collect::<Vec<_>>()
+fn members(found: &[SnapshotsOf]) -> Vec<(Arc<Dataset>, Txg)> {
+    let of = |of: &SnapshotsOf| {
+        let dataset = of.dataset.clone();
+        of.txgs().into_iter().map(move |txg| (dataset.clone(), txg))
     };
-    all.iter().flat_map(names).collect()
+    found.iter().flat_map(of).collect()
+}
+
+/// The pool of all these snapshots.
+fn one_pool(names: &[String]) -> Result<&str, ApiError> {
+    let first = names.first().ok_or_else(|| ApiError::invalid("no snapshot is named"))?;
+    let pool = pool_name(first);
+    match names.iter().find(|name| pool_name(name) != pool) {
+        None => Ok(pool),
+        Some(other) => Err(ApiError::invalid(format!(
+            "{first:?} and {other:?} are in two pools: a command acts on all snapshots at one \
+             moment, which two pools do not have"
+        ))),
+    }
+}
+
+/// A snapshot by its full name, also those of its name in datasets below, if there are any.
+fn find(serving: &Serving, full: &str, recursive: bool) -> Result<Vec<SnapshotsOf>, ApiError> {
+    let not_found = || properties::api_error(DatasetError::NotFound(full.into()));
+    let (dataset, last) = full.split_once('@').ok_or_else(not_found)?;
+    let mut found = list(serving, dataset, recursive)?;
+    for of in &mut found {
+        of.snapshots.retain(|snapshot| snapshot.record.name == last);
+    }
+    found.retain(|of| !of.snapshots.is_empty());
+    if found.is_empty() { Err(not_found()) } else { Ok(found) }
 }
 
 /// The snapshots of a dataset, also of all below it, in the order of the datasets' names.
@@ -237,6 +246,7 @@ fn choose(
 
 async fn infos(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Vec<SnapshotInfo>, ApiError> {
     let pool = serving.service().pool.clone();
+    let datasets = serving.service().datasets.clone();
     let work = async move {
         let mut infos = Vec::new();
         for of in of {
@@ -251,6 +261,10 @@ async fn infos(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Vec<SnapshotIn
                     guid: guid_text(record.guid.0),
                     used_bytes: readable(of.dataset.unique_bytes(&pool, &alone).await)?,
                     refer_bytes: record.refer_bytes,
+                    holds: datasets.holds(&of.dataset, snapshot.txg).len() as u64,
+                    schedule: datasets
+                        .schedule_of(&of.dataset, snapshot.txg)
+                        .map(|cadence| cadence.name().into()),
                 });
             }
         }

@@ -48,7 +48,7 @@ fn span(text: &str) -> Result<u64, String> {
 }
 
 /// A time in seconds since 1970.
-fn end(text: &str) -> Result<u64, String> {
+pub(super) fn end(text: &str) -> Result<u64, String> {
     let in_a_while = parse_span(text).and_then(|span_s| now_s().checked_add(span_s));
     in_a_while
         .or_else(|| parse_date(text))

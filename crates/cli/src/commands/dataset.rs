@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use aquifer_api::client::Client;
 use aquifer_api::{
     ClearDamage, CreateDataset, DatasetInfo, DatasetQuery, DestroyDataset, PropertyValue,
-    SetProperties,
+    RenameDataset, SetProperties,
 };
 use serde::Serialize;
 
@@ -42,6 +42,18 @@ pub(super) async fn destroy(
     }
     let request = DestroyDataset { confirm: name.clone(), name, recursive };
     let done = client.destroy_dataset(&request).await?;
+    output.answer(&done, |_| String::new())?;
+    tell(output, &done.notes);
+    Ok(())
+}
+
+pub(super) async fn rename(
+    client: &Client,
+    output: Output,
+    name: String,
+    new: String,
+) -> Result<(), Failure> {
+    let done = client.rename_dataset(&RenameDataset { name, new }).await?;
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
     Ok(())

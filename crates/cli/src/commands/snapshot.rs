@@ -86,22 +86,18 @@ fn text(doomed: &SnapshotsDestroyed, verbose: bool, output: Output, tense: Tense
 pub(super) async fn rename(
     client: &Client,
     output: Output,
+    recursive: bool,
     name: String,
     new: &str,
 ) -> Result<(), Failure> {
     let new = new_name(&name, new).map_err(Failure::usage)?;
-    let done = client.rename_snapshot(&RenameSnapshot { name, new }).await?;
+    let done = client.rename_snapshot(&RenameSnapshot { name, new, recursive }).await?;
     output.answer(&done, |_| String::new())
 }
 
 /// What a snapshot is to be called, without its dataset's name.
 fn new_name(name: &str, new: &str) -> Result<String, String> {
-    let Some((dataset, _)) = name.split_once('@') else {
-        return Err(format!(
-            "{name:?} is no snapshot: this version renames snapshots (DATASET@OLD DATASET@NEW), no \
-             datasets"
-        ));
-    };
+    let dataset = name.split_once('@').map_or(name, |(dataset, _)| dataset);
     match new.split_once('@') {
         Some((of, new)) if of.is_empty() || of == dataset => Ok(new.into()),
         Some(_) => Err(format!("a snapshot stays in its dataset: {name} {dataset}@NEW")),
@@ -120,8 +116,6 @@ mod tests {
             ("tank/vms@a", "@b c", Ok("b c")),
             ("tank/vms@a", "tank@b", Err("stays in its dataset")),
             ("tank/vms@a", "b", Err("no snapshot: write tank/vms@NEW")),
-            ("tank/vms", "tank/new", Err("no datasets")),
-            ("tank/vms", "tank/vms@new", Err("no datasets")),
         ] {
             match (new_name(name, new), expected) {
                 (Ok(is), Ok(expected)) => assert_eq!(is, expected),

@@ -118,7 +118,7 @@ fn refusals(aquifer: &Aquifer) -> Result<()> {
         (&["destroy", "-n", "tank/vms"], "-n and -v are for snapshots"),
         (&["rename", "tank/vms@a", "@b"], "exists already"),
         (&["rename", "tank/vms@none", "@x"], "snapshot \"tank/vms@none\" does not exist"),
-        (&["rename", "tank/vms", "tank/new"], "no datasets"),
+        (&["rename", "tank/vms", "tank/vms/below/x"], "below the dataset itself"),
         (&["list", "-t", "snapshot", "tank/vms@none"], "does not exist"),
         (&["destroy", "tank/vms@a"], "was not destroyed"),
     ] {

@@ -9,6 +9,7 @@
 //! GET  /locks                   read                      -> LocksInfo
 //! GET  /datasets                read      ?name&recursive -> [DatasetInfo]
 //! GET  /snapshots               read      ?name&recursive -> [SnapshotInfo]
+//! GET  /snapshots/holds         read      ?name&recursive -> [HoldInfo]
 //! GET  /iostat                  read      ?pool           -> [PoolIo]
 //! GET  /nfs                     read                      -> NfsStat
 //! GET  /events                  read      ?after&wait_ms  -> [Event]
@@ -29,6 +30,7 @@
 //! POST /datasets/set            operator  SetProperties   -> DatasetDone    (2)
 //! POST /snapshots               operator  TakeSnapshots   -> SnapshotsDone
 //! POST /snapshots/rename        operator  RenameSnapshot  -> SnapshotsDone
+//! POST /snapshots/hold          operator  HoldSnapshots   -> SnapshotsDone  (4)
 //! POST /pools                   admin     CreatePool      -> PoolCreated
 //! POST /pools/{name}/destroy    admin     DestroyPool     -> PoolDone
 //! POST /pools/{name}/add        admin     AddVdevs        -> PoolCreated
@@ -38,16 +40,19 @@
 //! POST /pools/{name}/replace    admin     ReplaceDisk     -> PoolDone
 //! POST /pools/{name}/inject     admin     InjectRequest   -> PoolDone       (3)
 //! POST /datasets/destroy        admin     DestroyDataset  -> DatasetDone
+//! POST /datasets/rename         admin     RenameDataset   -> DatasetDone
 //! POST /datasets/clear          admin     ClearDamage     -> DatasetDone
 //! POST /snapshots/destroy       admin     DestroySnapshots -> SnapshotsDestroyed
+//! POST /snapshots/release       admin     ReleaseSnapshots -> SnapshotsDone
 //! POST /locks/clear             admin     ClearLocks      -> ClearedLocks
 //! POST /tokens                  admin     CreateToken     -> TokenMade
 //! POST /tokens/{name}/rotate    admin     RotateToken     -> TokenMade
 //! POST /tokens/{name}/revoke    admin                     -> TokenInfo
 //! ```
 //! (1) `admin` if it drops something, or takes the pool from another host ([`import_needs`]).
-//! (2) `admin` for `sharenfs` and `sync=disabled` ([`properties_need`]).
+//! (2) `admin` for `sharenfs`, `snapshots` and `sync=disabled` ([`properties_need`]).
 //! (3) Debug builds alone have it.
+//! (4) `admin` if it has an end: nobody can take it back.
 //!
 //! How the roles were given: `read` asks, and changes nothing. `operator` does what loses nothing
 //! and lets nobody in. An `admin` alone writes over disks, changes what a pool is made of, takes
@@ -60,9 +65,7 @@ use std::sync::Arc;
 
 use aquifer_admin::Control;
 use aquifer_admin::control::history::Leaving;
-use aquifer_api::{
-    self as api, ApiError, DatasetQuery, EventQuery, IoQuery, Role, ShareQuery, SnapshotQuery,
-};
+use aquifer_api::{self as api, ApiError, DatasetQuery, EventQuery, IoQuery, Role, ShareQuery};
 use axum::extract::{Extension, State};
 use axum::handler::Handler;
 use axum::http::header::CONTENT_TYPE;
@@ -81,6 +84,7 @@ use crate::metrics;
 use crate::remote::tokens::Tokens;
 
 mod background;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 mod trials;
@@ -95,7 +99,8 @@ fn table() -> Table {
         .question(Read, "/pools/{name}/history", history)
         .question(Read, "/locks", async |State(c): Control_| answer(Ok(c.locks().await)))
         .question(Read, "/datasets", datasets)
-        .question(Read, "/snapshots", snapshots)
+        .question(Read, "/snapshots", snapshots::list)
+        .question(Read, "/snapshots/holds", snapshots::holds)
         .question(Read, "/iostat", iostat)
         .question(Read, "/nfs", async |State(c): Control_| answer(Ok(c.nfs_stat().await)))
         .question(Read, "/events", events)
@@ -114,8 +119,9 @@ fn table() -> Table {
         .act(Operator, "/pools/{name}/drill", trials::drill_pool)
         .act(Operator, "/datasets", create_dataset)
         .act(Operator, "/datasets/set", set_properties)
-        .act(Operator, "/snapshots", take_snapshots)
-        .act(Operator, "/snapshots/rename", rename_snapshot)
+        .act(Operator, "/snapshots", snapshots::take)
+        .act(Operator, "/snapshots/rename", snapshots::rename)
+        .act(Operator, "/snapshots/hold", snapshots::hold)
         .act(Admin, "/pools", create_pool)
         .act(Admin, "/pools/{name}/destroy", destroy_pool)
         .act(Admin, "/pools/{name}/add", add_vdevs)
@@ -124,8 +130,10 @@ fn table() -> Table {
         .act(Admin, "/pools/{name}/detach", detach_disk)
         .act(Admin, "/pools/{name}/replace", replace_disk)
         .act(Admin, "/datasets/destroy", destroy_dataset)
+        .act(Admin, "/datasets/rename", rename_dataset)
         .act(Admin, "/datasets/clear", clear_damage)
-        .act(Admin, "/snapshots/destroy", destroy_snapshots)
+        .act(Admin, "/snapshots/destroy", snapshots::destroy)
+        .act(Admin, "/snapshots/release", snapshots::release)
         .act(Admin, "/locks/clear", clear_locks)
         .act(Admin, "/tokens", create_token)
         .act(Admin, "/tokens/{name}/rotate", rotate_token)
@@ -393,40 +401,20 @@ async fn destroy_dataset(
     acting.carry_out(words::destroy_dataset(&request), control.destroy_dataset(request)).await
 }
 
+async fn rename_dataset(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::RenameDataset>,
+) -> Response {
+    acting.carry_out(words::rename_dataset(&request), control.rename_dataset(request)).await
+}
+
 async fn clear_damage(
     acting: Acting,
     State(control): Control_,
     Body(request): Body<api::ClearDamage>,
 ) -> Response {
     acting.carry_out(words::clear_damage(&request), control.clear_damage(request)).await
-}
-
-async fn snapshots(State(control): Control_, Question(query): Question<SnapshotQuery>) -> Response {
-    answer(control.snapshots(&query).await)
-}
-
-async fn take_snapshots(
-    acting: Acting,
-    State(control): Control_,
-    Body(request): Body<api::TakeSnapshots>,
-) -> Response {
-    acting.carry_out(words::take_snapshots(&request), control.take_snapshots(request)).await
-}
-
-async fn rename_snapshot(
-    acting: Acting,
-    State(control): Control_,
-    Body(request): Body<api::RenameSnapshot>,
-) -> Response {
-    acting.carry_out(words::rename_snapshot(&request), control.rename_snapshot(request)).await
-}
-
-async fn destroy_snapshots(
-    acting: Acting,
-    State(control): Control_,
-    Body(request): Body<api::DestroySnapshots>,
-) -> Response {
-    acting.carry_out(words::destroy_snapshots(&request), control.destroy_snapshots(request)).await
 }
 
 async fn clear_locks(

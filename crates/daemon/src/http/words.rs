@@ -7,8 +7,9 @@ use aquifer_api::time::text_s;
 use aquifer_api::{
     AddVdevs, ClearDamage, ClearLocks, CreateDataset, CreatePool, CreateToken, DestroyDataset,
     DestroySnapshots, DiskRequest, DrillRequest, ExportPool, FreeWork, FreeWorkAct,
-    FreeWorkRequest, ImportRequest, OfflineDisk, OnlineDisk, RenameSnapshot, ReplaceDisk,
-    RotateToken, ScrubAct, ScrubRequest, SetProperties, TakeSnapshots, VdevKind, VdevRequest,
+    FreeWorkRequest, HoldSnapshots, ImportRequest, OfflineDisk, OnlineDisk, ReleaseSnapshots,
+    RenameDataset, RenameSnapshot, ReplaceDisk, Role, RotateToken, ScrubAct, ScrubRequest,
+    SetProperties, TakeSnapshots, VdevKind, VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -231,9 +232,31 @@ pub(super) fn destroy_snapshots(request: &DestroySnapshots) -> Told {
     words.told(unless(*dry_run, About::snapshots(name)))
 }
 
-pub(super) fn rename_snapshot(RenameSnapshot { name, new }: &RenameSnapshot) -> Told {
-    let words = Words::of("rename").word(name).word(&format!("@{new}"));
+pub(super) fn rename_dataset(RenameDataset { name, new }: &RenameDataset) -> Told {
+    let about = About::Dataset(name.clone(), Vec::new());
+    Words::of("rename").word(name).word(new).told(about)
+}
+
+pub(super) fn rename_snapshot(request: &RenameSnapshot) -> Told {
+    let RenameSnapshot { name, new, recursive } = request;
+    let words = Words::of("rename").flag(*recursive, "-r").word(name).word(&format!("@{new}"));
     words.told(About::snapshots(name))
+}
+
+pub(super) fn hold_snapshots(request: &HoldSnapshots) -> Told {
+    let HoldSnapshots { tag, names, recursive, until_s } = request;
+    let about = names.first().map_or(About::Nothing, |name| About::snapshots(name));
+    let words = Words::of("hold").flag(*recursive, "-r").option("--until", until_s.map(text_s));
+    let told = words.word(tag).words(names).told(about);
+    let needs = if until_s.is_some() { Role::Admin } else { told.needs };
+    Told { needs, ..told }
+}
+
+pub(super) fn release_snapshots(request: &ReleaseSnapshots) -> Told {
+    let ReleaseSnapshots { tag, names, recursive } = request;
+    let about = names.first().map_or(About::Nothing, |name| About::snapshots(name));
+    let words = Words::of("release").flag(*recursive, "-r").word(tag);
+    words.words(names).told(about)
 }
 
 pub(super) fn clear_locks(ClearLocks { address, client }: &ClearLocks) -> Told {

@@ -208,7 +208,7 @@ fn handles_survive_a_restart_and_end_with_the_snapshot() {
         assert_eq!(last.nlink, 4);
         // Each change of the list shows in the attributes that clients keep listings by.
         let (dataset, found) = service.datasets.snapshot_by_name("tank/vms@more").unwrap();
-        service.datasets.rename_snapshot(&dataset, found.txg, "later").await.unwrap();
+        service.datasets.rename_snapshots(&[(dataset.clone(), found.txg)], "later").await.unwrap();
         for (act, nlink) in [("", 4), ("later", 3), ("before", 2)] {
             if !act.is_empty() {
                 destroy(&service, act).await;

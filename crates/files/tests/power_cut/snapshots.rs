@@ -4,11 +4,16 @@
 //! These rules must hold. What was acknowledged is in the head. A snapshot that was taken is there,
 //! with the state of the dataset at one moment between request and answer, and every look at it
 //! finds that same state. One that was destroyed is gone. Requests that were cut off are carried
-//! out or not. The inspector finds no block that a snapshot shows and nothing keeps, and none that
-//! is kept for nothing. When all snapshots are destroyed, nothing of them is left.
+//! out or not. A snapshot that is held stays. The dataset is where it was renamed to. The inspector
+//! finds no block that a snapshot shows and nothing keeps, and none that is kept for nothing. When
+//! all snapshots are destroyed, nothing of them is left.
 
 mod acts;
 mod client;
+mod holds;
+mod moves;
+mod past;
+mod schedules;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,6 +21,7 @@ use std::time::Duration;
 
 use aquifer_blockio::World;
 use aquifer_checker::lives::SCALE;
+use aquifer_dataset::DatasetError;
 use aquifer_files::{Credentials, FileHandle, Files, FsError, Service};
 use aquifer_pool::import::ImportOptions;
 use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
@@ -23,6 +29,9 @@ use futures_util::future::{Either, select};
 
 use acts::{administrator, destroy};
 use client::client;
+use holds::{Holds, Served};
+use moves::{LATER, Place, come_back};
+use past::{check_past, remember};
 
 use crate::{Shape, disks_of, inspected, open, story, with_datasets};
 
@@ -45,6 +54,9 @@ struct Known {
     doomed: bool,
     /// Another name that it may have.
     renamed: Option<String>,
+    holds: Holds,
+    /// A schedule took it, and prunes it.
+    scheduled: bool,
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +74,12 @@ struct Model {
     gone: bool,
     past: Vec<Arc<Tree>>,
     past_snapshots: BTreeMap<String, Vec<Arc<Tree>>>,
+    served: Served,
+    place: Place,
+    /// A schedule may be at work.
+    scheduling: bool,
+    /// Quarters of an hour that schedules believe to have passed.
+    quarters: u64,
 }
 
 impl Model {
@@ -143,47 +161,6 @@ async fn compare(service: &Service, model: &Mutex<Model>, name: &str) -> Result<
     Ok(())
 }
 
-/// After a rewind: what is there must have been there at some time.
-async fn check_past(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
-    let root = service.files.root(DATASET).ok_or("the dataset is gone")?;
-    let found = look(&service.files, root).await.map_err(|error| error.to_string())?;
-    let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
-    let there = dataset.snapshots(service.pool.committed_txg());
-    let mut model = model.lock().unwrap();
-    model.under_way = None;
-    model.states = vec![Arc::new(found)];
-    let head = model.head();
-    if !model.past.contains(&head) {
-        return Err(format!("the head is as it never was: {head:?}"));
-    }
-    model.snapshots.clear();
-    for snapshot in there {
-        let name = snapshot.record.name.clone();
-        let states = model.past_snapshots.get(&name).cloned();
-        let states = states.ok_or_else(|| format!("snapshot {name} was never taken"))?;
-        let known = Known { states, taken: true, doomed: false, renamed: None };
-        model.snapshots.insert(name, known);
-    }
-    Ok(())
-}
-
-/// Keeps what is known, for a rewind.
-fn remember(model: &Mutex<Model>) {
-    let mut model = model.lock().unwrap();
-    let states: Vec<Arc<Tree>> =
-        model.states.iter().cloned().chain(model.under_way.clone()).collect();
-    for (name, known) in model.snapshots.clone() {
-        let mut may_be = known.states;
-        if !known.taken {
-            may_be.extend(states.iter().cloned());
-        }
-        for name in [Some(name), known.renamed].into_iter().flatten() {
-            model.past_snapshots.insert(name, may_be.clone());
-        }
-    }
-    model.past.extend(states);
-}
-
 /// Compares all with what is known, after a start.
 async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
     let root = service.files.root(DATASET).ok_or("the dataset is gone")?;
@@ -215,12 +192,18 @@ async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
                     if !known.taken {
                         states.extend(since.iter().cloned());
                     }
-                    let known = Known { states, taken: true, doomed: false, renamed: None };
+                    let (holds, taken) = (known.holds, true);
+                    let scheduled = known.scheduled && now == name;
+                    let known =
+                        Known { states, taken, doomed: false, renamed: None, holds, scheduled };
                     model.snapshots.insert(now, known);
                 }
                 None if !known.taken || known.doomed => {}
                 None => return Err(format!("snapshot {name} is lost; there are {there:?}")),
             }
+        }
+        if std::mem::take(&mut model.scheduling) {
+            schedules::found(&mut model, &there, &since);
         }
         if let Some(unknown) = there.iter().find(|name| !model.snapshots.contains_key(*name)) {
             return Err(format!("snapshot {unknown} was destroyed, and is there"));
@@ -228,6 +211,9 @@ async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
     }
     for name in there {
         compare(service, model, &name).await?;
+        let model = &mut *model.lock().unwrap();
+        let served = model.served.until(service.pool.world().now());
+        holds::check(service, model, &name, served)?;
     }
     Ok(())
 }
@@ -247,7 +233,9 @@ async fn life(
         // Even if the import is cut off: it may have gone back by then.
         model.lock().unwrap().rewound = true;
     }
+    model.lock().unwrap().served.begin(world.now());
     let service = open(world.clone(), disks, &options).await?;
+    come_back(&service, model).await?;
     let rewound = model.lock().unwrap().rewound;
     if rewound {
         check_past(&service, model).await?;
@@ -262,6 +250,32 @@ async fn life(
     }
 }
 
+/// Destroys the dataset with all its snapshots, once none is held.
+async fn destroy_dataset(
+    service: &Service,
+    world: &Arc<dyn World>,
+    model: &Mutex<Model>,
+) -> Result<(), String> {
+    let is_held = || {
+        let model = model.lock().unwrap();
+        let served = model.served.until(world.now());
+        model.snapshots.values().any(|known| known.must_stay(served))
+    };
+    if is_held() {
+        match service.datasets.destroy(DATASET, true).await {
+            Err(DatasetError::Held { .. }) => {}
+            done if is_held() => return Err(format!("destroyed, and one is held: {done:?}")),
+            _ => {}
+        }
+    }
+    holds::release_all(service, world, model).await?;
+    tell("destroy the dataset");
+    model.lock().unwrap().doomed = true;
+    service.datasets.destroy(DATASET, true).await.map_err(|error| error.to_string())?;
+    model.lock().unwrap().gone = true;
+    Ok(())
+}
+
 /// A client changes the dataset while it is destroyed, with all its snapshots.
 async fn doom(
     world: Arc<dyn World>,
@@ -271,7 +285,9 @@ async fn doom(
 ) -> Result<(), String> {
     let mut rng = Rng::stream(seed, "doom");
     let options = ImportOptions { scale: SCALE, ..ImportOptions::default() };
+    model.lock().unwrap().served.begin(world.now());
     let service = open(world.clone(), disks, &options).await?;
+    come_back(&service, model).await?;
     if model.lock().unwrap().rewound {
         check_past(&service, model).await?;
         model.lock().unwrap().rewound = false;
@@ -280,10 +296,7 @@ async fn doom(
     let work = client(&service, model, Rng::stream(seed, "client"), ops);
     let destroyed = async {
         world.sleep(Duration::from_micros(rng.below(4000))).await;
-        tell("destroy the dataset");
-        model.lock().unwrap().doomed = true;
-        service.datasets.destroy(DATASET, true).await.map_err(|error| error.to_string())?;
-        model.lock().unwrap().gone = true;
+        destroy_dataset(&service, &world, model).await?;
         loop {
             world.sleep(Duration::from_millis(1)).await;
             service.pool.sync().await.map_err(|error| error.to_string())?;
@@ -298,7 +311,9 @@ async fn doom(
 
 /// Destroys everything. Then nothing may be left.
 async fn end(world: Arc<dyn World>, disks: &[SimDisk], model: &Mutex<Model>) -> Result<(), String> {
-    let service = open(world, disks, &ImportOptions::default()).await?;
+    model.lock().unwrap().served.begin(world.now());
+    let service = open(world.clone(), disks, &ImportOptions::default()).await?;
+    come_back(&service, model).await?;
     if service.datasets.by_name(DATASET).is_none() {
         if !model.lock().unwrap().doomed {
             return Err("the dataset is gone".into());
@@ -312,9 +327,10 @@ async fn end(world: Arc<dyn World>, disks: &[SimDisk], model: &Mutex<Model>) -> 
         check_past(&service, model).await?;
     }
     check(&service, model).await?;
+    holds::release_all(&service, &world, model).await?;
     let names: Vec<String> = model.lock().unwrap().snapshots.keys().cloned().collect();
     for names in names.chunks(2) {
-        destroy(&service, model, names).await?;
+        destroy(&service, &world, model, names).await?;
     }
     let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
     quiesce(&service).await?;
@@ -373,10 +389,15 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
             done => judge(&sim, done)?,
         }
         remember(&model);
+        model.lock().unwrap().served.end(world.now());
         if rng.below(4) == 0 {
             sim.kill();
         } else {
             sim.power_cut_any();
+        }
+        if rng.below(4) == 0 {
+            // Somebody sets the clock to next year.
+            sim.set_wall_ns(world.wall_ns() + 366 * 86_400 * 1_000_000_000);
         }
         run.lock().unwrap().cuts += 1;
         let done = sim.run_until(inspected(&disks, rng.below(8) == 0, rng.below(3) as u8));
@@ -388,6 +409,7 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
         let done = sim.run_until(doom(world.clone(), &disks, &model, work));
         judge(&sim, done)?;
         remember(&model);
+        model.lock().unwrap().served.end(world.now());
         sim.power_cut_any();
         run.lock().unwrap().cuts += 1;
         let done = sim.run_until(inspected(&disks, true, 2));
@@ -401,7 +423,7 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
 }
 
 pub fn bases() -> Vec<(Shape, Vec<Image>)> {
-    let of = |shape| (shape, with_datasets(&crate::base(shape), &[DATASET]));
+    let of = |shape| (shape, with_datasets(&crate::base(shape), &[DATASET, LATER]));
     [Shape::Single, Shape::Mirror, Shape::FullSingle].into_iter().map(of).collect()
 }
 
@@ -435,6 +457,8 @@ fn a_rule_left_out_is_found() {
         (Rule::SnapshotsComeLast, 100),
         (Rule::SweepsTestTheInterval, 100),
         (Rule::SweepsEndAtTheNext, 100),
+        (Rule::HeldIsKept, 20),
+        (Rule::HoldsLastInService, 100),
     ] {
         crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }

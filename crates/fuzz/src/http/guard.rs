@@ -41,14 +41,17 @@ fn refuse(why: &str) -> Response {
 }
 
 /// Acts on datasets and locks, and one that clears a notice of a loss.
-const PASSES: [&str; 9] = [
+const PASSES: [&str; 12] = [
     "/datasets",
     "/datasets/set",
     "/datasets/destroy",
     "/datasets/clear",
+    "/datasets/rename",
     "/snapshots",
     "/snapshots/rename",
     "/snapshots/destroy",
+    "/snapshots/hold",
+    "/snapshots/release",
     "/locks/clear",
     "/pools/tank/clear",
 ];

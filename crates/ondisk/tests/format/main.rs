@@ -17,6 +17,7 @@ mod histories;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod keeping;
 mod memory;
 #[cfg(test)]
 mod numbers;

@@ -14,7 +14,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use crate::structures::Structure;
-use crate::{damages, histories, snapshots, strategy};
+use crate::{damages, histories, keeping, snapshots, strategy};
 
 fn round_trips<S: Structure>(values: impl Strategy<Value = S>) {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
@@ -66,6 +66,7 @@ fn values_and_pointers() {
     round_trips(strategy::line());
     round_trips(snapshots::snapshot());
     round_trips(snapshots::sweep());
+    round_trips(keeping::any_keep());
     round_trips(damages::damage());
     round_trips(damages::scrub());
     round_trips(histories::history());

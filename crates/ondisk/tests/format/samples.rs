@@ -9,6 +9,7 @@ use aquifer_ondisk::log_batch::BatchHeader;
 use aquifer_ondisk::pool_root::PoolRoot;
 use aquifer_ondisk::tree_node::{Dead, Directory, Extents, Form, Namespace, Objects, Replies};
 
+use crate::keeping::{hold_clock, keep};
 use crate::memory::peak_of;
 use crate::structures::Structure;
 use crate::values::{
@@ -122,6 +123,8 @@ fn small() -> Vec<Sample> {
         sample("scrub_record_v1", "value of a namespace item of class 6", scrub()),
         sample("snapshot_record_v1", "value of a namespace item of class 2", snapshot()),
         sample("sweep_record_v1", "value of a namespace item of class 7", sweep()),
+        sample("keep_record_v1", "value of a namespace item of class 10", keep()),
+        sample("hold_clock_v1", "value of a namespace item of class 11", hold_clock()),
         sample("history_record_v1", "value of an item of the history, class 1 or 2", act()),
         sample("history_counters_v1", "value of the history's first item", counters()),
     ]

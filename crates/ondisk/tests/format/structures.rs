@@ -12,6 +12,7 @@ use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::history::{HistoryCounters, HistoryRecord};
 use aquifer_ondisk::inode::Inode;
+use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::log_batch::BatchHeader;
 use aquifer_ondisk::log_change::{self, LogChange};
 use aquifer_ondisk::pool_root::PoolRoot;
@@ -238,6 +239,28 @@ impl Structure for SweepRecord {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         SweepRecord::decode(bytes)
+    }
+}
+
+impl Structure for KeepRecord {
+    const NAME: &'static str = "keep record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        KeepRecord::decode(bytes)
+    }
+}
+
+impl Structure for HoldClock {
+    const NAME: &'static str = "hold clock";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        HoldClock::decode(bytes)
     }
 }
 

@@ -5,10 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aquifer_blockio::World;
+use aquifer_dataset::DatasetError;
 use aquifer_files::Service;
 use aquifer_sim::Rng;
 
+use super::holds::{self, Holds};
 use super::{DATASET, Known, Model, Run, compare, tell};
+use super::{moves, schedules};
 
 /// Takes, destroys, renames and looks into snapshots, until the power goes.
 pub(super) async fn administrator(
@@ -28,16 +31,20 @@ pub(super) async fn administrator(
         };
         run.lock().unwrap().acts += 1;
         let some = rng.pick(&names).cloned();
-        match (rng.below(10), some) {
+        match (rng.below(14), some) {
             (0..=3, _) | (_, None) => take(service, model).await?,
             (4..=6, Some(_)) => {
                 let most = 1 + rng.index(3);
                 let mut doomed = names;
                 rng.shuffle(&mut doomed);
                 doomed.truncate(most);
-                destroy(service, model, &doomed).await?;
+                destroy(service, world, model, &doomed).await?;
             }
             (7, Some(name)) => rename(service, model, &name).await?,
+            (8 | 9, Some(name)) => holds::hold(service, world, model, &mut rng, &name).await?,
+            (10, Some(name)) => holds::release(service, world, model, &name).await?,
+            (11, Some(_)) => moves::there_and_back(service, model).await?,
+            (12, Some(_)) => schedules::work(service, world, model).await?,
             (_, Some(name)) => {
                 run.lock().unwrap().looks += 1;
                 compare(service, model, &name).await?;
@@ -52,7 +59,9 @@ async fn take(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
         let name = format!("s{}", model.next());
         let from = model.states.len() - 1;
         let states = model.states[from..].to_vec();
-        let known = Known { states, taken: false, doomed: false, renamed: None };
+        let holds = Holds::new();
+        let scheduled = false;
+        let known = Known { states, taken: false, doomed: false, renamed: None, holds, scheduled };
         model.snapshots.insert(name.clone(), known);
         (name, from)
     };
@@ -62,7 +71,7 @@ async fn take(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
     let mut model = model.lock().unwrap();
     tell(&format!("  {name}: {done:?}"));
     match done {
-        Ok(()) => {
+        Ok(_) => {
             let mut states = model.states[from..].to_vec();
             states.extend(model.under_way.clone());
             let known = model.snapshots.get_mut(&name).unwrap();
@@ -80,6 +89,7 @@ async fn take(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
 
 pub(super) async fn destroy(
     service: &Service,
+    world: &Arc<dyn World>,
     model: &Mutex<Model>,
     names: &[String],
 ) -> Result<(), String> {
@@ -89,13 +99,30 @@ pub(super) async fn destroy(
     for name in names {
         let found = service.datasets.snapshot_by_name(&format!("{DATASET}@{name}"));
         let (dataset, snapshot) = found.map_err(|error| format!("{name}: {error}"))?;
-        model.lock().unwrap().snapshots.get_mut(name).unwrap().doomed = true;
+        {
+            let mut model = model.lock().unwrap();
+            let served = model.served.until(world.now());
+            let known = model.snapshots.get_mut(name).unwrap();
+            known.doomed = !known.must_stay(served);
+        }
         txgs.insert(snapshot.txg);
         of = Some(dataset);
     }
     let done = service.datasets.destroy_snapshots(&[(of.unwrap(), txgs)]).await;
     let mut model = model.lock().unwrap();
+    let served = model.served.until(world.now());
     match done {
+        Ok(()) if names.iter().any(|name| model.snapshots[name].must_stay(served)) => {
+            Err(format!("destroyed though one is held: {names:?}"))
+        }
+        Err(DatasetError::Held { .. })
+            if names.iter().any(|name| !model.snapshots[name].holds.is_empty()) =>
+        {
+            names.iter().for_each(|name| {
+                model.snapshots.get_mut(name).unwrap().doomed = false;
+            });
+            Ok(())
+        }
         Ok(()) => {
             for name in names {
                 let states = model.snapshots.remove(name).map_or(Vec::new(), |of| of.states);
@@ -117,11 +144,11 @@ async fn rename(service: &Service, model: &Mutex<Model>, name: &str) -> Result<(
     tell(&format!("rename {name} to {to}"));
     let found = service.datasets.snapshot_by_name(&format!("{DATASET}@{name}"));
     let (dataset, snapshot) = found.map_err(|error| format!("{name}: {error}"))?;
-    let done = service.datasets.rename_snapshot(&dataset, snapshot.txg, &to).await;
+    let done = service.datasets.rename_snapshots(&[(dataset, snapshot.txg)], &to).await;
     done.map_err(|error| format!("rename {name}: {error}"))?;
     let mut model = model.lock().unwrap();
     let known = model.snapshots.remove(name).unwrap();
     model.past_snapshots.insert(name.into(), known.states.clone());
-    model.snapshots.insert(to, Known { renamed: None, ..known });
+    model.snapshots.insert(to, Known { renamed: None, scheduled: false, ..known });
     Ok(())
 }

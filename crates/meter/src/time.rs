@@ -41,11 +41,20 @@ pub fn parse_span(text: &str) -> Option<u64> {
 /// The first second of a day, `2027-01-31`, in UTC.
 pub fn parse_date(text: &str) -> Option<u64> {
     let mut parts = text.splitn(3, '-').map(|part| part.parse::<u64>().ok());
-    let wanted = (parts.next()??, parts.next()??, parts.next()??);
+    first_second((parts.next()??, parts.next()??, parts.next()??))
+}
+
+/// The first second of a day, given by year, month and day, in UTC.
+pub fn first_second(wanted: (u64, u64, u64)) -> Option<u64> {
     // Finds the day by converting each to its date: there is only one conversion, and it is tested.
     let first = wanted.0.checked_sub(1970)?.checked_mul(365)?;
     (wanted.0 < 10_000).then_some(())?;
     (first..first + YEAR_DAYS_SLACK).find(|day| date(*day) == wanted).map(|day| day * DAY_S)
+}
+
+/// Year, month and day of a time in seconds since 1970, in UTC.
+pub fn date_of(seconds: u64) -> (u64, u64, u64) {
+    date(seconds / DAY_S)
 }
 
 /// The civil date of a day since 1970-01-01: years counted from March, so that the leap day is the

@@ -1,0 +1,49 @@
+//! The client's part for snapshots.
+
+use super::{Answer, Client, named};
+use crate::{
+    DestroySnapshots, HoldInfo, HoldSnapshots, ReleaseSnapshots, RenameSnapshot, SnapshotInfo,
+    SnapshotQuery, SnapshotsDestroyed, SnapshotsDone, TakeSnapshots,
+};
+
+impl Client {
+    /// Lists snapshots.
+    pub async fn snapshots(&self, query: &SnapshotQuery) -> Answer<Vec<SnapshotInfo>> {
+        let SnapshotQuery { name, recursive } = query;
+        self.get(&named("/snapshots", name.as_deref(), *recursive)).await
+    }
+
+    /// Takes snapshots.
+    pub async fn take_snapshots(&self, request: &TakeSnapshots) -> Answer<SnapshotsDone> {
+        self.post("/snapshots", request).await
+    }
+
+    /// Destroys snapshots, or says which it would.
+    pub async fn destroy_snapshots(
+        &self,
+        request: &DestroySnapshots,
+    ) -> Answer<SnapshotsDestroyed> {
+        self.post("/snapshots/destroy", request).await
+    }
+
+    /// Places a hold on snapshots.
+    pub async fn hold_snapshots(&self, request: &HoldSnapshots) -> Answer<SnapshotsDone> {
+        self.post("/snapshots/hold", request).await
+    }
+
+    /// Releases a hold on snapshots.
+    pub async fn release_snapshots(&self, request: &ReleaseSnapshots) -> Answer<SnapshotsDone> {
+        self.post("/snapshots/release", request).await
+    }
+
+    /// Lists the holds on snapshots.
+    pub async fn holds(&self, query: &SnapshotQuery) -> Answer<Vec<HoldInfo>> {
+        let SnapshotQuery { name, recursive } = query;
+        self.get(&named("/snapshots/holds", name.as_deref(), *recursive)).await
+    }
+
+    /// Renames a snapshot.
+    pub async fn rename_snapshot(&self, request: &RenameSnapshot) -> Answer<SnapshotsDone> {
+        self.post("/snapshots/rename", request).await
+    }
+}

@@ -1,0 +1,60 @@
+//! `aquifer hold`, `release`, `holds`.
+
+use aquifer_api::client::Client;
+use aquifer_api::{HoldInfo, HoldSnapshots, ReleaseSnapshots, SnapshotQuery, time};
+
+use super::Output;
+use crate::failure::Failure;
+use crate::table::Table;
+
+pub(super) async fn hold(
+    client: &Client,
+    output: Output,
+    recursive: bool,
+    until_s: Option<u64>,
+    tag: String,
+    names: Vec<String>,
+) -> Result<(), Failure> {
+    let request = HoldSnapshots { tag, names, recursive, until_s };
+    let done = client.hold_snapshots(&request).await?;
+    output.answer(&done, |_| String::new())
+}
+
+pub(super) async fn release(
+    client: &Client,
+    output: Output,
+    recursive: bool,
+    tag: String,
+    names: Vec<String>,
+) -> Result<(), Failure> {
+    let done = client.release_snapshots(&ReleaseSnapshots { tag, names, recursive }).await?;
+    output.answer(&done, |_| String::new())
+}
+
+pub(super) async fn holds(
+    client: &Client,
+    output: Output,
+    recursive: bool,
+    names: Vec<String>,
+) -> Result<(), Failure> {
+    let mut infos = Vec::new();
+    if names.is_empty() {
+        infos = client.holds(&SnapshotQuery::default()).await?;
+    }
+    for name in names {
+        infos.extend(client.holds(&SnapshotQuery { name: Some(name), recursive }).await?);
+    }
+    output.answer(&infos, |infos| text(infos, output))
+}
+
+fn text(infos: &[HoldInfo], output: Output) -> String {
+    if infos.is_empty() && !output.script {
+        return "no holds (aquifer hold TAG DATASET@NAME places one)\n".into();
+    }
+    let mut table = Table::new(&["NAME", "TAG", "TIMESTAMP", "UNTIL"]);
+    for HoldInfo { snapshot, tag, placed_ns, ends_s } in infos {
+        let until = ends_s.map_or_else(|| "released".into(), time::text_s);
+        table.row(vec![snapshot.clone(), tag.clone(), time::text(*placed_ns), until]);
+    }
+    output.table(&table)
+}

@@ -1,0 +1,61 @@
+//! Routes of snapshots.
+
+use aquifer_api as api;
+use axum::extract::State;
+use axum::response::Response;
+
+use super::{Acting, Body, Control_, Question, answer, words};
+
+pub(super) async fn list(
+    State(control): Control_,
+    Question(query): Question<api::SnapshotQuery>,
+) -> Response {
+    answer(control.snapshots(&query).await)
+}
+
+pub(super) async fn take(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::TakeSnapshots>,
+) -> Response {
+    acting.carry_out(words::take_snapshots(&request), control.take_snapshots(request)).await
+}
+
+pub(super) async fn rename(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::RenameSnapshot>,
+) -> Response {
+    acting.carry_out(words::rename_snapshot(&request), control.rename_snapshot(request)).await
+}
+
+pub(super) async fn destroy(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::DestroySnapshots>,
+) -> Response {
+    acting.carry_out(words::destroy_snapshots(&request), control.destroy_snapshots(request)).await
+}
+
+pub(super) async fn hold(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::HoldSnapshots>,
+) -> Response {
+    acting.carry_out(words::hold_snapshots(&request), control.hold_snapshots(request)).await
+}
+
+pub(super) async fn release(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::ReleaseSnapshots>,
+) -> Response {
+    acting.carry_out(words::release_snapshots(&request), control.release_snapshots(request)).await
+}
+
+pub(super) async fn holds(
+    State(control): Control_,
+    Question(query): Question<api::SnapshotQuery>,
+) -> Response {
+    answer(control.holds(&query))
+}

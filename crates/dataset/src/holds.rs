@@ -1,0 +1,380 @@
+//! Holds: a snapshot with a hold is not destroyed.
+//!
+//! A hold without an end stands until somebody releases it. One with an end stands until then, and
+//! nobody shortens or releases it, through no act: it is the defence against one who has all
+//! rights. He may also set the clock of the machine. So such a hold ends when two clocks have come
+//! to its end: the wall clock, and the *hold clock*, which counts the time in which the pool is in
+//! service and is read from nothing that can be set. A wall clock set forward ends nothing; one set
+//! back makes holds longer. While the pool is out of service the hold clock stands.
+//!
+//! Invariants:
+//! - Acts change what is held under the lock of acts, and are answered when they are on disk. So
+//!   what destroys under that lock knows every hold that was answered.
+//! - The hold clock on disk is never ahead of the time in service. A crash sets it back to what was
+//!   noted last: holds become longer by that, at most [`NOTED`].
+//! - The txg that writes a hold with an end notes the hold clock too.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aquifer_blockio::ms;
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_meter::time::text_s;
+use aquifer_ondisk::config::FEATURE_KEEPING;
+use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
+use aquifer_ondisk::inode::Time;
+use aquifer_ondisk::keeping::{
+    HOLD_TAG_BYTES_MAX, HOLDS_MAX, Hold, HoldClock, HoldEnd, KeepRecord,
+};
+use aquifer_ondisk::{DatasetId, Txg};
+use aquifer_sync::Mutex;
+
+use crate::dataset::Dataset;
+use crate::datasets::Datasets;
+use crate::error::DatasetError;
+
+/// An idle pool notes the hold clock this often while a hold waits for its end.
+const NOTED: Duration = Duration::from_secs(600);
+/// A txg that is written anyhow notes it this often.
+const NOTED_BY_THE_WAY: Duration = Duration::from_secs(60);
+/// A hold ends within so many years. It cannot be taken back, also if its year was a slip.
+pub const HOLD_YEARS_MAX: u64 = 10;
+const YEAR_S: u64 = 366 * 86_400;
+
+/// Time in service.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    /// At the import.
+    base_ms: u64,
+    imported: Duration,
+    noted: Mutex<Noted>,
+}
+
+#[derive(Debug)]
+struct Noted {
+    ms: u64,
+    /// Some hold has an end.
+    runs: bool,
+    /// The next txg notes it in any case.
+    wanted: bool,
+}
+
+impl Clock {
+    /// Import: goes on from what was noted.
+    pub fn new(noted: Option<HoldClock>, now: Duration) -> Clock {
+        let ms = noted.map_or(0, |noted| noted.ms);
+        let noted = Noted { ms, runs: noted.is_some(), wanted: false };
+        Clock { base_ms: ms, imported: now, noted: Mutex::new(noted) }
+    }
+
+    fn ms(&self, now: Duration) -> u64 {
+        self.base_ms.saturating_add(ms(now.saturating_sub(self.imported)))
+    }
+
+    fn run(&self) {
+        let mut noted = self.noted.lock();
+        (noted.runs, noted.wanted) = (true, true);
+    }
+
+    /// Whether an idle pool should write it.
+    fn is_due(&self, now: Duration) -> bool {
+        let noted = self.noted.lock();
+        noted.runs && self.ms(now).saturating_sub(noted.ms) >= ms(NOTED)
+    }
+
+    /// The item that the next sync writes, if it says something new.
+    pub fn take_item(&self, now: Duration) -> Option<(ItemKey, Option<Item>)> {
+        let (mut noted, now_ms) = (self.noted.lock(), self.ms(now));
+        let went_on = now_ms.saturating_sub(noted.ms) >= ms(NOTED_BY_THE_WAY);
+        if !(noted.wanted || noted.runs && went_on) {
+            return None;
+        }
+        (noted.ms, noted.wanted) = (now_ms, false);
+        let key = ItemKey::new(DatasetId(0), ItemClass::HoldClock, 0);
+        Some((key, Some(Item { key, value: HoldClock { ms: now_ms }.encode() })))
+    }
+}
+
+/// A hold that stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// What it is called.
+    pub tag: String,
+    /// When it was placed.
+    pub placed: Time,
+    /// Seconds since 1970 at which it ends if the pool stays in service; `None`: when it is
+    /// released.
+    pub ends_s: Option<u64>,
+}
+
+impl Datasets {
+    /// Places a hold on snapshots, all in one txg; on disk when this returns. With an end, in
+    /// seconds since 1970, it stands until then, and nobody can release it. Placing it again with a
+    /// later end makes it longer.
+    ///
+    /// # Errors
+    /// A snapshot is not there, has too many holds, or has one of that tag; a bad tag or end. Then
+    /// none was placed.
+    pub async fn hold(
+        &self,
+        tag: &str,
+        on: &[(Arc<Dataset>, Txg)],
+        until_s: Option<u64>,
+    ) -> Result<(), DatasetError> {
+        let _act = self.acts.lock().await;
+        let now_s = self.wall_s();
+        let end = until_s.map(|until_s| HoldEnd { until_s, clock_ms: self.clock_at(until_s) });
+        let mut changes = Vec::new();
+        for (dataset, snapshot) in on {
+            let full = self.listed_name(dataset, *snapshot)?;
+            let bad = |why: String| {
+                let (tag, snapshot) = (tag.into(), full.clone());
+                DatasetError::BadHold { tag, snapshot, why }
+            };
+            check_tag(tag).map_err(bad)?;
+            if let Some(until_s) = until_s {
+                check_end(until_s, now_s).map_err(bad)?;
+            }
+            let mut record = self.record_of(dataset, *snapshot);
+            let count = record.holds.len();
+            match record.holds.iter_mut().find(|hold| hold.tag == tag) {
+                Some(stands) if is_longer(end, stands.end) => stands.end = end,
+                Some(_) => return Err(bad("there is one, and it ends no earlier".into())),
+                None if count >= HOLDS_MAX => {
+                    return Err(bad(format!("it has {HOLDS_MAX} holds, and takes no more")));
+                }
+                None => {
+                    let placed = Time::from_ns(self.pool.world().wall_ns());
+                    record.holds.push(Hold { tag: tag.into(), placed, end });
+                }
+            }
+            changes.push((dataset.clone(), *snapshot, record));
+        }
+        self.use_feature(FEATURE_KEEPING).await?;
+        if end.is_some() {
+            self.hold_clock.run();
+        }
+        self.keep(changes).await
+    }
+
+    /// Releases a hold on those of these snapshots that have it, all in one txg; on disk when this
+    /// returns.
+    ///
+    /// # Errors
+    /// None has it, or it has an end that has not come. Then none was released.
+    pub async fn release(&self, tag: &str, on: &[(Arc<Dataset>, Txg)]) -> Result<(), DatasetError> {
+        let _act = self.acts.lock().await;
+        let mut changes = Vec::new();
+        for (dataset, snapshot) in on {
+            let full = self.listed_name(dataset, *snapshot)?;
+            let mut record = self.record_of(dataset, *snapshot);
+            let Some(at) = record.holds.iter().position(|hold| hold.tag == tag) else { continue };
+            let hold = record.holds.remove(at);
+            if let Some(ends_s) = self.ends_s(&hold) {
+                let why = format!(
+                    "it stands until {}, and nobody can release it before; nothing was released",
+                    text_s(ends_s)
+                );
+                return Err(DatasetError::BadHold { tag: tag.into(), snapshot: full, why });
+            }
+            changes.push((dataset.clone(), *snapshot, record));
+        }
+        if let (true, Some((dataset, snapshot))) = (changes.is_empty(), on.first()) {
+            let snapshot = self.listed_name(dataset, *snapshot)?;
+            let why = "there is none; `aquifer holds` shows those that there are".into();
+            return Err(DatasetError::BadHold { tag: tag.into(), snapshot, why });
+        }
+        self.keep(changes).await
+    }
+
+    /// The holds on a snapshot.
+    pub fn holds(&self, dataset: &Dataset, snapshot: Txg) -> Vec<Standing> {
+        let standing = |hold: Hold| {
+            let ends_s = self.ends_s(&hold);
+            Standing { tag: hold.tag, placed: hold.placed, ends_s }
+        };
+        self.record_of(dataset, snapshot).holds.into_iter().map(standing).collect()
+    }
+
+    /// The first snapshot of the pool that is held until a time: its full name and its holds.
+    ///
+    /// # Errors
+    /// That it is held.
+    pub fn check_no_hold_with_end(&self) -> Result<(), DatasetError> {
+        for dataset in self.all() {
+            let listed = dataset.snapshots.lock().listed();
+            for snapshot in listed {
+                let mut holds = self.holds(&dataset, snapshot);
+                holds.retain(|hold| hold.ends_s.is_some());
+                self.no_holds(&dataset, snapshot, &holds)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if one of these snapshots is held. The caller holds the lock of acts, and destroys
+    /// them under it.
+    pub(crate) fn check_not_held(
+        &self,
+        dataset: &Dataset,
+        snapshots: impl IntoIterator<Item = Txg>,
+    ) -> Result<(), DatasetError> {
+        if left_out(Rule::HeldIsKept) {
+            return Ok(());
+        }
+        let mut each = snapshots.into_iter();
+        each.try_for_each(|snapshot| {
+            self.no_holds(dataset, snapshot, &self.holds(dataset, snapshot))
+        })
+    }
+
+    fn no_holds(
+        &self,
+        dataset: &Dataset,
+        snapshot: Txg,
+        holds: &[Standing],
+    ) -> Result<(), DatasetError> {
+        if holds.is_empty() {
+            return Ok(());
+        }
+        let each = holds.iter().map(|Standing { tag, ends_s, .. }| match ends_s {
+            Some(ends_s) => format!("{tag:?} until {}", text_s(*ends_s)),
+            None => format!("{tag:?}"),
+        });
+        let holds = each.collect::<Vec<_>>().join(", ");
+        Err(DatasetError::Held { snapshot: self.listed_name(dataset, snapshot)?, holds })
+    }
+
+    /// Takes away holds that have ended, and lets an idle pool note the hold clock. To be called
+    /// now and then.
+    ///
+    /// # Errors
+    /// Errors of the pool.
+    pub async fn tend_holds(&self) -> Result<(), DatasetError> {
+        let _act = self.acts.lock().await;
+        let has_end = |record: &KeepRecord| record.holds.iter().any(|hold| hold.end.is_some());
+        let of_it = |dataset: &Arc<Dataset>| dataset.keeping.lock().values().any(has_end);
+        self.hold_clock.noted.lock().runs = self.all().iter().any(of_it);
+        if self.hold_clock.is_due(self.pool.world().now()) {
+            self.pool.sync().await?;
+        }
+        let mut changes = Vec::new();
+        for dataset in self.all() {
+            let of_it = dataset.keeping.lock().clone();
+            for (snapshot, before) in of_it {
+                let record = self.record_of(&dataset, snapshot);
+                if record == before {
+                    continue;
+                }
+                let name = self.listed_name(&dataset, snapshot)?;
+                for hold in before.holds.iter().filter(|hold| !record.holds.contains(hold)) {
+                    tracing::info!(
+                        class = "snapshot.hold_ended", snapshot = %name, tag = %hold.tag,
+                        "a hold has ended"
+                    );
+                }
+                changes.push((dataset.clone(), snapshot, record));
+            }
+        }
+        self.keep(changes).await
+    }
+
+    /// Writes these records. The caller holds the lock of acts.
+    async fn keep(
+        &self,
+        changes: Vec<(Arc<Dataset>, Txg, KeepRecord)>,
+    ) -> Result<(), DatasetError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        {
+            let hold = self.hold_act().await?;
+            let mut state = self.state.lock();
+            let items = state.items.entry(hold.txg()).or_default();
+            for (dataset, snapshot, record) in changes {
+                let key = ItemKey::new(dataset.id, ItemClass::Keep, snapshot.0);
+                let mut keeping = dataset.keeping.lock();
+                if record.is_empty() {
+                    keeping.remove(&snapshot);
+                    items.insert(key, None);
+                } else {
+                    items.insert(key, Some(Item { key, value: record.encode() }));
+                    keeping.insert(snapshot, record);
+                }
+            }
+        }
+        Ok(self.act_on_disk().await?)
+    }
+
+    /// Why a snapshot stays or goes, without holds that have ended.
+    pub(crate) fn record_of(&self, dataset: &Dataset, snapshot: Txg) -> KeepRecord {
+        let record = dataset.keeping.lock().get(&snapshot).cloned();
+        let mut record = record.unwrap_or_default();
+        record.holds.retain(|hold| hold.end.is_none() || self.ends_s(hold).is_some());
+        record
+    }
+
+    /// When a hold ends at the earliest, if it has an end and that has not come.
+    fn ends_s(&self, hold: &Hold) -> Option<u64> {
+        let HoldEnd { until_s, clock_ms } = hold.end?;
+        let now_s = self.wall_s();
+        let left_ms = clock_ms.saturating_sub(self.hold_clock.ms(self.pool.world().now()));
+        let left_ms = if left_out(Rule::HoldsLastInService) { 0 } else { left_ms };
+        let ends_s = until_s.max(now_s.saturating_add(left_ms.div_ceil(1000)));
+        (ends_s > now_s).then_some(ends_s)
+    }
+
+    /// What the hold clock shows at a time, if the pool stays in service.
+    fn clock_at(&self, until_s: u64) -> u64 {
+        let left_ms = until_s.saturating_sub(self.wall_s()).saturating_mul(1000);
+        self.hold_clock.ms(self.pool.world().now()).saturating_add(left_ms)
+    }
+
+    fn wall_s(&self) -> u64 {
+        self.pool.world().wall_ns() / 1_000_000_000
+    }
+
+    /// The full name of a snapshot that is in the list.
+    pub(crate) fn listed_name(
+        &self,
+        dataset: &Dataset,
+        snapshot: Txg,
+    ) -> Result<String, DatasetError> {
+        let name = dataset.snapshots.lock().name_of(snapshot);
+        let of = self.full_name(dataset);
+        match name.filter(|_| !dataset.is_destroyed()) {
+            Some(name) => Ok(format!("{of}@{name}")),
+            None => Err(DatasetError::NotFound(format!("{of}@ of txg {snapshot}"))),
+        }
+    }
+}
+
+/// Whether a hold that stands may get this end instead.
+fn is_longer(end: Option<HoldEnd>, than: Option<HoldEnd>) -> bool {
+    end.zip(than)
+        .is_some_and(|(end, than)| end.until_s > than.until_s && end.clock_ms >= than.clock_ms)
+}
+
+fn check_tag(tag: &str) -> Result<(), String> {
+    if tag.is_empty() || tag.len() > HOLD_TAG_BYTES_MAX {
+        return Err(format!("a tag has 1 to {HOLD_TAG_BYTES_MAX} bytes"));
+    }
+    match tag.chars().all(|c| c.is_ascii_graphic() || c == ' ') {
+        true => Ok(()),
+        false => Err("a tag holds letters, digits, blanks and punctuation of ASCII only".into()),
+    }
+}
+
+fn check_end(until_s: u64, now_s: u64) -> Result<(), String> {
+    if until_s <= now_s {
+        return Err(format!("{} has passed", text_s(until_s)));
+    }
+    match until_s - now_s > HOLD_YEARS_MAX * YEAR_S {
+        true => Err(format!(
+            "{} is more than {HOLD_YEARS_MAX} years ahead, and the hold could not be taken back; \
+             place it again later to make it longer",
+            text_s(until_s)
+        )),
+        false => Ok(()),
+    }
+}
