@@ -98,7 +98,7 @@ impl NodeStore for Gate<'_> {
     type Error = PoolError;
 
     async fn read(&self, pointer: &BlockPointer) -> Result<Page, PoolError> {
-        self.sync.read_node(pointer).await
+        NodeStore::read(self.sync, pointer).await
     }
 }
 
@@ -108,17 +108,17 @@ impl NodeSink for Gate<'_> {
     }
 
     fn txg(&self) -> Txg {
-        self.sync.txg()
+        NodeSink::txg(self.sync)
     }
 
     fn write_node(
         &self,
         kind: BlockKind,
         level: u8,
-        _owner: NodeOwner,
+        owner: NodeOwner,
         page: Page,
     ) -> Result<BlockPointer, PoolError> {
-        self.sync.write_node(kind, level, page)
+        NodeSink::write_node(self.sync, kind, level, owner, page)
     }
 
     fn free_node(&self, owner: NodeOwner, pointer: &BlockPointer) {
