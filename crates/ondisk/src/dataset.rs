@@ -32,7 +32,6 @@ use crate::inode::Time;
 use crate::tree_node::ENTRY_BYTES_MAX;
 use crate::types::{DatasetId, Guid, Txg};
 
-const WHAT: &str = "dataset record";
 const VERSION: u16 = 1;
 /// Longest value of an item, bytes.
 pub const ITEM_VALUE_BYTES_MAX: usize = 1200;
@@ -138,6 +137,25 @@ impl Item {
     }
 }
 
+/// Begins a record: version, and no flags.
+fn begin() -> Writer {
+    let mut w = Writer::new();
+    w.u16(VERSION);
+    w.u16(0);
+    w
+}
+
+/// Opens a record, behind version and flags.
+fn open<'a>(value: &'a [u8], what: &'static str) -> Result<Reader<'a>, FormatError> {
+    let mut r = Reader::new(value, what);
+    let version = r.u16()?;
+    if version != VERSION {
+        return Err(FormatError::NewerVersion { what, version: version.into() });
+    }
+    r.u16()?;
+    Ok(r)
+}
+
 /// A dataset's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatasetRecord {
@@ -174,9 +192,7 @@ impl DatasetRecord {
     pub fn encode(&self) -> Vec<u8> {
         let fits = self.name.len() <= DATASET_NAME_BYTES_MAX;
         assert!(fits, "a name of {} bytes could not be read back", self.name.len());
-        let mut w = Writer::new();
-        w.u16(VERSION);
-        w.u16(0);
+        let mut w = begin();
         w.u64(self.fs_guid.0);
         w.u64(self.parent.0);
         self.created.encode(&mut w);
@@ -195,12 +211,7 @@ impl DatasetRecord {
 
     /// Reads an item's value.
     pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
-        let mut r = Reader::new(value, WHAT);
-        let version = r.u16()?;
-        if version != VERSION {
-            return Err(FormatError::NewerVersion { what: WHAT, version: version.into() });
-        }
-        r.u16()?;
+        let mut r = open(value, "dataset record")?;
         Ok(DatasetRecord {
             fs_guid: Guid(r.u64()?),
             parent: DatasetId(r.u64()?),
@@ -235,9 +246,7 @@ pub struct LineRecord {
 impl LineRecord {
     /// The item's value.
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::new();
-        w.u16(VERSION);
-        w.u16(0);
+        let mut w = begin();
         w.u64(self.fork.0);
         w.u64(self.origin_dataset.0);
         w.u64(self.origin_snapshot);
@@ -247,12 +256,7 @@ impl LineRecord {
 
     /// Reads an item's value.
     pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
-        let mut r = Reader::new(value, "line record");
-        let version = r.u16()?;
-        if version != VERSION {
-            return Err(FormatError::NewerVersion { what: "line record", version: version.into() });
-        }
-        r.u16()?;
+        let mut r = open(value, "line record")?;
         Ok(LineRecord {
             fork: r.txg()?,
             origin_dataset: DatasetId(r.u64()?),
@@ -283,15 +287,11 @@ pub struct SnapshotRecord {
 }
 
 impl SnapshotRecord {
-    const WHAT: &'static str = "snapshot record";
-
     /// The item's value.
     pub fn encode(&self) -> Vec<u8> {
         let fits = self.name.len() <= SNAPSHOT_NAME_BYTES_MAX;
         assert!(fits, "a name of {} bytes could not be read back", self.name.len());
-        let mut w = Writer::new();
-        w.u16(VERSION);
-        w.u16(0);
+        let mut w = begin();
         w.u64(self.guid.0);
         self.created.encode(&mut w);
         w.u64(self.refer_bytes);
@@ -303,12 +303,7 @@ impl SnapshotRecord {
 
     /// Reads an item's value.
     pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
-        let mut r = Reader::new(value, Self::WHAT);
-        let version = r.u16()?;
-        if version != VERSION {
-            return Err(FormatError::NewerVersion { what: Self::WHAT, version: version.into() });
-        }
-        r.u16()?;
+        let mut r = open(value, "snapshot record")?;
         Ok(SnapshotRecord {
             guid: Guid(r.u64()?),
             created: Time::decode(&mut r)?,
@@ -328,25 +323,16 @@ pub struct SweepRecord {
 }
 
 impl SweepRecord {
-    const WHAT: &'static str = "sweep record";
-
     /// The item's value.
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::new();
-        w.u16(VERSION);
-        w.u16(0);
+        let mut w = begin();
         w.u64(self.left.0);
         w.into_bytes()
     }
 
     /// Reads an item's value.
     pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
-        let mut r = Reader::new(value, Self::WHAT);
-        let version = r.u16()?;
-        if version != VERSION {
-            return Err(FormatError::NewerVersion { what: Self::WHAT, version: version.into() });
-        }
-        r.u16()?;
+        let mut r = open(value, "sweep record")?;
         Ok(SweepRecord { left: r.txg()? })
     }
 }
