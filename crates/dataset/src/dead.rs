@@ -178,6 +178,10 @@ impl Datasets {
             return Ok((done, false));
         }
         let changed = self.keep_dead(sync, dataset, before, swept.map(|()| changes)).await?;
+        if dataset.dead.lock().damaged {
+            // Nothing was merged: what the sweeps would have freed is still there.
+            done.clear();
+        }
         Ok((done, changed))
     }
 
