@@ -88,12 +88,6 @@ impl Changes {
     }
 }
 
-/// What a sweep has left to do.
-enum Left {
-    Nothing,
-    Some,
-}
-
 impl Datasets {
     /// Files what died in this sync. Returns whether the dead tree changed.
     pub(crate) async fn file(
@@ -166,8 +160,8 @@ impl Datasets {
         for swept_snapshot in sweeps {
             let sweep = Sweep::of(swept_snapshot, &listed);
             match sweep.run(sync, before.root, &mut budget, &mut changes).await {
-                Ok(Left::Nothing) => done.push(swept_snapshot),
-                Ok(Left::Some) => break,
+                Ok(true) => done.push(swept_snapshot),
+                Ok(false) => break,
                 Err(error) => {
                     swept = Err(error);
                     break;
@@ -313,33 +307,55 @@ impl Sweep {
         }
     }
 
+    /// Frees blocks, at most `budget`. Returns whether that was all.
     async fn run(
         &self,
         sync: &SyncContext,
         root: Option<BlockPointer>,
         budget: &mut usize,
         changes: &mut Changes,
-    ) -> Result<Left, PoolError> {
-        let mut key = Bucket { group: 0, hi: self.snapshot, lo: Txg(0) }.sums();
-        while let Some(entry) = btree::first_from::<Dead, _>(sync, root, key).await? {
-            let bucket = entry.key.bucket;
-            if self.ends_before(bucket) {
-                break;
-            }
+    ) -> Result<bool, PoolError> {
+        let mut key = first_key(self.snapshot);
+        while let Some((bucket, _)) = next_taken(sync, root, key, |_| *self).await? {
             // Another sweep of this sync may have taken it.
-            let taken = changes.ops.contains_key(&bucket.sums());
-            if self.takes(bucket) && !taken {
-                if *budget == 0 {
-                    return Ok(Left::Some);
-                }
-                if !free_bucket(sync, root, bucket, budget, changes).await? {
-                    return Ok(Left::Some);
+            if !changes.ops.contains_key(&bucket.sums()) {
+                let all = *budget > 0 && free_bucket(sync, root, bucket, budget, changes).await?;
+                if !all {
+                    return Ok(false);
                 }
             }
-            key = self.next(bucket);
+            key = bucket.end();
         }
-        Ok(Left::Nothing)
+        Ok(true)
     }
+}
+
+/// Where the buckets of a snapshot begin.
+fn first_key(snapshot: Txg) -> DeadKey {
+    Bucket { group: 0, hi: snapshot, lo: Txg(0) }.sums()
+}
+
+/// The first bucket from a key on that a sweep takes. The sweep may differ with the bucket's `hi`.
+async fn next_taken<S: btree::NodeStore>(
+    store: &S,
+    root: Option<BlockPointer>,
+    mut key: DeadKey,
+    sweep_of: impl Fn(Txg) -> Sweep,
+) -> Result<Option<(Bucket, DeadSums)>, S::Error> {
+    while let Some(entry) = btree::first_from::<Dead, S>(store, root, key).await? {
+        let bucket = entry.key.bucket;
+        let sweep = sweep_of(bucket.hi);
+        if sweep.ends_before(bucket) {
+            break;
+        }
+        if let DeadBody::Sums(sums) = entry.body
+            && sweep.takes(bucket)
+        {
+            return Ok(Some((bucket, sums)));
+        }
+        key = sweep.next(bucket);
+    }
+    Ok(None)
 }
 
 /// Frees blocks of a bucket. Returns whether that was all of it.
