@@ -25,10 +25,10 @@ use crate::{
     CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyDataset, DestroyPool,
     DestroySnapshots, DiskRequest, DrillRequest, Event, EventQuery, ExportPool, FreeWorkRequest,
     HistoryEntry, ImportRequest, LocksInfo, NfsStat, OfflineDisk, OnlineDisk, PoolCreated,
-    PoolDone, PoolIo, PoolStatus, PoolSummary, RenameSnapshot, ReplaceDisk, RotateToken,
-    ScanRequest, ScanResult, ScrubRequest, SetProperties, ShareInfo, ShareQuery, ShareWhy,
-    SnapshotInfo, SnapshotQuery, SnapshotsDestroyed, SnapshotsDone, TakeSnapshots, TokenInfo,
-    TokenMade,
+    PoolDone, PoolIo, PoolStatus, PoolSummary, RenameSnapshot, ReplaceDisk, RollBack, RolledBack,
+    RotateToken, ScanRequest, ScanResult, ScrubRequest, SetProperties, ShareInfo, ShareQuery,
+    ShareWhy, SnapshotInfo, SnapshotQuery, SnapshotsDestroyed, SnapshotsDone, TakeSnapshots,
+    TokenInfo, TokenMade,
 };
 
 /// A client of one daemon.
@@ -282,6 +282,11 @@ impl Client {
         request: &DestroySnapshots,
     ) -> Answer<SnapshotsDestroyed> {
         self.post("/snapshots/destroy", request).await
+    }
+
+    /// Rolls a dataset back.
+    pub async fn roll_back(&self, request: &RollBack) -> Answer<RolledBack> {
+        self.post("/datasets/rollback", request).await
     }
 
     /// Renames a snapshot.

@@ -59,8 +59,8 @@ pub use pools::{
 pub use scrub::{ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
 pub use shares::{HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
 pub use snapshots::{
-    DestroySnapshots, RenameSnapshot, SnapshotInfo, SnapshotQuery, SnapshotsDestroyed,
-    SnapshotsDone, TakeSnapshots,
+    DestroySnapshots, RenameSnapshot, RollBack, RolledBack, SnapshotInfo, SnapshotQuery,
+    SnapshotsDestroyed, SnapshotsDone, TakeSnapshots,
 };
 pub use spares::{SpareInfo, SpareState};
 

@@ -84,6 +84,29 @@ pub struct SnapshotsDestroyed {
     pub free_bytes: Option<u64>,
 }
 
+/// `POST /datasets/rollback`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RollBack {
+    /// Full name of the snapshot.
+    pub name: String,
+    /// Destroys later snapshots of the dataset.
+    #[serde(default)]
+    pub destroy_later: bool,
+    /// Also while clients hold locks, or have UNSTABLE data that waits for their COMMIT.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RolledBack {
+    /// Full name of the dataset.
+    pub name: String,
+    /// Full names of the snapshots that were destroyed.
+    pub destroyed: Vec<String>,
+}
+
 /// `POST /snapshots/rename`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -93,6 +93,18 @@ pub enum Command {
         #[arg(value_name = "DATASET[@NAME|A%B[,...]]")]
         dataset: String,
     },
+    /// Roll a dataset back to its newest snapshot. What changed since is lost.
+    Rollback {
+        /// To an older one: destroys the later ones.
+        #[arg(short = 'r')]
+        destroy_later: bool,
+        /// Also while clients hold locks, or have data that waits for their COMMIT.
+        #[arg(short = 'f')]
+        force: bool,
+        /// The snapshot, such as tank/vms@before.
+        #[arg(value_name = "DATASET@NAME")]
+        snapshot: String,
+    },
     /// Rename a snapshot.
     Rename {
         /// Its full name, such as tank/vms@before.

@@ -31,7 +31,7 @@ use std::io::{IsTerminal, Write};
 use aquifer_api::client::Client;
 use aquifer_api::keys;
 use aquifer_api::shown::{PLAIN, RED, lines_shown, shown};
-use aquifer_api::{ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
+use aquifer_api::{ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk, RollBack};
 use aquifer_meter::size;
 use serde::Serialize;
 
@@ -69,6 +69,10 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         Command::Destroy { recursive, force, dry_run, verbose, dataset } => {
             let wish = snapshot::Wish { recursive, force, dry_run, verbose };
             destroy(&client, output, wish, dataset).await
+        }
+        Command::Rollback { destroy_later, force, snapshot } => {
+            let request = RollBack { name: snapshot, destroy_later, force };
+            output.answer(&client.roll_back(&request).await?, |_| String::new())
         }
         Command::Rename { snapshot, new } => {
             snapshot::rename(&client, output, snapshot, &new).await

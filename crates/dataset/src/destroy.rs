@@ -21,7 +21,7 @@ use aquifer_object::{Damage, Gate, btree, extent_tree};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, NodeOwner, Objects};
-use aquifer_ondisk::{DatasetId, ObjectId};
+use aquifer_ondisk::{DatasetId, ObjectId, Txg};
 use aquifer_pool::{PoolError, SyncContext};
 use aquifer_sync::atomic::Ordering;
 
@@ -32,6 +32,9 @@ use crate::error::DatasetError;
 
 /// Objects of a destroyed dataset looked at in one txg.
 const EMPTY_OBJECTS_MAX: usize = 4_000;
+/// Objects of a dataset with a floor looked at in one round, and rounds of a txg.
+const ROUND_OBJECTS_MAX: usize = 200;
+const ROUNDS_MAX: usize = 20;
 /// `emptied_to` of a dataset whose rest is damaged, so that no more can be freed.
 const STUCK: u64 = u64::MAX;
 
@@ -47,6 +50,10 @@ impl Datasets {
         if dataset.record.lock().parent.0 == 0 {
             let why = "is the pool's own dataset: destroy the pool instead".into();
             return Err(DatasetError::BadName { name: name.into(), why });
+        }
+        // The emptying frees all that dead trees name: nothing that a head refers to again.
+        for dataset in self.below(&dataset) {
+            self.wait_for_returning(&dataset).await?;
         }
         {
             let hold = self.hold_act().await?;
@@ -82,6 +89,7 @@ impl Datasets {
                 }
                 let line = dataset.record.lock().line;
                 items.insert(ItemKey::new(dataset.id, ItemClass::Line, line), None);
+                items.insert(ItemKey::new(dataset.id, ItemClass::Rollback, 0), None);
                 let snapshots = dataset.snapshots.lock();
                 for (class, of) in [
                     (ItemClass::Snapshot, snapshots.listed()),
@@ -163,7 +171,11 @@ impl Datasets {
         if table.is_none() {
             return self.empty_dead(sync, dataset, budget).await.map(|_| true);
         }
-        let gate = Gate::new(sync, Vec::new());
+        let floor = dataset.record.lock().floor;
+        let gate = Gate::of_destroyed(sync, floor);
+        if floor > Txg(0) {
+            return self.empty_above_floor(&gate, dataset, budget).await;
+        }
         let inodes = btree::collect_range::<Objects, SyncContext>(
             sync,
             table,
@@ -215,6 +227,60 @@ impl Datasets {
         dataset.set_synced_root(root);
         dataset.refer_bytes.store(refer, Ordering::Relaxed);
         dataset.emptied_to.store(next, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Frees some of the objects of a dataset with a floor, from the right end of its table. What
+    /// was born up to the floor is not read: the snapshot may be gone, and the space reused. Returns
+    /// whether the record changed.
+    async fn empty_above_floor(
+        &self,
+        gate: &Gate<'_>,
+        dataset: &Dataset,
+        budget: usize,
+    ) -> Result<bool, PoolError> {
+        let mut budget = budget;
+        for round in 0..ROUNDS_MAX {
+            let table = dataset.synced_root();
+            if budget == 0 || table.is_none() {
+                return Ok(round > 0);
+            }
+            let (owner, some) = (dataset.owner(), ROUND_OBJECTS_MAX.min(budget));
+            let drained = btree::drain::<Objects, Gate<'_>>(gate, table, owner, some).await;
+            let drained = match drained {
+                Err(error) if error.cannot_be_read() => {
+                    self.give_up(gate.sync(), dataset, ObjectId(0), error);
+                    dataset.emptied_to.store(STUCK, Ordering::Relaxed);
+                    return Ok(round > 0);
+                }
+                drained => drained?,
+            };
+            let mut left = Vec::new();
+            for inode in drained.entries.into_iter().rev() {
+                let id = inode.object;
+                if budget == 0 {
+                    left.push((id.0, Some(inode)));
+                    continue;
+                }
+                match self.empty_object(gate, dataset.id, inode.clone(), budget).await {
+                    Ok((rest, taken)) => {
+                        budget = budget.saturating_sub(taken.max(1));
+                        left.extend(rest.map(|rest| (id.0, Some(rest))));
+                    }
+                    Err(error) if error.cannot_be_read() => {
+                        self.give_up(gate.sync(), dataset, id, error);
+                        dataset.emptied_to.store(STUCK, Ordering::Relaxed);
+                        budget = 0;
+                        left.push((id.0, Some(inode)));
+                    }
+                    Err(error) => return Err(error),
+                }
+                gate.sync().pace().await;
+            }
+            left.reverse();
+            let root = btree::merge::<Objects, Gate<'_>>(gate, drained.root, owner, left).await?;
+            dataset.set_synced_root(root);
+        }
         Ok(true)
     }
 

@@ -15,11 +15,13 @@
 //!   [`Datasets::note_table_damage`]. Only the namespace, which is kept twice, belongs to the pool
 //!   itself.
 
+mod create;
 pub mod damage;
 pub mod dataset;
 mod datasets;
 mod dead;
 mod destroy;
+mod entrance;
 mod error;
 pub mod history;
 mod namespace;
@@ -27,9 +29,11 @@ pub mod property;
 mod quota;
 mod reap;
 pub mod replies;
+mod rollback;
 mod scrub;
 mod snapshots;
 pub mod sync;
+mod table;
 mod unlogged;
 mod values;
 mod walk;
@@ -37,8 +41,10 @@ mod walk;
 pub use damage::{DamageKind, DamageRecord};
 pub use dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
 pub use datasets::{DatasetInfo, Datasets};
+pub use entrance::Passage;
 pub use error::DatasetError;
 pub use property::{Properties, Property, Snapdir, SyncMode};
 pub use quota::{Promise, Refused};
 pub use replies::Replies;
+pub use rollback::RollbackOptions;
 pub use snapshots::{ListChange, Snapshot};

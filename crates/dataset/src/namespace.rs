@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_object::btree;
 use aquifer_ondisk::dataset::{
-    DatasetRecord, Item, ItemClass, ItemKey, SnapshotRecord, SweepRecord,
+    DatasetRecord, Item, ItemClass, ItemKey, RollbackRecord, SnapshotRecord, SweepRecord,
 };
 use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::Namespace;
@@ -85,6 +85,10 @@ impl Found {
             (Some(ItemClass::Sweep), _) => {
                 let record = SweepRecord::decode(value)?;
                 self.snapshots.entry(dataset).or_default().load_sweep(Txg(number), record);
+            }
+            (Some(ItemClass::Rollback), _) => {
+                let record = RollbackRecord::decode(value)?;
+                self.snapshots.entry(dataset).or_default().rollback = Some(record);
             }
             (Some(ItemClass::Line) | None, _) | (Some(ItemClass::Damage | ItemClass::Scrub), _) => {
             }

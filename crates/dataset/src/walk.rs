@@ -264,8 +264,11 @@ impl Heads<'_> {
                 // It has no snapshots any more.
                 Some(ItemClass::Destroyed) => {
                     let record = DatasetRecord::decode(&item.value)?;
-                    let trees = record.objects.into_iter().chain(record.dead);
-                    nodes.extend(trees.map(|tree| tree_at(tree, from, self.since)));
+                    // What it does not own, another shows. Its dead tree is its own.
+                    let since = self.since.max(record.floor);
+                    let objects = record.objects.map(|tree| tree_at(tree, from, since));
+                    let dead = record.dead.map(|tree| tree_at(tree, from, self.since));
+                    nodes.extend(objects.into_iter().chain(dead));
                 }
                 Some(ItemClass::Record) => {
                     let record = DatasetRecord::decode(&item.value)?;

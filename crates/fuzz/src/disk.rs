@@ -3,7 +3,9 @@
 
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::config::Label;
-use aquifer_ondisk::dataset::{DatasetRecord, Item, LineRecord, SnapshotRecord, SweepRecord};
+use aquifer_ondisk::dataset::{
+    DatasetRecord, Item, LineRecord, RollbackRecord, SnapshotRecord, SweepRecord,
+};
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
@@ -60,6 +62,7 @@ pub fn run(input: &[u8]) {
         23 => read_as::<SnapshotRecord>(bytes),
         24 => read_as::<SweepRecord>(bytes),
         25 => read_as::<Node<Dead>>(bytes),
+        26 => read_as::<RollbackRecord>(bytes),
         _ => {}
     }
 }

@@ -307,6 +307,7 @@ const ROUTES: [&str; 34] = [
     "GET /snapshots?name=",
     "POST /snapshots",
     "POST /snapshots/rename",
+    "POST /datasets/rollback",
     "POST /snapshots/destroy",
 ];
 const KEYS: [&str; 24] = [

@@ -124,6 +124,9 @@ impl Pass {
             }
             let sectors = extent.stored_sectors();
             self.refer_sectors = self.refer_sectors.saturating_add(sectors);
+            if scan.is_of_another(extent.birth) {
+                continue;
+            }
             let who = || format!("data of {}, page {}", name(self.owner), extent.page);
             let fresh = scan.mark(extent.place, sectors, Use::Data, who);
             if fresh && wanted {

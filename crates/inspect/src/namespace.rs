@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use aquifer_ondisk::codec::Reader;
 use aquifer_ondisk::damage::{DamageKind, DamageRecord};
 use aquifer_ondisk::dataset::{
-    DatasetRecord, Item, ItemClass, LineRecord, SnapshotRecord, SweepRecord,
+    DatasetRecord, Item, ItemClass, LineRecord, RollbackRecord, SnapshotRecord, SweepRecord,
 };
 use aquifer_ondisk::pool_root::{PoolRoot, TreeSlot};
 use aquifer_ondisk::reply::REPLIES_MAX;
@@ -145,6 +145,12 @@ impl Items {
                 let snapshots = self.snapshots.entry(dataset).or_default();
                 snapshots.sweeps.insert(Txg(number), record.left);
             }),
+            (_, CLASS_ROLLBACK) if number == 0 => {
+                RollbackRecord::decode(&item.value).map(|record| {
+                    let snapshots = self.snapshots.entry(dataset).or_default();
+                    snapshots.rollback = Some(record);
+                })
+            }
             _ => return invalid("of no known class".into()),
         };
         if twice.is_some() {
@@ -285,6 +291,7 @@ const CLASS_PROPERTY: u8 = ItemClass::Property as u8;
 const CLASS_SNAPSHOT: u8 = ItemClass::Snapshot as u8;
 const CLASS_LINE: u8 = ItemClass::Line as u8;
 const CLASS_SWEEP: u8 = ItemClass::Sweep as u8;
+const CLASS_ROLLBACK: u8 = ItemClass::Rollback as u8;
 const CLASS_SCRUB: u8 = ItemClass::Scrub as u8;
 const CLASS_DAMAGE: u8 = ItemClass::Damage as u8;
 const CLASS_DESTROYED: u8 = ItemClass::Destroyed as u8;

@@ -45,6 +45,8 @@ pub(crate) struct Scan<'a> {
     pub verified: &'a mut Verified,
     /// What the head of the present dataset reaches, if that is of interest.
     pub head: Option<Head>,
+    /// Of a tree that is taken down: what was born up to here is not its own, and not looked at.
+    pub floor: Txg,
 }
 
 impl<'a> Scan<'a> {
@@ -70,7 +72,13 @@ impl<'a> Scan<'a> {
             sectors: SectorSummary::default(),
             verified,
             head: None,
+            floor: Txg(0),
         }
+    }
+
+    /// Whether the present tree does not own what was born then.
+    pub fn is_of_another(&self, birth: Txg) -> bool {
+        birth <= self.floor
     }
 
     /// Breadth of reads of blocks with a checksum in a pointer.

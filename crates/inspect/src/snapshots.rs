@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use aquifer_ondisk::block_pointer::BlockKind;
-use aquifer_ondisk::dataset::{DatasetRecord, SnapshotRecord};
+use aquifer_ondisk::dataset::{DatasetRecord, RollbackRecord, SnapshotRecord};
 use aquifer_ondisk::dead::{Bucket, DeadBlock, DeadBody, DeadKind, DeadSums};
 use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::tree_node::{
@@ -29,6 +29,16 @@ pub(crate) struct Snapshots {
     pub list: BTreeMap<Txg, SnapshotRecord>,
     /// With the txg in which each left the list.
     pub sweeps: BTreeMap<Txg, Txg>,
+    /// The newest rollback.
+    pub rollback: Option<RollbackRecord>,
+}
+
+impl Snapshots {
+    /// Whether the blocks of a bucket mean nothing: a rollback brought them back.
+    fn brought_back(&self, Bucket { hi, lo, .. }: Bucket) -> bool {
+        let pending = self.rollback.filter(|rollback| rollback.pending);
+        pending.is_some_and(|RollbackRecord { txg, to, .. }| lo < to && to <= hi && hi < txg)
+    }
 }
 
 /// What the head of a dataset reaches.
@@ -106,7 +116,7 @@ pub(crate) async fn walk(
     head: &Head,
 ) {
     let head_whole = scan.whole;
-    let (dead, whole) = read_dead(scan, dataset, (record, birth), destroyed).await;
+    let (dead, whole) = read_dead(scan, dataset, (record, birth), (snapshots, destroyed)).await;
     let mut pass = Pass { dataset, head, dead, met: HashSet::new(), whole };
     check_records(scan, dataset, record, snapshots);
     // What was destroyed shows nothing any more: all of it waits to be freed.
@@ -144,6 +154,11 @@ fn check_records(
             invalid(scan, dataset, || format!("snapshot {name:?} has no guid of its own"));
         }
     }
+    if let Some(RollbackRecord { txg, to, .. }) = snapshots.rollback
+        && (to >= txg || txg > scan.txg || to == Txg(0))
+    {
+        invalid(scan, dataset, || format!("was rolled back to {to} in {txg}"));
+    }
     for (txg, left) in &snapshots.sweeps {
         if snapshots.list.contains_key(txg) || left <= txg || *left > scan.txg {
             invalid(scan, dataset, || format!("the snapshot of {txg} is swept since {left}"));
@@ -156,7 +171,7 @@ async fn read_dead(
     scan: &mut Scan<'_>,
     dataset: DatasetId,
     (record, birth): (&DatasetRecord, Txg),
-    destroyed: bool,
+    (snapshots, destroyed): (&Snapshots, bool),
 ) -> (Vec<Kept>, bool) {
     let owner = NodeOwner { dataset, object: ObjectId(0) };
     let mut tree = Walk::<Dead>::new(owner, ObjectId(0), record.dead, birth, None);
@@ -180,13 +195,15 @@ async fn read_dead(
                 });
             }
             for block in blocks {
-                let who = || format!("a dead {:?} of object {dataset}:{object}", block.kind);
-                scan.mark(block.run.place, block.run.sectors, Use::Dead, who);
                 for sums in [&mut all, sums.entry(bucket).or_default()] {
                     sums.blocks += 1;
                     sums.sectors += block.run.sectors;
                 }
-                dead.push(Kept { bucket, block, met: false });
+                if !snapshots.brought_back(bucket) {
+                    let who = || format!("a dead {:?} of object {dataset}:{object}", block.kind);
+                    scan.mark(block.run.place, block.run.sectors, Use::Dead, who);
+                    dead.push(Kept { bucket, block, met: false });
+                }
             }
         }
     }

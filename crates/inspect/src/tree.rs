@@ -81,6 +81,9 @@ impl<F: Form> Walk<F> {
                 self.path.pop();
                 continue;
             };
+            if scan.is_of_another(child.pointer.birth) {
+                continue;
+            }
             let Some(node) = self.visit(scan, &child).await else {
                 self.whole = false;
                 scan.whole = false;
@@ -180,7 +183,9 @@ impl<F: Form> Walk<F> {
         let at = || self.at(pointer.places[0]);
         let owner = node.owner;
         let own = owner.object == self.owner.object || owner.object == self.origin;
-        if owner.dataset != self.owner.dataset || !own || node.written != pointer.written {
+        // Nodes of an old head name the dataset whose head it was.
+        let is_of_dataset = owner.dataset == self.owner.dataset || scan.floor > Txg(0);
+        if !is_of_dataset || !own || node.written != pointer.written {
             scan.findings.add(Kind::NodeOwner, at(), || {
                 let (dataset, object, written) = (owner.dataset, owner.object, node.written);
                 format!(

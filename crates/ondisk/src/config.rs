@@ -40,8 +40,10 @@ pub const PATH_BYTES_MAX: usize = 1024;
 pub const FEATURE_BYTES_MAX: usize = 64;
 /// Feature: datasets have, or had, snapshots.
 pub const FEATURE_SNAPSHOTS: &str = "snapshots";
+/// Feature: datasets were rolled back.
+pub const FEATURE_ROLLBACK: &str = "rollback";
 /// The features that this software knows.
-pub const FEATURES: [&str; 1] = [FEATURE_SNAPSHOTS];
+pub const FEATURES: [&str; 2] = [FEATURE_SNAPSHOTS, FEATURE_ROLLBACK];
 /// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.
 pub const VDEV_SEGMENTS_MAX: u64 = Place::SECTOR_LIMIT / SEGMENT_SECTORS - 1;
 

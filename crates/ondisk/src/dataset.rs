@@ -11,6 +11,7 @@
 //!   dataset 0, class 6   the newest scrub (see [`crate::scrub`]); number = 0
 //!   class 4   the record of a destroyed dataset that is being emptied, in the place of class 0
 //!   class 7   a sweep: what a destroyed snapshot alone showed is freed; number = its txg
+//!   class 8   the newest rollback; number = 0
 //! entry: key 16 bytes, value string (u16 length)
 //!
 //! dataset record:
@@ -23,6 +24,8 @@
 //!   version u16  flags u16 (0)  guid u64  created i64+u32  refer_bytes u64  line u64
 //!   objects: block pointer  name string
 //! sweep record: version u16  flags u16 (0)  left u64
+//! rollback record:
+//!   version u16  flags u16 (0)  txg u64  to u64  change u64  ctime i64+u32  pending u8 (0 or 1)
 //! ```
 //! `next_object` never goes back: ids are never reused, not even after a rollback.
 
@@ -59,6 +62,8 @@ pub enum ItemClass {
     Scrub = 6,
     /// A sweep.
     Sweep = 7,
+    /// The newest rollback.
+    Rollback = 8,
 }
 
 impl ItemClass {
@@ -73,6 +78,7 @@ impl ItemClass {
             5 => ItemClass::Damage,
             6 => ItemClass::Scrub,
             7 => ItemClass::Sweep,
+            8 => ItemClass::Rollback,
             _ => return None,
         })
     }
@@ -334,5 +340,49 @@ impl SweepRecord {
     pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
         let mut r = open(value, "sweep record")?;
         Ok(SweepRecord { left: r.txg()? })
+    }
+}
+
+/// The newest rollback of a dataset to one of its snapshots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RollbackRecord {
+    /// The txg whose act it was.
+    pub txg: Txg,
+    /// The txg of the snapshot.
+    pub to: Txg,
+    /// Objects show this change attribute at least: clients must see that they changed.
+    pub change: u64,
+    /// And this time of the last change.
+    pub ctime: Time,
+    /// The dead tree still names blocks that the head refers to again.
+    pub pending: bool,
+}
+
+impl RollbackRecord {
+    /// The item's value.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = begin();
+        w.u64(self.txg.0);
+        w.u64(self.to.0);
+        w.u64(self.change);
+        self.ctime.encode(&mut w);
+        w.u8(self.pending.into());
+        w.into_bytes()
+    }
+
+    /// Reads an item's value.
+    pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
+        let mut r = open(value, "rollback record")?;
+        Ok(RollbackRecord {
+            txg: r.txg()?,
+            to: r.txg()?,
+            change: r.sequence()?,
+            ctime: Time::decode(&mut r)?,
+            pending: match r.u8()? {
+                0 => false,
+                1 => true,
+                other => return Err(FormatError::invalid("rollback record: pending", other)),
+            },
+        })
     }
 }

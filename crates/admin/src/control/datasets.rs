@@ -152,10 +152,10 @@ impl Control {
 }
 
 /// Carries out an act on datasets, on the pool's own thread.
-pub(super) async fn act_on(
+pub(super) async fn act_on<T: Send + 'static>(
     serving: &Serving,
-    act: impl Future<Output = Result<(), DatasetError>> + Send + 'static,
-) -> Result<(), ApiError> {
+    act: impl Future<Output = Result<T, DatasetError>> + Send + 'static,
+) -> Result<T, ApiError> {
     let done = serving.run(act).await.map_err(|error| ApiError::failed(error.to_string()))?;
     done.map_err(properties::api_error)
 }

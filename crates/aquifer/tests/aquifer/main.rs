@@ -27,6 +27,7 @@ mod refusals;
 mod remote;
 mod removable;
 mod revive;
+mod rollback;
 mod scrub;
 mod spares;
 mod status;

@@ -39,6 +39,7 @@
 //! POST /pools/{name}/inject     admin     InjectRequest   -> PoolDone       (3)
 //! POST /datasets/destroy        admin     DestroyDataset  -> DatasetDone
 //! POST /datasets/clear          admin     ClearDamage     -> DatasetDone
+//! POST /datasets/rollback       admin     RollBack        -> RolledBack
 //! POST /snapshots/destroy       admin     DestroySnapshots -> SnapshotsDestroyed
 //! POST /locks/clear             admin     ClearLocks      -> ClearedLocks
 //! POST /tokens                  admin     CreateToken     -> TokenMade
@@ -125,6 +126,7 @@ fn table() -> Table {
         .act(Admin, "/pools/{name}/replace", replace_disk)
         .act(Admin, "/datasets/destroy", destroy_dataset)
         .act(Admin, "/datasets/clear", clear_damage)
+        .act(Admin, "/datasets/rollback", roll_back)
         .act(Admin, "/snapshots/destroy", destroy_snapshots)
         .act(Admin, "/locks/clear", clear_locks)
         .act(Admin, "/tokens", create_token)
@@ -419,6 +421,14 @@ async fn rename_snapshot(
     Body(request): Body<api::RenameSnapshot>,
 ) -> Response {
     acting.carry_out(words::rename_snapshot(&request), control.rename_snapshot(request)).await
+}
+
+async fn roll_back(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::RollBack>,
+) -> Response {
+    acting.carry_out(words::roll_back(&request), control.roll_back(request)).await
 }
 
 async fn destroy_snapshots(

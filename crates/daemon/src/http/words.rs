@@ -7,7 +7,7 @@ use aquifer_api::time::text_s;
 use aquifer_api::{
     AddVdevs, ClearDamage, ClearLocks, CreateDataset, CreatePool, CreateToken, DestroyDataset,
     DestroySnapshots, DiskRequest, DrillRequest, ExportPool, FreeWork, FreeWorkAct,
-    FreeWorkRequest, ImportRequest, OfflineDisk, OnlineDisk, RenameSnapshot, ReplaceDisk,
+    FreeWorkRequest, ImportRequest, OfflineDisk, OnlineDisk, RenameSnapshot, ReplaceDisk, RollBack,
     RotateToken, ScrubAct, ScrubRequest, SetProperties, TakeSnapshots, VdevKind, VdevRequest,
 };
 
@@ -229,6 +229,11 @@ pub(super) fn destroy_snapshots(request: &DestroySnapshots) -> Told {
     let DestroySnapshots { name, recursive, dry_run, .. } = request;
     let words = Words::of("destroy").flag(*recursive, "-r").word(name);
     words.told(unless(*dry_run, About::snapshots(name)))
+}
+
+pub(super) fn roll_back(RollBack { name, destroy_later, force }: &RollBack) -> Told {
+    let words = Words::of("rollback").flag(*destroy_later, "-r").flag(*force, "-f").word(name);
+    words.told(About::snapshots(name))
 }
 
 pub(super) fn rename_snapshot(RenameSnapshot { name, new }: &RenameSnapshot) -> Told {

@@ -66,6 +66,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "POST /pools/{name}/inject",
             "POST /datasets/destroy",
             "POST /datasets/clear",
+            "POST /datasets/rollback",
             "POST /snapshots/destroy",
             "POST /locks/clear",
             "POST /tokens",

@@ -69,7 +69,7 @@ impl Together {
     fn sweep(&self, hi: Txg) -> Sweep {
         let upto = self.snapshots.partition_point(|txg| *txg <= hi);
         let newest = self.snapshots.get(upto.saturating_sub(1)).copied().unwrap_or_default();
-        Sweep { snapshot: newest, before: self.before, after: self.after }
+        Sweep { snapshot: newest, before: self.before, after: self.after, returns: false }
     }
 
     async fn sectors(&self, pool: &Pool, root: Option<BlockPointer>) -> Result<u64, PoolError> {

@@ -26,6 +26,7 @@ mod quota;
 mod rename;
 mod replay;
 mod replies;
+mod rollback;
 #[cfg(sabotage)]
 mod sabotage;
 mod scrub;

@@ -3,7 +3,8 @@
 //!
 //! These rules must hold. What was acknowledged is in the head. A snapshot that was taken is there,
 //! with the state of the dataset at one moment between request and answer, and every look at it
-//! finds that same state. One that was destroyed is gone. Requests that were cut off are carried
+//! finds that same state. One that was destroyed is gone. A dataset that was rolled back has the state
+//! of the snapshot. Requests that were cut off are carried
 //! out or not. The inspector finds no block that a snapshot shows and nothing keeps, and none that
 //! is kept for nothing. When all snapshots are destroyed, nothing of them is left.
 
@@ -22,7 +23,7 @@ use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
 use futures_util::future::{Either, select};
 
 use acts::{administrator, destroy};
-use client::client;
+use client::{Step, client};
 
 use crate::{Shape, disks_of, inspected, open, story, with_datasets};
 
@@ -52,6 +53,12 @@ struct Model {
     /// States of the head, one after each answered change; the first is that of the import.
     states: Vec<Arc<Tree>>,
     under_way: Option<Arc<Tree>>,
+    /// The operation that is under way.
+    step: Option<Step>,
+    /// The state to which the dataset is being rolled back.
+    target: Option<Arc<Tree>>,
+    /// How often that was asked for.
+    rolled: u64,
     snapshots: BTreeMap<String, Known>,
     next: u64,
     /// All states of the head so far, and of each snapshot by each of its names: a rewind may bring
@@ -69,6 +76,23 @@ impl Model {
         self.states.last().cloned().unwrap_or_default()
     }
 
+    /// The states that the head may have now.
+    fn may_be(&self) -> Vec<Arc<Tree>> {
+        let mut states = vec![self.head()];
+        states.extend(self.under_way.clone());
+        if let Some(target) = &self.target {
+            let after = self.step.as_ref().and_then(|step| step.after(target));
+            states.extend(after.map(Arc::new));
+            states.push(target.clone());
+        }
+        states
+    }
+
+    /// What was under way is not any more.
+    fn stop(&mut self) {
+        (self.under_way, self.step, self.target) = (None, None, None);
+    }
+
     fn next(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -80,6 +104,7 @@ pub struct Run {
     pub cuts: u64,
     pub acts: u64,
     pub looks: u64,
+    pub rollbacks: u64,
     pub trace: u64,
 }
 
@@ -150,7 +175,7 @@ async fn check_past(service: &Service, model: &Mutex<Model>) -> Result<(), Strin
     let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
     let there = dataset.snapshots(service.pool.committed_txg());
     let mut model = model.lock().unwrap();
-    model.under_way = None;
+    model.stop();
     model.states = vec![Arc::new(found)];
     let head = model.head();
     if !model.past.contains(&head) {
@@ -170,8 +195,7 @@ async fn check_past(service: &Service, model: &Mutex<Model>) -> Result<(), Strin
 /// Keeps what is known, for a rewind.
 fn remember(model: &Mutex<Model>) {
     let mut model = model.lock().unwrap();
-    let states: Vec<Arc<Tree>> =
-        model.states.iter().cloned().chain(model.under_way.clone()).collect();
+    let states: Vec<Arc<Tree>> = model.states.iter().cloned().chain(model.may_be()).collect();
     for (name, known) in model.snapshots.clone() {
         let mut may_be = known.states;
         if !known.taken {
@@ -191,10 +215,10 @@ async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
     let mut since = Vec::new();
     {
         let mut model = model.lock().unwrap();
-        let under_way = model.under_way.take();
-        since.extend(model.states.iter().cloned().chain(under_way.clone()));
-        let may_be = [Some(model.head()), under_way];
-        let Some(state) = may_be.iter().flatten().find(|state| ***state == found) else {
+        let may_be = model.may_be();
+        model.stop();
+        since.extend(model.states.iter().cloned().chain(may_be.clone()));
+        let Some(state) = may_be.iter().find(|state| ***state == found) else {
             return Err(format!("the head is {found:?}\n, may be {may_be:?}"));
         };
         model.states = vec![state.clone()];
@@ -415,11 +439,12 @@ fn a_snapshot_stays_as_it_was() {
         all.cuts += run.cuts;
         all.acts += run.acts;
         all.looks += run.looks;
+        all.rollbacks += run.rollbacks;
     }
     println!("{all:?}");
     if all.cuts >= 200 {
         // Otherwise nothing was tried. With few cuts the numbers are up to chance.
-        assert!(all.acts > all.cuts && all.looks > 0, "{all:?}");
+        assert!(all.acts > all.cuts && all.looks > 0 && all.rollbacks > 0, "{all:?}");
     }
 }
 
@@ -435,6 +460,13 @@ fn a_rule_left_out_is_found() {
         (Rule::SnapshotsComeLast, 100),
         (Rule::SweepsTestTheInterval, 100),
         (Rule::SweepsEndAtTheNext, 100),
+        (Rule::FloorIsKept, 100),
+        (Rule::RollbackRevives, 100),
+        (Rule::RevivesAllLater, 100),
+        (Rule::RevivesFirst, 200),
+        (Rule::DeathsPass, 200),
+        (Rule::RollbackShutsTheDoor, 200),
+        (Rule::RecordsFollowActs, 100),
     ] {
         crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }

@@ -41,13 +41,14 @@ fn refuse(why: &str) -> Response {
 }
 
 /// Acts on datasets and locks, and one that clears a notice of a loss.
-const PASSES: [&str; 9] = [
+const PASSES: [&str; 10] = [
     "/datasets",
     "/datasets/set",
     "/datasets/destroy",
     "/datasets/clear",
     "/snapshots",
     "/snapshots/rename",
+    "/datasets/rollback",
     "/snapshots/destroy",
     "/locks/clear",
     "/pools/tank/clear",

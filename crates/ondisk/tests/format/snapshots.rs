@@ -1,10 +1,12 @@
-//! Any snapshot, sweep and dead entry.
+//! Any snapshot, sweep, rollback and dead entry.
 
-use aquifer_ondisk::dataset::{SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord, SweepRecord};
+use aquifer_ondisk::dataset::{
+    RollbackRecord, SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord, SweepRecord,
+};
 use aquifer_ondisk::dead::{
     Bucket, DEAD_BLOCKS_MAX, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadKind, DeadSums,
 };
-use aquifer_ondisk::types::SEGMENT_SECTORS;
+use aquifer_ondisk::types::{SEGMENT_SECTORS, SEQUENCE_LIMIT};
 use aquifer_ondisk::{Guid, ObjectId, Txg};
 use proptest::prelude::*;
 
@@ -23,6 +25,12 @@ pub fn snapshot() -> impl Strategy<Value = SnapshotRecord> {
 
 pub fn sweep() -> impl Strategy<Value = SweepRecord> {
     txg().prop_map(|left| SweepRecord { left })
+}
+
+pub fn rollback() -> impl Strategy<Value = RollbackRecord> {
+    (txg(), txg(), 0..SEQUENCE_LIMIT, time(), any::<bool>()).prop_map(
+        |(txg, to, change, ctime, pending)| RollbackRecord { txg, to, change, ctime, pending },
+    )
 }
 
 /// Two txgs, the smaller first.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aquifer_blockio::World;
+use aquifer_dataset::RollbackOptions;
 use aquifer_files::Service;
 use aquifer_sim::Rng;
 
@@ -28,7 +29,7 @@ pub(super) async fn administrator(
         };
         run.lock().unwrap().acts += 1;
         let some = rng.pick(&names).cloned();
-        match (rng.below(10), some) {
+        match (rng.below(12), some) {
             (0..=3, _) | (_, None) => take(service, model).await?,
             (4..=6, Some(_)) => {
                 let most = 1 + rng.index(3);
@@ -37,12 +38,68 @@ pub(super) async fn administrator(
                 doomed.truncate(most);
                 destroy(service, model, &doomed).await?;
             }
+            (10..=11, Some(name)) => {
+                run.lock().unwrap().rollbacks += 1;
+                roll_back(service, model, &name).await?;
+            }
             (7, Some(name)) => rename(service, model, &name).await?,
             (_, Some(name)) => {
                 run.lock().unwrap().looks += 1;
                 compare(service, model, &name).await?;
             }
         }
+    }
+}
+
+/// Rolls the dataset back to a snapshot, and destroys the later ones.
+async fn roll_back(service: &Service, model: &Mutex<Model>, name: &str) -> Result<(), String> {
+    // From here on it has one state.
+    compare(service, model, name).await?;
+    let full = format!("{DATASET}@{name}");
+    let found = service.datasets.snapshot_by_name(&full);
+    let (dataset, snapshot) = found.map_err(|error| format!("{name}: {error}"))?;
+    let all = dataset.snapshots(service.pool.committed_txg());
+    let later = all.iter().filter(|other| other.txg > snapshot.txg);
+    let later: Vec<String> = later.map(|other| other.record.name.clone()).collect();
+    tell(&format!("roll back to {name}, before {later:?}"));
+    let target = {
+        let mut model = model.lock().unwrap();
+        let target = model.snapshots.get(name).unwrap().states[0].clone();
+        for name in &later {
+            model.snapshots.get_mut(name).unwrap().doomed = true;
+        }
+        model.rolled += 1;
+        model.target = Some(target.clone());
+        target
+    };
+    let options = RollbackOptions { destroy_later: true, force: false };
+    let done = service.datasets.rollback(&full, options).await;
+    tell(&format!("  {done:?}"));
+    let mut model = model.lock().unwrap();
+    match done {
+        Ok(destroyed) => {
+            assert_eq!(destroyed, later);
+            for name in &later {
+                let states = model.snapshots.remove(name).map_or(Vec::new(), |of| of.states);
+                model.past_snapshots.insert(name.clone(), states);
+            }
+            // It may have come before: a rewind could show that.
+            let before = model.under_way.take();
+            model.past.extend(before);
+            model.under_way =
+                model.step.as_ref().and_then(|step| step.after(&target)).map(Arc::new);
+            model.states.push(target);
+            model.target = None;
+            Ok(())
+        }
+        Err(error) if error.to_string().contains("out of space") => {
+            for name in &later {
+                model.snapshots.get_mut(name).unwrap().doomed = false;
+            }
+            model.target = None;
+            Ok(())
+        }
+        Err(error) => Err(format!("roll back to {name}: {error}")),
     }
 }
 
