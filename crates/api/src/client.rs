@@ -21,14 +21,14 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use crate::{
-    AddVdevs, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset, CreatePool,
-    CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyDataset, DestroyPool,
-    DestroySnapshots, DiskRequest, DrillRequest, Event, EventQuery, ExportPool, FreeWorkRequest,
-    HistoryEntry, ImportRequest, LocksInfo, NfsStat, OfflineDisk, OnlineDisk, PoolCreated,
-    PoolDone, PoolIo, PoolStatus, PoolSummary, RenameSnapshot, ReplaceDisk, RollBack, RolledBack,
-    RotateToken, ScanRequest, ScanResult, ScrubRequest, SetProperties, ShareInfo, ShareQuery,
-    ShareWhy, SnapshotInfo, SnapshotQuery, SnapshotsDestroyed, SnapshotsDone, TakeSnapshots,
-    TokenInfo, TokenMade,
+    AddVdevs, ApiError, ClearDamage, ClearLocks, ClearedLocks, CloneSnapshot, CreateDataset,
+    CreatePool, CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyDataset,
+    DestroyPool, DestroySnapshots, DiskRequest, DrillRequest, Event, EventQuery, ExportPool,
+    FreeWorkRequest, HistoryEntry, ImportRequest, LocksInfo, NfsStat, OfflineDisk, OnlineDisk,
+    PoolCreated, PoolDone, PoolIo, PoolStatus, PoolSummary, RenameSnapshot, ReplaceDisk, RollBack,
+    RolledBack, RotateToken, ScanRequest, ScanResult, ScrubRequest, SetProperties, ShareInfo,
+    ShareQuery, ShareWhy, SnapshotInfo, SnapshotQuery, SnapshotsDestroyed, SnapshotsDone,
+    TakeSnapshots, TokenInfo, TokenMade,
 };
 
 /// A client of one daemon.
@@ -282,6 +282,11 @@ impl Client {
         request: &DestroySnapshots,
     ) -> Answer<SnapshotsDestroyed> {
         self.post("/snapshots/destroy", request).await
+    }
+
+    /// Makes a dataset that begins as a snapshot.
+    pub async fn clone_snapshot(&self, request: &CloneSnapshot) -> Answer<DatasetDone> {
+        self.post("/datasets/clone", request).await
     }
 
     /// Rolls a dataset back.

@@ -39,7 +39,7 @@ pub use counts::{
     NfsLoad, NfsStat, PoolIo, ProcedureStat, VdevIo,
 };
 pub use datasets::{
-    ClearDamage, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
+    ClearDamage, CloneSnapshot, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
     DestroyDataset, PropertyValue, SetProperties,
 };
 pub use disk_acts::{DiskRequest, OfflineDisk, OnlineDisk, ReplaceDisk};

@@ -65,6 +65,9 @@ pub struct DestroySnapshots {
     /// Also those of these names in all datasets below.
     #[serde(default)]
     pub recursive: bool,
+    /// And their clones, with all below those.
+    #[serde(default)]
+    pub clones: bool,
     /// Only say what would be destroyed.
     #[serde(default)]
     pub dry_run: bool,

@@ -196,6 +196,8 @@ pub enum Rule {
     RollbackShutsTheDoor,
     /// The list of objects without a name is rolled back too.
     OrphansAreReadAgain,
+    /// A snapshot that has clones is not destroyed.
+    PinsAreKept,
     /// The record of a dataset is written after the acts of its txg.
     RecordsFollowActs,
 }

@@ -80,6 +80,9 @@ pub enum Command {
         /// Also all datasets below it; of snapshots: those of these names there.
         #[arg(short = 'r')]
         recursive: bool,
+        /// Also all clones, with all below them.
+        #[arg(short = 'R')]
+        clones: bool,
         /// Do not ask.
         #[arg(short = 'f')]
         force: bool,
@@ -91,6 +94,17 @@ pub enum Command {
         verbose: bool,
         /// The dataset, or its snapshots: names with commas between them, A%B for A to B.
         #[arg(value_name = "DATASET[@NAME|A%B[,...]]")]
+        dataset: String,
+    },
+    /// Make a dataset that begins as a snapshot, and can be written.
+    Clone {
+        /// A property of its own; may be given several times.
+        #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = assignment)]
+        properties: Vec<(String, String)>,
+        /// The snapshot, such as tank/vms@before.
+        #[arg(value_name = "DATASET@NAME")]
+        snapshot: String,
+        /// Full name of the new dataset, in the same pool.
         dataset: String,
     },
     /// Roll a dataset back to its newest snapshot. What changed since is lost.

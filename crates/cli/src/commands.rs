@@ -66,8 +66,11 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         Command::Snapshot { recursive, snapshots } => {
             snapshot::take(&client, output, recursive, snapshots).await
         }
-        Command::Destroy { recursive, force, dry_run, verbose, dataset } => {
-            let wish = snapshot::Wish { recursive, force, dry_run, verbose };
+        Command::Clone { properties, snapshot, dataset } => {
+            dataset::clone(&client, output, properties, (snapshot, dataset)).await
+        }
+        Command::Destroy { recursive, clones, force, dry_run, verbose, dataset } => {
+            let wish = snapshot::Wish { recursive, clones, force, dry_run, verbose };
             destroy(&client, output, wish, dataset).await
         }
         Command::Rollback { destroy_later, force, snapshot } => {
@@ -131,11 +134,11 @@ async fn destroy(
     if name.contains('@') {
         return snapshot::destroy(client, output, wish, name).await;
     }
-    let snapshot::Wish { recursive, force, dry_run, verbose } = wish;
+    let snapshot::Wish { recursive, clones, force, dry_run, verbose } = wish;
     if dry_run || verbose {
         return Err(Failure::usage("-n and -v are for snapshots: DATASET@NAME"));
     }
-    dataset::destroy(client, output, recursive, force, name).await
+    dataset::destroy(client, output, (recursive, clones), force, name).await
 }
 
 /// The daemon to ask.

@@ -11,12 +11,21 @@ use aquifer_ondisk::types::{FIRST_OBJECT, SEQUENCE_LIMIT};
 use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
 use aquifer_pool::{BoxFuture, PoolError};
 
+use crate::clones::Beginning;
 use crate::dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::property::{LocalValues, Properties, Property, SyncMode};
 use crate::quota::Wanted;
 use crate::values::bytes_of;
+
+/// A dataset to be made.
+#[derive(Debug)]
+pub(crate) struct New {
+    parent: DatasetId,
+    name: String,
+    local: LocalValues,
+}
 
 impl Datasets {
     /// Makes the pool's own dataset if this is the first import.
@@ -25,8 +34,10 @@ impl Datasets {
     /// Errors of the pool.
     pub async fn ensure_root(&self) -> Result<(), DatasetError> {
         if self.state.lock().datasets.is_empty() {
+            let _act = self.acts.lock().await;
             let name = self.pool.name().to_string();
-            self.make(DatasetId(0), name, LocalValues::new()).await?;
+            let new = New { parent: DatasetId(0), name, local: LocalValues::new() };
+            self.make(new, None).await?;
         }
         Ok(())
     }
@@ -41,35 +52,45 @@ impl Datasets {
         properties: &'a [(String, String)],
     ) -> BoxFuture<'a, Result<(), DatasetError>> {
         Box::pin(async move {
-            let bad = |why: &str| DatasetError::BadName { name: name.into(), why: why.into() };
-            let (parent, last) = name
-                .rsplit_once('/')
-                .ok_or_else(|| bad("is a pool's name: a dataset lies below one, as in tank/vms"))?;
-            check_component(last).map_err(bad)?;
-            let mut local = LocalValues::new();
-            for (property, value) in properties {
-                let property = Property::from_name(property)?;
-                if property.is_of_pool() {
-                    return Err(self.belongs_to_pool(property));
-                }
-                local.insert(property, property.parse(value)?);
-            }
-            let parent =
-                self.by_name(parent).ok_or_else(|| DatasetError::NotFound(parent.into()))?;
-            if self.by_name(name).is_some() {
-                return Err(DatasetError::Exists(name.into()));
-            }
-            self.make(parent.id, last.to_string(), local).await
+            let _act = self.acts.lock().await;
+            let new = self.parse_new(name, properties)?;
+            self.make(new, None).await
         })
     }
 
-    async fn make(
+    /// What is asked for.
+    pub(crate) fn parse_new(
         &self,
-        parent: DatasetId,
-        name: String,
-        local: LocalValues,
+        name: &str,
+        properties: &[(String, String)],
+    ) -> Result<New, DatasetError> {
+        let bad = |why: &str| DatasetError::BadName { name: name.into(), why: why.into() };
+        let (parent, last) = name
+            .rsplit_once('/')
+            .ok_or_else(|| bad("is a pool's name: a dataset lies below one, as in tank/vms"))?;
+        check_component(last).map_err(bad)?;
+        let mut local = LocalValues::new();
+        for (property, value) in properties {
+            let property = Property::from_name(property)?;
+            if property.is_of_pool() {
+                return Err(self.belongs_to_pool(property));
+            }
+            local.insert(property, property.parse(value)?);
+        }
+        let parent = self.by_name(parent).ok_or_else(|| DatasetError::NotFound(parent.into()))?;
+        if self.by_name(name).is_some() {
+            return Err(DatasetError::Exists(name.into()));
+        }
+        Ok(New { parent: parent.id, name: last.to_string(), local })
+    }
+
+    /// Makes a dataset, empty or a clone. The caller holds the lock of acts.
+    pub(crate) async fn make(
+        &self,
+        new: New,
+        beginning: Option<Beginning>,
     ) -> Result<(), DatasetError> {
-        let _act = self.acts.lock().await;
+        let New { parent, name, local } = new;
         let world = self.pool.world().clone();
         let now = Time::from_ns(world.wall_ns());
         let record = DatasetRecord {
@@ -87,6 +108,10 @@ impl Datasets {
             dead: None,
             name,
         };
+        let record = match &beginning {
+            Some(beginning) => beginning.begin(record),
+            None => record,
+        };
         let hash_seed = world.random();
         let reserves = local.get(&Property::Reservation);
         let reserves = reserves.map(|value| Wanted::Below(parent, bytes_of(Some(value))));
@@ -99,7 +124,7 @@ impl Datasets {
             if let Some(wanted) = reserves {
                 self.check_reservation(wanted)?;
             }
-            let id = self.enter(hold.txg(), record, local, hash_seed)?;
+            let id = self.enter(hold.txg(), record, local, (hash_seed, beginning))?;
             self.refresh_properties();
             id
         };
@@ -119,7 +144,7 @@ impl Datasets {
         txg: Txg,
         record: DatasetRecord,
         local: LocalValues,
-        hash_seed: u64,
+        (hash_seed, beginning): (u64, Option<Beginning>),
     ) -> Result<DatasetId, DatasetError> {
         let mut state = self.state.lock();
         let id = DatasetId(state.next_dataset);
@@ -137,11 +162,12 @@ impl Datasets {
             return Err(PoolError::NoSpace.into());
         }
         state.next_dataset += 1;
+        let origin = beginning.as_ref().map(Beginning::origin);
         let line = LineRecord {
             fork: txg,
-            origin_dataset: DatasetId(0),
-            origin_snapshot: 0,
-            floor: Txg(0),
+            origin_dataset: origin.map_or(DatasetId(0), |origin| origin.dataset),
+            origin_snapshot: origin.map_or(0, |origin| origin.snapshot.0),
+            floor: record.floor,
         };
         let items = state.items.entry(txg).or_default();
         put(items, ItemKey::new(id, ItemClass::Line, record.line), line.encode());
@@ -151,8 +177,14 @@ impl Datasets {
         }
         let defaults = Properties::from_values(|property| property.default_value().into());
         let created = record.created;
+        put(items, ItemKey::new(id, ItemClass::Record, 0), record.encode());
         let dataset = Arc::new(Dataset::new(id, record, local, defaults));
-        for object in [ROOT_DIRECTORY, ORPHANS] {
+        *dataset.origin.lock() = origin;
+        let is_empty = beginning.is_none();
+        if let Some(Beginning { orphans, .. }) = beginning {
+            *dataset.orphans.lock() = orphans;
+        }
+        for object in [ROOT_DIRECTORY, ORPHANS].into_iter().filter(|_| is_empty) {
             let inode = directory_inode(object, created, hash_seed);
             let made = dataset.object_or_new(&inode);
             made.state.lock().overlay.version(txg, &inode);

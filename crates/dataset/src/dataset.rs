@@ -15,6 +15,7 @@ use aquifer_pool::{Pool, PoolError, TxHold};
 use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use aquifer_sync::{Mutex, RwLock};
 
+use crate::clones::Origin;
 use crate::dead::DeadTree;
 use crate::entrance::{Entrance, Passage};
 use crate::property::{LocalValues, Properties};
@@ -39,6 +40,8 @@ pub struct Dataset {
     pub(crate) snapshot: Option<Txg>,
     pub(crate) snapshots: Mutex<Snapshots>,
     pub(crate) dead: Mutex<DeadTree>,
+    /// What it began as, if it is a clone.
+    pub(crate) origin: Mutex<Option<Origin>>,
     pub(crate) unlogged: Unlogged,
     pub(crate) entrance: Arc<Entrance>,
     /// The txg in which it was destroyed, 0 if it was not.
@@ -80,6 +83,7 @@ impl Dataset {
             snapshot: None,
             snapshots: Mutex::default(),
             dead: Mutex::default(),
+            origin: Mutex::default(),
             unlogged: Unlogged::no(),
             entrance: Entrance::new(),
             destroyed: AtomicU64::new(0),

@@ -11,6 +11,7 @@ use aquifer_pool::{BoxFuture, Demand, Lane, Pool, PoolError, SpaceClass, TxHold}
 use aquifer_sync::atomic::AtomicBool;
 use aquifer_sync::{AsyncMutex, Mutex};
 
+use crate::clones::Origin;
 use crate::damage::{DamageList, only};
 use crate::dataset::Dataset;
 use crate::dead::DeadTree;
@@ -32,6 +33,8 @@ pub struct DatasetInfo {
     pub refer_bytes: u64,
     /// Bytes that can be written to it.
     pub available_bytes: u64,
+    /// The snapshot that it is a clone of.
+    pub origin: Option<String>,
     /// Property, value in force, and where it comes from (`local`, `default`, or a dataset).
     pub properties: Vec<(Property, String, String)>,
 }
@@ -129,6 +132,7 @@ impl Datasets {
                 *dataset.dead.lock() = dead;
                 *dataset.snapshots.lock() = snapshots.remove(&id).unwrap_or_default();
                 dataset.load_rollback();
+                *dataset.origin.lock() = found.lines.get(&id).and_then(Origin::of);
                 if destroyed.contains(&id) {
                     dataset.set_destroyed(Txg(1));
                     state.hidden.insert(id);
@@ -284,6 +288,7 @@ impl Datasets {
             used_bytes: self.used_bytes(dataset),
             refer_bytes: dataset.refer_bytes(),
             available_bytes: self.available_bytes(dataset),
+            origin: self.origin_of(dataset),
             properties: PROPERTIES
                 .into_iter()
                 .filter(|property| is_pools_own || !property.is_of_pool())

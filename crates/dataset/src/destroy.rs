@@ -43,40 +43,42 @@ impl Datasets {
     /// returns; its space comes back in the background.
     ///
     /// # Errors
-    /// A dataset that does not exist, the pool's own one, and one with children unless `recursive`.
+    /// A dataset that does not exist, the pool's own one, one with children unless `recursive`, and
+    /// one with clones.
     pub async fn destroy(&self, name: &str, recursive: bool) -> Result<(), DatasetError> {
+        self.destroy_all(&[name.into()], recursive, false).await
+    }
+
+    /// Destroys datasets, with `recursive` also all below them, and with `clones` all clones of
+    /// them, with all below those and their clones, all in one txg.
+    ///
+    /// # Errors
+    /// As [`Datasets::destroy`].
+    pub async fn destroy_all(
+        &self,
+        names: &[String],
+        recursive: bool,
+        clones: bool,
+    ) -> Result<(), DatasetError> {
         let _act = self.acts.lock().await;
-        let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
-        if dataset.record.lock().parent.0 == 0 {
-            let why = "is the pool's own dataset: destroy the pool instead".into();
-            return Err(DatasetError::BadName { name: name.into(), why });
+        let mut doomed: Vec<Arc<Dataset>> = Vec::new();
+        for name in names {
+            let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
+            if dataset.record.lock().parent.0 == 0 {
+                let why = "is the pool's own dataset: destroy the pool instead".into();
+                return Err(DatasetError::BadName { name: name.into(), why });
+            }
+            doomed.push(dataset);
         }
+        let doomed = self.with_dependents(doomed, recursive || clones, clones)?;
         // The emptying frees all that dead trees name: nothing that a head refers to again.
-        for dataset in self.below(&dataset) {
-            self.wait_for_returning(&dataset).await?;
+        for dataset in &doomed {
+            self.wait_for_returning(dataset).await?;
         }
         {
             let hold = self.hold_act().await?;
             let txg = hold.txg();
             let mut state = self.state.lock();
-            let doomed: Vec<Arc<Dataset>> = {
-                let alive = state.datasets.values().filter(|other| !other.is_destroyed());
-                let alive: Vec<_> = alive.cloned().collect();
-                let mut ids = vec![dataset.id];
-                // Parents are older than their children: one pass finds them all.
-                for other in &alive {
-                    if ids.contains(&other.record.lock().parent) {
-                        ids.push(other.id);
-                    }
-                }
-                alive.into_iter().filter(|other| ids.contains(&other.id)).collect()
-            };
-            if doomed.len() > 1 && !recursive {
-                return Err(DatasetError::HasChildren(name.into()));
-            }
-            if dataset.snapshot_count() > 0 && !recursive {
-                return Err(DatasetError::HasSnapshots(name.into()));
-            }
             let items = state.items.entry(txg).or_default();
             for dataset in &doomed {
                 dataset.set_destroyed(txg);
@@ -106,6 +108,47 @@ impl Datasets {
         // The reserved space is free now.
         self.refresh_properties();
         Ok(())
+    }
+
+    /// Datasets with all below them, and their clones. Each act comes alone: nothing joins them
+    /// later.
+    fn with_dependents(
+        &self,
+        mut doomed: Vec<Arc<Dataset>>,
+        recursive: bool,
+        with_clones: bool,
+    ) -> Result<Vec<Arc<Dataset>>, DatasetError> {
+        let mut at = 0;
+        while let Some(dataset) = doomed.get(at).cloned() {
+            at += 1;
+            let is_new = |other: &Arc<Dataset>| !doomed.iter().any(|known| known.id == other.id);
+            let is_below = |other: &Arc<Dataset>| other.record.lock().parent == dataset.id;
+            let children: Vec<_> =
+                self.living().into_iter().filter(is_below).filter(is_new).collect();
+            let name = || self.full_name(&dataset);
+            if !children.is_empty() && !recursive {
+                return Err(DatasetError::HasChildren(name()));
+            }
+            if dataset.snapshot_count() > 0 && !recursive {
+                return Err(DatasetError::HasSnapshots(name()));
+            }
+            doomed.extend(children);
+            if with_clones {
+                let clones = self.clones_of(dataset.id, None).into_iter();
+                let clones: Vec<_> =
+                    clones.filter(|other| !doomed.iter().any(|of| of.id == other.id)).collect();
+                doomed.extend(clones);
+            }
+        }
+        for dataset in &doomed {
+            let mut clones = self.clones_of(dataset.id, None);
+            clones.retain(|other| !doomed.iter().any(|known| known.id == other.id));
+            if !clones.is_empty() {
+                let (name, clones) = (self.full_name(dataset), self.names_of(&clones));
+                return Err(DatasetError::HasClones { name, clones });
+            }
+        }
+        Ok(doomed)
     }
 
     /// Whether background work waits: freeing, or records of damage and history to write.
@@ -231,8 +274,8 @@ impl Datasets {
     }
 
     /// Frees some of the objects of a dataset with a floor, from the right end of its table. What
-    /// was born up to the floor is not read: the snapshot may be gone, and the space reused. Returns
-    /// whether the record changed.
+    /// was born up to the floor is not read: the snapshot may be gone, and the space reused.
+    /// Returns whether the record changed.
     async fn empty_above_floor(
         &self,
         gate: &Gate<'_>,

@@ -25,6 +25,17 @@ pub enum DatasetError {
     /// It has snapshots.
     #[error("dataset {0:?} has snapshots: destroy them first, or all at once with -r")]
     HasSnapshots(String),
+    /// There are clones.
+    #[error(
+        "{name:?} has clones: {}. Destroy them first, or all at once with -R",
+        clones.join(", ")
+    )]
+    HasClones {
+        /// The dataset or snapshot.
+        name: String,
+        /// The clones.
+        clones: Vec<String>,
+    },
     /// There are later snapshots.
     #[error(
         "{name:?} is not the newest snapshot: {newest:?} is. Roll back with -r, which destroys the \

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_object::btree;
 use aquifer_ondisk::dataset::{
-    DatasetRecord, Item, ItemClass, ItemKey, RollbackRecord, SnapshotRecord, SweepRecord,
+    DatasetRecord, Item, ItemClass, ItemKey, LineRecord, RollbackRecord, SnapshotRecord,
+    SweepRecord,
 };
 use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::Namespace;
@@ -26,6 +27,7 @@ pub(crate) struct Found {
     pub scrub: Scrubbed,
     pub values: BTreeMap<DatasetId, LocalValues>,
     pub snapshots: BTreeMap<DatasetId, Snapshots>,
+    pub lines: BTreeMap<DatasetId, LineRecord>,
     pub next_dataset: u64,
 }
 
@@ -38,6 +40,7 @@ impl Found {
             scrub: Scrubbed::default(),
             values: BTreeMap::new(),
             snapshots: BTreeMap::new(),
+            lines: BTreeMap::new(),
             next_dataset: 1,
         };
         let first = ItemKey { dataset: DatasetId(0), item: 0 };
@@ -90,8 +93,11 @@ impl Found {
                 let record = RollbackRecord::decode(value)?;
                 self.snapshots.entry(dataset).or_default().rollback = Some(record);
             }
-            (Some(ItemClass::Line) | None, _) | (Some(ItemClass::Damage | ItemClass::Scrub), _) => {
+            // Datasets have one line, so far.
+            (Some(ItemClass::Line), _) => {
+                self.lines.insert(dataset, LineRecord::decode(value)?);
             }
+            (None, _) | (Some(ItemClass::Damage | ItemClass::Scrub), _) => {}
         }
         Ok(())
     }

@@ -2,13 +2,13 @@
 //!
 //! The head becomes the snapshot's object table again. Three things follow:
 //!
-//! - What was born since and the old head alone refers to is freed: the old head becomes a destroyed
-//!   dataset of an id of its own, which the background takes down. Its floor is the snapshot: what
-//!   was born up to then, the new head refers to.
+//! - What was born since and the old head alone refers to is freed: the old head becomes a
+//!   destroyed dataset of an id of its own, which the background takes down. Its floor is the
+//!   snapshot: what was born up to then, the new head refers to.
 //! - What the snapshot shows and has died since lives again. The dead tree still names it, in the
-//!   buckets with `hi` at or after the snapshot and `lo` before it. The background takes these out,
-//!   before any other sweep of the dataset ([`crate::dead`]). Until that is done, what dies is filed
-//!   under the txg of the rollback at least, and so stands in no such bucket.
+//!   buckets with `hi` at or after the snapshot and `lo` before it. The background takes these
+//!   out, before any other sweep of the dataset ([`crate::dead`]). Until that is done, what dies is
+//!   filed under the txg of the rollback at least, and so stands in no such bucket.
 //! - Objects in memory are rolled back in place: requests and locks keep them.
 //!
 //! No change of a client may be under way meanwhile: it would enter an object that is rolled back
@@ -162,6 +162,9 @@ impl Datasets {
             let newest = newest.record.name.clone();
             return Err(DatasetError::LaterSnapshots { name: full.into(), newest });
         }
+        for snapshot in &later {
+            self.check_clones(&dataset, snapshot)?;
+        }
         self.wait_for_returning(&dataset).await?;
         if dataset.dead.lock().damaged {
             return Err(DatasetError::DeadUnreadable(self.full_name(&dataset)));
@@ -301,7 +304,7 @@ pub(crate) fn rollback_item(
 }
 
 /// The objects without a name in an object table.
-async fn orphans_in(
+pub(crate) async fn orphans_in(
     pool: &Pool,
     root: Option<BlockPointer>,
 ) -> Result<BTreeSet<ObjectId>, PoolError> {

@@ -242,7 +242,7 @@ impl Datasets {
     /// when this returns; what they alone showed becomes free in the background.
     ///
     /// # Errors
-    /// A dataset is gone. Then nothing was destroyed.
+    /// A dataset is gone, or a snapshot has clones. Then nothing was destroyed.
     pub async fn destroy_snapshots(
         &self,
         doomed: &[(Arc<Dataset>, BTreeSet<Txg>)],
@@ -253,9 +253,12 @@ impl Datasets {
             if dataset.is_destroyed() {
                 return Err(DatasetError::NotFound(self.full_name(dataset)));
             }
-            let listed = dataset.snapshots.lock().listed();
-            let listed = listed.into_iter().filter(|txg| snapshots.contains(txg));
-            acts.extend(listed.map(|snapshot| Act::Destroy { dataset: dataset.id, snapshot }));
+            let mut listed = dataset.snapshots(self.pool.committed_txg());
+            listed.retain(|snapshot| snapshots.contains(&snapshot.txg));
+            for snapshot in listed {
+                self.check_clones(dataset, &snapshot)?;
+                acts.push(Act::Destroy { dataset: dataset.id, snapshot: snapshot.txg });
+            }
         }
         self.act(acts).await
     }

@@ -60,8 +60,8 @@ impl Table {
         }
     }
 
-    /// While the dataset is rolled back: the table of the snapshot, if it is not known yet what that
-    /// says of an object.
+    /// While the dataset is rolled back: the table of the snapshot, if it is not known yet what
+    /// that says of an object.
     pub fn not_looked_back_at(&self, id: ObjectId) -> Option<Option<BlockPointer>> {
         self.back.as_ref()?.unknown(id)
     }

@@ -273,7 +273,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 34] = [
+const ROUTES: [&str; 36] = [
     "GET /daemon",
     "GET /pools",
     "GET /pools/tank",
@@ -308,6 +308,7 @@ const ROUTES: [&str; 34] = [
     "POST /snapshots",
     "POST /snapshots/rename",
     "POST /datasets/rollback",
+    "POST /datasets/clone",
     "POST /snapshots/destroy",
 ];
 const KEYS: [&str; 24] = [

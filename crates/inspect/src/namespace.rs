@@ -17,7 +17,7 @@ use crate::finding::{At, Kind};
 use crate::objects;
 use crate::report::DatasetSummary;
 use crate::scan::{Scan, Use};
-use crate::snapshots::{self, Head, Snapshots};
+use crate::snapshots::{self, Head, Inherits, Snapshots};
 use crate::tree::Walk;
 
 /// Datasets above each other at most.
@@ -36,6 +36,8 @@ struct Dataset {
 struct Items {
     datasets: BTreeMap<DatasetId, Dataset>,
     snapshots: BTreeMap<DatasetId, Snapshots>,
+    /// Datasets have one line, so far.
+    lines: BTreeMap<DatasetId, LineRecord>,
     /// Datasets that items other than a record belong to.
     others: BTreeSet<DatasetId>,
     /// The counter of dataset ids.
@@ -63,12 +65,17 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
         let how = (dataset.birth, dataset.destroyed);
         let none = Snapshots::default();
         let of_it = items.snapshots.get(id).unwrap_or(&none);
+        scan.inherits = items.inherits(*id);
         // Of others nobody asks what the head reaches.
         scan.head = (!of_it.list.is_empty()).then(|| Head::new(&scan.reach));
         objects::walk(scan, *id, &dataset.record, how, &mut summary).await;
         let head = scan.head.take().unwrap_or_else(|| Head::new(&[]));
         let record = (&dataset.record, dataset.birth);
-        snapshots::walk(scan, *id, (record, dataset.destroyed), of_it, &head).await;
+        let pass = snapshots::walk(scan, *id, (record, dataset.destroyed), of_it, head).await;
+        scan.inherits = None;
+        if let Some(pass) = pass.filter(|_| items.has_clones(*id)) {
+            scan.passes.insert(*id, pass);
+        }
         summary.snapshots = of_it.list.len() as u64;
         summaries.push(summary);
     }
@@ -135,7 +142,9 @@ impl Items {
                     twice = self.datasets.insert(dataset, Dataset { record, birth, destroyed });
                 })
             }
-            (_, CLASS_LINE) => LineRecord::decode(&item.value).map(|_| ()),
+            (_, CLASS_LINE) => LineRecord::decode(&item.value).map(|line| {
+                self.lines.insert(dataset, line);
+            }),
             (_, CLASS_PROPERTY) => Ok(()),
             (_, CLASS_SNAPSHOT) => SnapshotRecord::decode(&item.value).map(|record| {
                 let snapshots = self.snapshots.entry(dataset).or_default();
@@ -182,6 +191,7 @@ impl Items {
         if roots != 1 && !self.datasets.is_empty() {
             invalid(DatasetId(0), format!("{roots} datasets have none above them"));
         }
+        self.check_lines(&mut invalid);
         let (mut names, mut guids) = (BTreeSet::new(), BTreeSet::new());
         for id in &self.others {
             if self.datasets.get(id).is_some_and(|dataset| dataset.destroyed) {
@@ -211,6 +221,36 @@ impl Items {
             let guid = record.fs_guid;
             if guid.0 == 0 || !guids.insert(guid) {
                 invalid(*id, format!("file system guid {:016x} is not its own", guid.0));
+            }
+        }
+    }
+
+    /// What a clone began with.
+    fn inherits(&self, id: DatasetId) -> Option<Inherits> {
+        let line = self.lines.get(&id).filter(|line| line.origin_dataset.0 != 0)?;
+        let origin = (line.origin_dataset, Txg(line.origin_snapshot));
+        Some(Inherits { floor: line.floor, origin })
+    }
+
+    fn has_clones(&self, id: DatasetId) -> bool {
+        self.lines.values().any(|line| line.origin_dataset == id)
+    }
+
+    /// Each clone has the snapshot that it began as, whose txg is its floor.
+    fn check_lines(&self, invalid: &mut impl FnMut(DatasetId, String)) {
+        for (id, dataset) in self.datasets.iter().filter(|(_, dataset)| !dataset.destroyed) {
+            let (floor, inherits) = (dataset.record.floor, self.inherits(*id));
+            let (from, txg) = inherits.map_or_else(Default::default, |of| of.origin);
+            let is_there = self.datasets.get(&from).is_some_and(|from| !from.destroyed);
+            let listed = self.snapshots.get(&from).is_some_and(|of| of.list.contains_key(&txg));
+            if inherits.is_some() && !(is_there && listed) {
+                invalid(
+                    *id,
+                    format!("is a clone of the snapshot of {txg} of {from}, which is not"),
+                );
+            }
+            if floor != txg || inherits.is_some_and(|of| of.floor != floor) {
+                invalid(*id, format!("has the floor {floor}, and began as a snapshot of {txg}"));
             }
         }
     }

@@ -96,9 +96,22 @@ struct Coming {
     above: Txg,
 }
 
-struct Pass<'h> {
+/// What a clone began with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Inherits {
+    /// Up to this birth.
+    pub floor: Txg,
+    /// Dataset and txg of the snapshot.
+    pub origin: (DatasetId, Txg),
+}
+
+/// What is known of a dataset while its snapshots, and its clones, are looked at.
+#[derive(Debug)]
+pub(crate) struct Pass {
     dataset: DatasetId,
-    head: &'h Head,
+    list: BTreeMap<Txg, SnapshotRecord>,
+    inherits: Option<Inherits>,
+    head: Head,
     /// By place.
     dead: Vec<Kept>,
     /// Nodes of snapshots that were looked at.
@@ -113,20 +126,38 @@ pub(crate) async fn walk(
     dataset: DatasetId,
     ((record, birth), destroyed): ((&DatasetRecord, Txg), bool),
     snapshots: &Snapshots,
-    head: &Head,
-) {
+    head: Head,
+) -> Option<Pass> {
     let head_whole = scan.whole;
     let (dead, whole) = read_dead(scan, dataset, (record, birth), (snapshots, destroyed)).await;
-    let mut pass = Pass { dataset, head, dead, met: HashSet::new(), whole };
+    let (list, inherits) = (snapshots.list.clone(), scan.inherits);
+    let met = HashSet::new();
+    let mut pass = Pass { dataset, list, inherits, head, dead, met, whole };
     check_records(scan, dataset, record, snapshots);
     // What was destroyed shows nothing any more: all of it waits to be freed.
     if !head_whole || !whole || destroyed {
-        return;
+        return None;
     }
     for (txg, snapshot) in &snapshots.list {
         pass.snapshot(scan, *txg, snapshot).await;
     }
     pass.check_dead(scan, snapshots);
+    Some(pass)
+}
+
+/// A clone of a snapshot, or a snapshot of it, refers to these sectors, which it does not own.
+pub(crate) fn meet_in(
+    scan: &mut Scan<'_>,
+    (dataset, txg): (DatasetId, Txg),
+    run: Run,
+    what: (DeadKind, Txg),
+) {
+    // Taken out meanwhile: so a chain of origins ends.
+    let Some(mut pass) = scan.passes.remove(&dataset) else { return };
+    if let Some(record) = pass.list.get(&txg).cloned() {
+        pass.meet(scan, (txg, &record), run, what);
+    }
+    scan.passes.insert(dataset, pass);
 }
 
 fn invalid(scan: &mut Scan<'_>, dataset: DatasetId, why: impl Fn() -> String) {
@@ -224,7 +255,7 @@ async fn read_dead(
     (dead, tree.whole)
 }
 
-impl Pass<'_> {
+impl Pass {
     async fn snapshot(&mut self, scan: &mut Scan<'_>, txg: Txg, record: &SnapshotRecord) {
         let objects = record.objects.into_iter();
         let mut coming: Vec<Coming> =
@@ -315,6 +346,12 @@ impl Pass<'_> {
         run: Run,
         (kind, birth): (DeadKind, Txg),
     ) -> bool {
+        if let Some(Inherits { floor, origin }) = self.inherits
+            && birth <= floor
+        {
+            meet_in(scan, origin, run, (kind, birth));
+            return false;
+        }
         let (mut gone, mut fresh) = (0u64, false);
         for place in (0..run.sectors).map(|at| run.place.plus(at)) {
             let after = self.dead.partition_point(|kept| kept.block.run.place <= place);

@@ -42,8 +42,10 @@ pub const FEATURE_BYTES_MAX: usize = 64;
 pub const FEATURE_SNAPSHOTS: &str = "snapshots";
 /// Feature: datasets were rolled back.
 pub const FEATURE_ROLLBACK: &str = "rollback";
+/// Feature: there are, or were, clones.
+pub const FEATURE_CLONES: &str = "clones";
 /// The features that this software knows.
-pub const FEATURES: [&str; 2] = [FEATURE_SNAPSHOTS, FEATURE_ROLLBACK];
+pub const FEATURES: [&str; 3] = [FEATURE_SNAPSHOTS, FEATURE_ROLLBACK, FEATURE_CLONES];
 /// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.
 pub const VDEV_SEGMENTS_MAX: u64 = Place::SECTOR_LIMIT / SEGMENT_SECTORS - 1;
 

@@ -9,6 +9,7 @@
 
 mod autoreplace;
 mod bed;
+mod clones;
 mod disks;
 mod drill;
 mod errs;

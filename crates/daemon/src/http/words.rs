@@ -5,8 +5,8 @@ use std::fmt::Write;
 use aquifer_admin::control::history::Leaving;
 use aquifer_api::time::text_s;
 use aquifer_api::{
-    AddVdevs, ClearDamage, ClearLocks, CreateDataset, CreatePool, CreateToken, DestroyDataset,
-    DestroySnapshots, DiskRequest, DrillRequest, ExportPool, FreeWork, FreeWorkAct,
+    AddVdevs, ClearDamage, ClearLocks, CloneSnapshot, CreateDataset, CreatePool, CreateToken,
+    DestroyDataset, DestroySnapshots, DiskRequest, DrillRequest, ExportPool, FreeWork, FreeWorkAct,
     FreeWorkRequest, ImportRequest, OfflineDisk, OnlineDisk, RenameSnapshot, ReplaceDisk, RollBack,
     RotateToken, ScrubAct, ScrubRequest, SetProperties, TakeSnapshots, VdevKind, VdevRequest,
 };
@@ -195,6 +195,17 @@ pub(super) fn create_dataset(request: &CreateDataset) -> Told {
     Told { needs, ..words.word(name).told(About::Dataset(name.clone(), names)) }
 }
 
+pub(super) fn clone_snapshot(request: &CloneSnapshot) -> Told {
+    let CloneSnapshot { snapshot, name, properties } = request;
+    let words = properties.iter().fold(Words::of("clone"), |words, (name, value)| {
+        words.flag(true, "-o").word(&format!("{name}={value}"))
+    });
+    let needs = properties_need(properties.iter().map(|(name, value)| (name, Some(value))));
+    let names = properties.keys().cloned().collect();
+    let about = About::Dataset(name.clone(), names);
+    Told { needs, ..words.word(snapshot).word(name).told(about) }
+}
+
 pub(super) fn set_properties(request: &SetProperties) -> Told {
     let SetProperties { name, properties } = request;
     let inherits = properties.values().all(Option::is_none);
@@ -209,9 +220,9 @@ pub(super) fn set_properties(request: &SetProperties) -> Told {
 }
 
 pub(super) fn destroy_dataset(request: &DestroyDataset) -> Told {
-    let DestroyDataset { name, recursive, .. } = request;
+    let DestroyDataset { name, recursive, clones, .. } = request;
     let about = About::Dataset(name.clone(), Vec::new());
-    Words::of("destroy").flag(*recursive, "-r").word(name).told(about)
+    Words::of("destroy").flag(*recursive, "-r").flag(*clones, "-R").word(name).told(about)
 }
 
 pub(super) fn clear_damage(ClearDamage { name, file }: &ClearDamage) -> Told {
@@ -226,8 +237,8 @@ pub(super) fn take_snapshots(request: &TakeSnapshots) -> Told {
 }
 
 pub(super) fn destroy_snapshots(request: &DestroySnapshots) -> Told {
-    let DestroySnapshots { name, recursive, dry_run, .. } = request;
-    let words = Words::of("destroy").flag(*recursive, "-r").word(name);
+    let DestroySnapshots { name, recursive, clones, dry_run, .. } = request;
+    let words = Words::of("destroy").flag(*recursive, "-r").flag(*clones, "-R").word(name);
     words.told(unless(*dry_run, About::snapshots(name)))
 }
 

@@ -48,6 +48,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "POST /pools/{name}/free-space",
             "POST /pools/{name}/drill",
             "POST /datasets",
+            "POST /datasets/clone",
             "POST /datasets/set",
             "POST /snapshots",
             "POST /snapshots/rename",

@@ -135,7 +135,7 @@ fn data_that_waits_for_commit_is_lost_by_force_only() {
 /// A removed file that waits to be freed when the snapshot is taken comes back to be freed, and no
 /// import is needed for that.
 #[test]
-fn what_waited_to_be_freed_waits_again() {
+pub fn what_waited_to_be_freed_waits_again() {
     let mut bed = Bed::new(1, 65536);
     (bed.options.scale.reap_entries_max, bed.options.scale.node_bytes) = (12, 1000);
     bed.life(async |service| {

@@ -3,17 +3,18 @@
 //!
 //! These rules must hold. What was acknowledged is in the head. A snapshot that was taken is there,
 //! with the state of the dataset at one moment between request and answer, and every look at it
-//! finds that same state. One that was destroyed is gone. A dataset that was rolled back has the state
-//! of the snapshot. Requests that were cut off are carried
+//! finds that same state. One that was destroyed is gone. A dataset that was rolled back has the
+//! state of the snapshot. Requests that were cut off are carried
 //! out or not. The inspector finds no block that a snapshot shows and nothing keeps, and none that
 //! is kept for nothing. When all snapshots are destroyed, nothing of them is left.
 
 mod acts;
 mod client;
+mod clones;
+mod ends;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use aquifer_blockio::World;
 use aquifer_checker::lives::SCALE;
@@ -22,8 +23,10 @@ use aquifer_pool::import::ImportOptions;
 use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
 use futures_util::future::{Either, select};
 
-use acts::{administrator, destroy};
+use acts::administrator;
 use client::{Step, client};
+use clones::Clone;
+use ends::{doom, end};
 
 use crate::{Shape, disks_of, inspected, open, story, with_datasets};
 
@@ -50,6 +53,11 @@ struct Known {
 
 #[derive(Debug, Default)]
 struct Model {
+    /// Full name of the dataset.
+    dataset: String,
+    clones: BTreeMap<String, Clone>,
+    /// Clones that were there once: a rewind may bring them back.
+    past_clones: BTreeMap<String, Clone>,
     /// States of the head, one after each answered change; the first is that of the import.
     states: Vec<Arc<Tree>>,
     under_way: Option<Arc<Tree>>,
@@ -72,6 +80,12 @@ struct Model {
 }
 
 impl Model {
+    /// Of a dataset that has this state.
+    fn of(dataset: &str, state: Arc<Tree>) -> Model {
+        let (states, past) = (vec![state.clone()], vec![state]);
+        Model { dataset: dataset.into(), states, past, ..Model::default() }
+    }
+
     fn head(&self) -> Arc<Tree> {
         self.states.last().cloned().unwrap_or_default()
     }
@@ -105,6 +119,7 @@ pub struct Run {
     pub acts: u64,
     pub looks: u64,
     pub rollbacks: u64,
+    pub clones: u64,
     pub trace: u64,
 }
 
@@ -154,7 +169,8 @@ async fn look(files: &Files, root: FileHandle) -> Result<Tree, FsError> {
 
 /// Looks into a snapshot. From here on it has this state and no other.
 async fn compare(service: &Service, model: &Mutex<Model>, name: &str) -> Result<(), String> {
-    let root = service.files.root(&format!("{DATASET}@{name}"));
+    let dataset = model.lock().unwrap().dataset.clone();
+    let root = service.files.root(&format!("{dataset}@{name}"));
     let root = root.ok_or_else(|| format!("snapshot {name} is gone"))?;
     let found = look(&service.files, root).await.map_err(|error| format!("{name}: {error}"))?;
     let mut model = model.lock().unwrap();
@@ -170,9 +186,10 @@ async fn compare(service: &Service, model: &Mutex<Model>, name: &str) -> Result<
 
 /// After a rewind: what is there must have been there at some time.
 async fn check_past(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
-    let root = service.files.root(DATASET).ok_or("the dataset is gone")?;
+    let name = model.lock().unwrap().dataset.clone();
+    let root = service.files.root(&name).ok_or("the dataset is gone")?;
     let found = look(&service.files, root).await.map_err(|error| error.to_string())?;
-    let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
+    let dataset = service.datasets.by_name(&name).ok_or("the dataset is gone")?;
     let there = dataset.snapshots(service.pool.committed_txg());
     let mut model = model.lock().unwrap();
     model.stop();
@@ -195,6 +212,9 @@ async fn check_past(service: &Service, model: &Mutex<Model>) -> Result<(), Strin
 /// Keeps what is known, for a rewind.
 fn remember(model: &Mutex<Model>) {
     let mut model = model.lock().unwrap();
+    model.clones.values().chain(model.past_clones.values()).for_each(|clone| {
+        remember(&clone.model);
+    });
     let states: Vec<Arc<Tree>> = model.states.iter().cloned().chain(model.may_be()).collect();
     for (name, known) in model.snapshots.clone() {
         let mut may_be = known.states;
@@ -210,7 +230,8 @@ fn remember(model: &Mutex<Model>) {
 
 /// Compares all with what is known, after a start.
 async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
-    let root = service.files.root(DATASET).ok_or("the dataset is gone")?;
+    let name = model.lock().unwrap().dataset.clone();
+    let root = service.files.root(&name).ok_or_else(|| format!("{name} is gone"))?;
     let found = look(&service.files, root).await.map_err(|error| error.to_string())?;
     let mut since = Vec::new();
     {
@@ -219,11 +240,11 @@ async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
         model.stop();
         since.extend(model.states.iter().cloned().chain(may_be.clone()));
         let Some(state) = may_be.iter().find(|state| ***state == found) else {
-            return Err(format!("the head is {found:?}\n, may be {may_be:?}"));
+            return Err(format!("the head of {name} is {found:?}\n, may be {may_be:?}"));
         };
         model.states = vec![state.clone()];
     }
-    let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
+    let dataset = service.datasets.by_name(&name).ok_or("the dataset is gone")?;
     let there = dataset.snapshots(service.pool.committed_txg());
     let there: Vec<String> = there.iter().map(|of| of.record.name.clone()).collect();
     {
@@ -240,6 +261,7 @@ async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
                         states.extend(since.iter().cloned());
                     }
                     let known = Known { states, taken: true, doomed: false, renamed: None };
+                    clones::renamed(&mut model, &name, &now);
                     model.snapshots.insert(now, known);
                 }
                 None if !known.taken || known.doomed => {}
@@ -275,99 +297,17 @@ async fn life(
     let rewound = model.lock().unwrap().rewound;
     if rewound {
         check_past(&service, model).await?;
+        clones::check_past(&service, model).await?;
         model.lock().unwrap().rewound = false;
     }
     check(&service, model).await?;
+    clones::check(&service, model).await?;
     let work = client(&service, model, Rng::stream(seed, "client"), ops);
     let acts = administrator(&service, &world, model, Rng::stream(seed, "acts"), run);
     match select(std::pin::pin!(work), std::pin::pin!(acts)).await {
         Either::Left((done, _)) => done,
         Either::Right((done, _)) => done,
     }
-}
-
-/// A client changes the dataset while it is destroyed, with all its snapshots.
-async fn doom(
-    world: Arc<dyn World>,
-    disks: &[SimDisk],
-    model: &Mutex<Model>,
-    (seed, ops): (u64, u64),
-) -> Result<(), String> {
-    let mut rng = Rng::stream(seed, "doom");
-    let options = ImportOptions { scale: SCALE, ..ImportOptions::default() };
-    let service = open(world.clone(), disks, &options).await?;
-    if model.lock().unwrap().rewound {
-        check_past(&service, model).await?;
-        model.lock().unwrap().rewound = false;
-    }
-    check(&service, model).await?;
-    let work = client(&service, model, Rng::stream(seed, "client"), ops);
-    let destroyed = async {
-        world.sleep(Duration::from_micros(rng.below(4000))).await;
-        tell("destroy the dataset");
-        model.lock().unwrap().doomed = true;
-        service.datasets.destroy(DATASET, true).await.map_err(|error| error.to_string())?;
-        model.lock().unwrap().gone = true;
-        loop {
-            world.sleep(Duration::from_millis(1)).await;
-            service.pool.sync().await.map_err(|error| error.to_string())?;
-        }
-    };
-    match select(std::pin::pin!(work), std::pin::pin!(destroyed)).await {
-        // Its handles are stale now.
-        Either::Left((Err(_), _)) if model.lock().unwrap().doomed => Ok(()),
-        Either::Left((done, _)) | Either::Right((done, _)) => done,
-    }
-}
-
-/// Destroys everything. Then nothing may be left.
-async fn end(world: Arc<dyn World>, disks: &[SimDisk], model: &Mutex<Model>) -> Result<(), String> {
-    let service = open(world, disks, &ImportOptions::default()).await?;
-    if service.datasets.by_name(DATASET).is_none() {
-        if !model.lock().unwrap().doomed {
-            return Err("the dataset is gone".into());
-        }
-        return settle(&service, disks).await;
-    }
-    if model.lock().unwrap().gone {
-        return Err("the dataset was destroyed, and is there".into());
-    }
-    if model.lock().unwrap().rewound {
-        check_past(&service, model).await?;
-    }
-    check(&service, model).await?;
-    let names: Vec<String> = model.lock().unwrap().snapshots.keys().cloned().collect();
-    for names in names.chunks(2) {
-        destroy(&service, model, names).await?;
-    }
-    let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
-    quiesce(&service).await?;
-    if dataset.dead_bytes() > 0 {
-        return Err(format!("{} bytes are left of snapshots", dataset.dead_bytes()));
-    }
-    let root = service.files.root(DATASET).ok_or("the dataset is gone")?;
-    let found = look(&service.files, root).await.map_err(|error| error.to_string())?;
-    if found != *model.lock().unwrap().head() {
-        return Err("the head went with the snapshots".into());
-    }
-    settle(&service, disks).await
-}
-
-/// Waits until nothing is freed in the background any more.
-async fn quiesce(service: &Service) -> Result<(), String> {
-    for _ in 0..200 {
-        if !service.datasets.has_background_work() {
-            return Ok(());
-        }
-        service.pool.sync().await.map_err(|error| error.to_string())?;
-    }
-    Err("what was destroyed is not freed".into())
-}
-
-async fn settle(service: &Service, disks: &[SimDisk]) -> Result<(), String> {
-    quiesce(service).await?;
-    service.pool.export().await.map_err(|error| error.to_string())?;
-    inspected(disks, true, 2).await
 }
 
 pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String> {
@@ -377,8 +317,7 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
     let mut sim = Sim::with_config(seed, config);
     let disks = disks_of(&mut sim, images);
     let world: Arc<dyn World> = Arc::new(sim.world());
-    let empty: Arc<Tree> = Arc::default();
-    let first = Model { states: vec![empty.clone()], past: vec![empty], ..Model::default() };
+    let first = Model::of(DATASET, Arc::default());
     let (model, run) = (Mutex::new(first), Mutex::new(Run::default()));
     let tell = |sim: &Sim, what: String| format!("seed {seed} {shape:?}: {what}\n{}", sim.story());
     let judge = |sim: &Sim, end: Result<Result<(), String>, Stop>| match end {
@@ -440,11 +379,12 @@ fn a_snapshot_stays_as_it_was() {
         all.acts += run.acts;
         all.looks += run.looks;
         all.rollbacks += run.rollbacks;
+        all.clones += run.clones;
     }
     println!("{all:?}");
     if all.cuts >= 200 {
         // Otherwise nothing was tried. With few cuts the numbers are up to chance.
-        assert!(all.acts > all.cuts && all.looks > 0 && all.rollbacks > 0, "{all:?}");
+        assert!(all.acts > all.cuts && all.looks.min(all.rollbacks).min(all.clones) > 0, "{all:?}");
     }
 }
 
@@ -467,6 +407,7 @@ fn a_rule_left_out_is_found() {
         (Rule::DeathsPass, 200),
         (Rule::RollbackShutsTheDoor, 200),
         (Rule::RecordsFollowActs, 100),
+        (Rule::PinsAreKept, 100),
     ] {
         crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }

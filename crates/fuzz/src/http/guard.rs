@@ -41,7 +41,7 @@ fn refuse(why: &str) -> Response {
 }
 
 /// Acts on datasets and locks, and one that clears a notice of a loss.
-const PASSES: [&str; 10] = [
+const PASSES: [&str; 11] = [
     "/datasets",
     "/datasets/set",
     "/datasets/destroy",
@@ -49,6 +49,7 @@ const PASSES: [&str; 10] = [
     "/snapshots",
     "/snapshots/rename",
     "/datasets/rollback",
+    "/datasets/clone",
     "/snapshots/destroy",
     "/locks/clear",
     "/pools/tank/clear",

@@ -10,12 +10,13 @@ use aquifer_ondisk::pool_root::PoolRoot;
 use aquifer_ondisk::tree_node::{Dead, Directory, Extents, Form, Namespace, Objects, Replies};
 
 use crate::memory::peak_of;
+use crate::snapshots::one_rollback;
 use crate::structures::Structure;
 use crate::values::{
     act, batch, changes, counters, damage, dataset, dead_list, dead_sums, dirent, earlier_part,
     empty_directory, extents, file, first_uberblock, inner, label, label_with_spare, leaf, line,
-    pointer, property, record, record_at, reply, resilver_mark, rollback, root, scrub, snapshot,
-    sweep, uberblock, used_uberblock,
+    pointer, property, record, record_at, reply, resilver_mark, root, scrub, snapshot, sweep,
+    uberblock, used_uberblock,
 };
 
 /// Fails unless the bytes are the expected ones.
@@ -122,7 +123,7 @@ fn small() -> Vec<Sample> {
         sample("scrub_record_v1", "value of a namespace item of class 6", scrub()),
         sample("snapshot_record_v1", "value of a namespace item of class 2", snapshot()),
         sample("sweep_record_v1", "value of a namespace item of class 7", sweep()),
-        sample("rollback_record_v1", "value of a namespace item of class 8", rollback()),
+        sample("rollback_record_v1", "value of a namespace item of class 8", one_rollback()),
         sample("history_record_v1", "value of an item of the history, class 1 or 2", act()),
         sample("history_counters_v1", "value of the history's first item", counters()),
     ]

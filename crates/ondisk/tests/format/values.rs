@@ -8,8 +8,7 @@ use aquifer_ondisk::config::{
 };
 use aquifer_ondisk::damage::{DamageKind, DamageRecord};
 use aquifer_ondisk::dataset::{
-    DatasetRecord, Item, ItemClass, ItemKey, LineRecord, RollbackRecord, SnapshotRecord,
-    SweepRecord,
+    DatasetRecord, Item, ItemClass, ItemKey, LineRecord, SnapshotRecord, SweepRecord,
 };
 use aquifer_ondisk::dead::{Bucket, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadKind, DeadSums};
 use aquifer_ondisk::dirent::{Dirent, hash_key};
@@ -478,16 +477,6 @@ pub fn snapshot() -> SnapshotRecord {
 
 pub fn sweep() -> SweepRecord {
     SweepRecord { left: Txg(80) }
-}
-
-pub fn rollback() -> RollbackRecord {
-    RollbackRecord {
-        txg: Txg(90),
-        to: Txg(80),
-        change: 1_790_000_200_000_000_000,
-        ctime: Time { seconds: 1_790_000_200, nanoseconds: 0 },
-        pending: true,
-    }
 }
 
 pub fn reply() -> ReplyEntry {

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aquifer_blockio::World;
-use aquifer_dataset::RollbackOptions;
+use aquifer_dataset::{DatasetError, RollbackOptions};
 use aquifer_files::Service;
 use aquifer_sim::Rng;
 
-use super::{DATASET, Known, Model, Run, compare, tell};
+use super::{Known, Model, Run, clones, compare, tell};
 
 /// Takes, destroys, renames and looks into snapshots, until the power goes.
 pub(super) async fn administrator(
@@ -22,6 +22,22 @@ pub(super) async fn administrator(
     let eager = 1 + rng.below(8);
     loop {
         world.sleep(Duration::from_micros(rng.below(4000 * eager))).await;
+        if rng.below(3) == 0 {
+            clones::act(service, model, &mut rng, run).await?;
+            continue;
+        }
+        act(service, model, &mut rng, run).await?;
+    }
+}
+
+/// One act on the snapshots of a dataset.
+pub(super) async fn act(
+    service: &Service,
+    model: &Mutex<Model>,
+    rng: &mut Rng,
+    run: &Mutex<Run>,
+) -> Result<(), String> {
+    {
         let names: Vec<String> = {
             let model = model.lock().unwrap();
             let there = model.snapshots.iter().filter(|(_, known)| known.taken && !known.doomed);
@@ -49,13 +65,19 @@ pub(super) async fn administrator(
             }
         }
     }
+    Ok(())
+}
+
+/// Of a snapshot.
+pub(super) fn full_name(model: &Mutex<Model>, name: &str) -> String {
+    format!("{}@{name}", model.lock().unwrap().dataset)
 }
 
 /// Rolls the dataset back to a snapshot, and destroys the later ones.
 async fn roll_back(service: &Service, model: &Mutex<Model>, name: &str) -> Result<(), String> {
     // From here on it has one state.
     compare(service, model, name).await?;
-    let full = format!("{DATASET}@{name}");
+    let full = full_name(model, name);
     let found = service.datasets.snapshot_by_name(&full);
     let (dataset, snapshot) = found.map_err(|error| format!("{name}: {error}"))?;
     let all = dataset.snapshots(service.pool.committed_txg());
@@ -72,6 +94,7 @@ async fn roll_back(service: &Service, model: &Mutex<Model>, name: &str) -> Resul
         model.target = Some(target.clone());
         target
     };
+    let pinned = clones::pinned(model, &later);
     let options = RollbackOptions { destroy_later: true, force: false };
     let done = service.datasets.rollback(&full, options).await;
     tell(&format!("  {done:?}"));
@@ -79,6 +102,9 @@ async fn roll_back(service: &Service, model: &Mutex<Model>, name: &str) -> Resul
     match done {
         Ok(destroyed) => {
             assert_eq!(destroyed, later);
+            if pinned {
+                return Err(format!("roll back to {name}: {later:?} have clones"));
+            }
             for name in &later {
                 let states = model.snapshots.remove(name).map_or(Vec::new(), |of| of.states);
                 model.past_snapshots.insert(name.clone(), states);
@@ -92,7 +118,7 @@ async fn roll_back(service: &Service, model: &Mutex<Model>, name: &str) -> Resul
             model.target = None;
             Ok(())
         }
-        Err(error) if error.to_string().contains("out of space") => {
+        Err(error) if refused(&error, pinned) => {
             for name in &later {
                 model.snapshots.get_mut(name).unwrap().doomed = false;
             }
@@ -114,7 +140,7 @@ async fn take(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
         (name, from)
     };
     tell(&format!("take {name}"));
-    let full = [format!("{DATASET}@{name}")];
+    let full = [full_name(model, &name)];
     let done = service.datasets.snapshot(&full, false).await;
     let mut model = model.lock().unwrap();
     tell(&format!("  {name}: {done:?}"));
@@ -144,15 +170,23 @@ pub(super) async fn destroy(
     let mut txgs = BTreeSet::new();
     let mut of = None;
     for name in names {
-        let found = service.datasets.snapshot_by_name(&format!("{DATASET}@{name}"));
+        let found = service.datasets.snapshot_by_name(&full_name(model, name));
         let (dataset, snapshot) = found.map_err(|error| format!("{name}: {error}"))?;
         model.lock().unwrap().snapshots.get_mut(name).unwrap().doomed = true;
         txgs.insert(snapshot.txg);
         of = Some(dataset);
     }
+    let pinned = clones::pinned(model, names);
     let done = service.datasets.destroy_snapshots(&[(of.unwrap(), txgs)]).await;
     let mut model = model.lock().unwrap();
     match done {
+        Ok(()) if pinned => Err(format!("destroy {names:?}: they have clones")),
+        Err(error) if pinned && refused(&error, pinned) => {
+            for name in names {
+                model.snapshots.get_mut(name).unwrap().doomed = false;
+            }
+            Ok(())
+        }
         Ok(()) => {
             for name in names {
                 let states = model.snapshots.remove(name).map_or(Vec::new(), |of| of.states);
@@ -164,6 +198,12 @@ pub(super) async fn destroy(
     }
 }
 
+/// Whether an act may be refused like this.
+fn refused(error: &DatasetError, pinned: bool) -> bool {
+    let text = error.to_string();
+    text.contains("out of space") || pinned && text.contains("has clones")
+}
+
 async fn rename(service: &Service, model: &Mutex<Model>, name: &str) -> Result<(), String> {
     let to = {
         let mut model = model.lock().unwrap();
@@ -172,13 +212,14 @@ async fn rename(service: &Service, model: &Mutex<Model>, name: &str) -> Result<(
         to
     };
     tell(&format!("rename {name} to {to}"));
-    let found = service.datasets.snapshot_by_name(&format!("{DATASET}@{name}"));
+    let found = service.datasets.snapshot_by_name(&full_name(model, name));
     let (dataset, snapshot) = found.map_err(|error| format!("{name}: {error}"))?;
     let done = service.datasets.rename_snapshot(&dataset, snapshot.txg, &to).await;
     done.map_err(|error| format!("rename {name}: {error}"))?;
     let mut model = model.lock().unwrap();
     let known = model.snapshots.remove(name).unwrap();
     model.past_snapshots.insert(name.into(), known.states.clone());
+    clones::renamed(&mut model, name, &to);
     model.snapshots.insert(to, Known { renamed: None, ..known });
     Ok(())
 }

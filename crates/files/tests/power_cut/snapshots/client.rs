@@ -8,7 +8,7 @@ use aquifer_files::{
 };
 use aquifer_sim::Rng;
 
-use super::{DATASET, Model, PAGE, PAGES, Tree, look, page, tell};
+use super::{Model, PAGE, PAGES, Tree, look, page, tell};
 use crate::workload::allowed;
 
 /// An operation on a file.
@@ -62,7 +62,8 @@ pub(super) async fn client(
     mut rng: Rng,
     ops: u64,
 ) -> Result<(), String> {
-    let root = service.files.root(DATASET).ok_or("the dataset is gone")?;
+    let dataset = model.lock().unwrap().dataset.clone();
+    let root = service.files.root(&dataset).ok_or("the dataset is gone")?;
     for _ in 0..ops {
         let name = format!("f{}", rng.below(6));
         let (step, rolled) = {
