@@ -79,6 +79,7 @@ fn a_damaged_dead_tree_frees_nothing_twice() {
     let leaf = bed.find_dead_leaf();
     bed.rot(leaf);
     bed.life(async |service| {
+        assert!(service.datasets.damages().is_empty(), "the root of the tree can be read");
         destroy_all(&service).await;
         settle(&service).await;
         let damages = service.datasets.damages();
