@@ -26,6 +26,7 @@ mod locks;
 mod pools;
 mod properties;
 mod revive;
+mod rollback;
 mod scrub;
 mod serving;
 mod shares;

@@ -15,6 +15,19 @@ pub struct CreateDataset {
     pub properties: BTreeMap<String, String>,
 }
 
+/// `POST /datasets/clone`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CloneSnapshot {
+    /// Full name of the snapshot.
+    pub snapshot: String,
+    /// Full name of the new dataset, in the same pool.
+    pub name: String,
+    /// Properties of its own.
+    #[serde(default)]
+    pub properties: BTreeMap<String, String>,
+}
+
 /// `POST /datasets/set`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,6 +77,9 @@ pub struct DestroyDataset {
     /// With all datasets below it.
     #[serde(default)]
     pub recursive: bool,
+    /// With all clones of it and of those below it, and all below them.
+    #[serde(default)]
+    pub clones: bool,
 }
 
 /// `POST /datasets/rename`.
@@ -108,6 +124,9 @@ pub struct DatasetInfo {
     pub refer_bytes: u64,
     /// The path that clients mount, if it is exported.
     pub nfs_path: Option<String>,
+    /// The snapshot that it is a clone of.
+    #[serde(default)]
+    pub origin: Option<String>,
     /// Its properties.
     pub properties: Vec<PropertyValue>,
 }

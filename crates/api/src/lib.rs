@@ -40,7 +40,7 @@ pub use counts::{
     NfsLoad, NfsStat, PoolIo, ProcedureStat, VdevIo,
 };
 pub use datasets::{
-    ClearDamage, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
+    ClearDamage, CloneSnapshot, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
     DestroyDataset, PropertyValue, RenameDataset, SetProperties,
 };
 pub use disk_acts::{DiskRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
@@ -60,8 +60,8 @@ pub use pools::{
 pub use scrub::{RepairedFile, ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
 pub use shares::{HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
 pub use snapshots::{
-    DestroySnapshots, HoldInfo, HoldSnapshots, ReleaseSnapshots, RenameSnapshot, SnapshotInfo,
-    SnapshotQuery, SnapshotsDestroyed, SnapshotsDone, TakeSnapshots,
+    DestroySnapshots, HoldInfo, HoldSnapshots, ReleaseSnapshots, RenameSnapshot, RollBack,
+    RolledBack, SnapshotInfo, SnapshotQuery, SnapshotsDestroyed, SnapshotsDone, TakeSnapshots,
 };
 pub use spares::{SpareInfo, SpareState};
 

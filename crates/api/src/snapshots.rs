@@ -71,6 +71,9 @@ pub struct DestroySnapshots {
     /// Also those of these names in all datasets below.
     #[serde(default)]
     pub recursive: bool,
+    /// And their clones, with all below those.
+    #[serde(default)]
+    pub clones: bool,
     /// Only say what would be destroyed.
     #[serde(default)]
     pub dry_run: bool,
@@ -88,6 +91,29 @@ pub struct SnapshotsDestroyed {
     /// Bytes that become free with all of them: more than the sum of what each alone would free, if
     /// several of them show the same. `null`: the records of them cannot be read.
     pub free_bytes: Option<u64>,
+}
+
+/// `POST /datasets/rollback`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RollBack {
+    /// Full name of the snapshot.
+    pub name: String,
+    /// Destroys later snapshots of the dataset.
+    #[serde(default)]
+    pub destroy_later: bool,
+    /// Also while clients hold locks, or have UNSTABLE data that waits for their COMMIT.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RolledBack {
+    /// Full name of the dataset.
+    pub name: String,
+    /// Full names of the snapshots that were destroyed.
+    pub destroyed: Vec<String>,
 }
 
 /// `POST /snapshots/rename`.

@@ -182,6 +182,24 @@ pub enum Rule {
     SweepsTestTheInterval,
     /// What died after the next snapshot was taken is not freed with the one before it.
     SweepsEndAtTheNext,
+    /// What was born at or below the floor of a line is not freed with that line.
+    FloorIsKept,
+    /// What a rollback brings back leaves the dead tree, and is not freed.
+    RollbackRevives,
+    /// It does so wherever it stands: also what died after later snapshots.
+    RevivesAllLater,
+    /// Before any other sweep of the dataset.
+    RevivesFirst,
+    /// What dies meanwhile does not stand among what comes back.
+    DeathsPass,
+    /// No change is under way while a dataset is rolled back.
+    RollbackShutsTheDoor,
+    /// The list of objects without a name is rolled back too.
+    OrphansAreReadAgain,
+    /// A snapshot that has clones is not destroyed.
+    PinsAreKept,
+    /// The record of a dataset is written after the acts of its txg.
+    RecordsFollowActs,
     /// A held snapshot is not destroyed.
     HeldIsKept,
     /// A hold with an end also lasts its time in service, whatever the wall clock says.

@@ -80,6 +80,9 @@ pub enum Command {
         /// Also all datasets below it; of snapshots: those of these names there.
         #[arg(short = 'r')]
         recursive: bool,
+        /// Also all clones, with all below them.
+        #[arg(short = 'R')]
+        clones: bool,
         /// Do not ask.
         #[arg(short = 'f')]
         force: bool,
@@ -92,6 +95,29 @@ pub enum Command {
         /// The dataset, or its snapshots: names with commas between them, A%B for A to B.
         #[arg(value_name = "DATASET[@NAME|A%B[,...]]")]
         dataset: String,
+    },
+    /// Make a dataset that begins as a snapshot, and can be written.
+    Clone {
+        /// A property of its own; may be given several times.
+        #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = assignment)]
+        properties: Vec<(String, String)>,
+        /// The snapshot, such as tank/vms@before.
+        #[arg(value_name = "DATASET@NAME")]
+        snapshot: String,
+        /// Full name of the new dataset, in the same pool.
+        dataset: String,
+    },
+    /// Roll a dataset back to its newest snapshot. What changed since is lost.
+    Rollback {
+        /// To an older one: destroys the later ones.
+        #[arg(short = 'r')]
+        destroy_later: bool,
+        /// Also while clients hold locks, or have data that waits for their COMMIT.
+        #[arg(short = 'f')]
+        force: bool,
+        /// The snapshot, such as tank/vms@before.
+        #[arg(value_name = "DATASET@NAME")]
+        snapshot: String,
     },
     /// Rename a dataset, with all below it, or a snapshot.
     Rename {

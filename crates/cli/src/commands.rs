@@ -32,7 +32,7 @@ use std::io::{IsTerminal, Write};
 use aquifer_api::client::Client;
 use aquifer_api::keys;
 use aquifer_api::shown::{PLAIN, RED, lines_shown, shown};
-use aquifer_api::{ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
+use aquifer_api::{ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk, RollBack};
 use aquifer_meter::size;
 use serde::Serialize;
 
@@ -67,9 +67,16 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         Command::Snapshot { recursive, snapshots } => {
             snapshot::take(&client, output, recursive, snapshots).await
         }
-        Command::Destroy { recursive, force, dry_run, verbose, dataset } => {
-            let wish = snapshot::Wish { recursive, force, dry_run, verbose };
+        Command::Clone { properties, snapshot, dataset } => {
+            dataset::clone(&client, output, properties, (snapshot, dataset)).await
+        }
+        Command::Destroy { recursive, clones, force, dry_run, verbose, dataset } => {
+            let wish = snapshot::Wish { recursive, clones, force, dry_run, verbose };
             destroy(&client, output, wish, dataset).await
+        }
+        Command::Rollback { destroy_later, force, snapshot } => {
+            let request = RollBack { name: snapshot, destroy_later, force };
+            output.answer(&client.roll_back(&request).await?, |_| String::new())
         }
         Command::Rename { recursive, name, new } => {
             rename(&client, output, recursive, name, new).await
@@ -92,10 +99,7 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         Command::List { recursive, kind, dataset } => {
             list::list(&client, output, recursive, kind, dataset).await
         }
-        Command::Locks { command: None } => locks::locks(&client, output).await,
-        Command::Locks { command: Some(LocksCommand::Clear { force, address, name }) } => {
-            locks::clear(&client, output, force, address, name).await
-        }
+        Command::Locks { command } => run_locks(command, &client, output).await,
         Command::Share { audit: true, .. } => share::audit(&client, output).await,
         Command::Share { command: None, .. } => share::list(&client, output).await,
         Command::Share { command: Some(ShareCommand::Why { host, path }), .. } => {
@@ -125,6 +129,19 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
     }
 }
 
+async fn run_locks(
+    command: Option<LocksCommand>,
+    client: &Client,
+    output: Output,
+) -> Result<(), Failure> {
+    match command {
+        None => locks::locks(client, output).await,
+        Some(LocksCommand::Clear { force, address, name }) => {
+            locks::clear(client, output, force, address, name).await
+        }
+    }
+}
+
 /// Destroys a dataset or snapshots.
 async fn destroy(
     client: &Client,
@@ -135,11 +152,11 @@ async fn destroy(
     if name.contains('@') {
         return snapshot::destroy(client, output, wish, name).await;
     }
-    let snapshot::Wish { recursive, force, dry_run, verbose } = wish;
+    let snapshot::Wish { recursive, clones, force, dry_run, verbose } = wish;
     if dry_run || verbose {
         return Err(Failure::usage("-n and -v are for snapshots: DATASET@NAME"));
     }
-    dataset::destroy(client, output, recursive, force, name).await
+    dataset::destroy(client, output, (recursive, clones), force, name).await
 }
 
 /// Renames a dataset or a snapshot.

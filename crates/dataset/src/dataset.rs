@@ -1,13 +1,12 @@
 //! One dataset: its object table in memory and on disk.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aquifer_blockio::World;
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_object::{Object, TreeRoot, btree};
-use aquifer_ondisk::dataset::DatasetRecord;
+use aquifer_object::{Object, Shown, TreeRoot, btree};
+use aquifer_ondisk::dataset::{DatasetRecord, RollbackRecord};
 use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::keeping::KeepRecord;
 use aquifer_ondisk::tree_node::{NodeOwner, Objects};
@@ -17,64 +16,15 @@ use aquifer_pool::{Pool, PoolError, TxHold};
 use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use aquifer_sync::{Mutex, RwLock};
 
+use crate::clones::Origin;
 use crate::dead::DeadTree;
+use crate::entrance::{Entrance, Passage};
 use crate::property::{LocalValues, Properties};
 use crate::snapshots::Snapshots;
+use crate::table::{CLEAN_OBJECTS_MAX, Table};
 use crate::unlogged::Unlogged;
 
 pub use aquifer_ondisk::types::{ORPHANS, ROOT_DIRECTORY};
-
-/// Clean objects (without changes) that stay in memory, in each dataset.
-const CLEAN_OBJECTS_MAX: usize = 20_000;
-/// New objects above that, between two searches for clean ones.
-const CLEAN_LOOK_EVERY: usize = 1024;
-
-#[derive(Debug, Default)]
-struct Table {
-    objects: HashMap<ObjectId, Arc<Object>, BuildHasherDefault<IdHasher>>,
-    /// Objects with a version of each txg.
-    dirty: BTreeMap<Txg, BTreeSet<ObjectId>>,
-    committed: Option<BlockPointer>,
-    synced: Option<BlockPointer>,
-}
-
-/// A hash of ids that the pool gives out itself, one after the other. No client can choose ids that
-/// collide, and each request looks up several.
-#[derive(Debug, Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    fn write_u64(&mut self, id: u64) {
-        // Fibonacci hashing (Knuth, volume 3, section 6.4).
-        self.0 = (self.0 ^ id).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 32)
-    }
-}
-
-impl Table {
-    fn insert(&mut self, object: Arc<Object>) {
-        self.objects.insert(object.id, object);
-        // Clients that only read commit nothing. This looks at all objects, so it runs only now and
-        // then.
-        let count = self.objects.len();
-        if count > CLEAN_OBJECTS_MAX && count.is_multiple_of(CLEAN_LOOK_EVERY) {
-            self.let_clean_ones_go();
-        }
-    }
-
-    fn let_clean_ones_go(&mut self) {
-        self.objects.retain(|_, object| {
-            Arc::strong_count(object) > 1 || !object.state.lock().overlay.is_empty()
-        });
-    }
-}
 
 /// One dataset.
 #[derive(Debug)]
@@ -93,7 +43,10 @@ pub struct Dataset {
     /// Why its snapshots stay or go, of those of which that is known.
     pub(crate) keeping: Mutex<BTreeMap<Txg, KeepRecord>>,
     pub(crate) dead: Mutex<DeadTree>,
+    /// What it began as, if it is a clone.
+    pub(crate) origin: Mutex<Option<Origin>>,
     pub(crate) unlogged: Unlogged,
+    pub(crate) entrance: Arc<Entrance>,
     /// The txg in which it was destroyed, 0 if it was not.
     destroyed: AtomicU64,
     /// A sync could not read a node of the object table that it had to change: the dataset takes no
@@ -110,7 +63,7 @@ pub struct Dataset {
     /// Bytes that its objects refer to, as of the last sync.
     pub(crate) refer_bytes: AtomicU64,
     next_object: AtomicU64,
-    table: Mutex<Table>,
+    pub(crate) table: Mutex<Table>,
 }
 
 impl Dataset {
@@ -134,7 +87,9 @@ impl Dataset {
             snapshots: Mutex::default(),
             keeping: Mutex::default(),
             dead: Mutex::default(),
+            origin: Mutex::default(),
             unlogged: Unlogged::no(),
+            entrance: Entrance::new(),
             destroyed: AtomicU64::new(0),
             table_damaged: AtomicBool::new(false),
             emptied_to: AtomicU64::new(0),
@@ -204,10 +159,11 @@ impl Dataset {
         self.unlogged.logs(hold)
     }
 
-    /// Waits while no change may begin: while the dataset leaves `sync=disabled`. Called before
-    /// admission.
-    pub async fn takes_changes(&self) {
-        self.unlogged.open().await;
+    /// Waits while no change may begin: while the dataset leaves `sync=disabled` or is rolled back.
+    /// Called before admission, with no lock held. The change keeps the passage until it has joined
+    /// its txg.
+    pub async fn pass(&self) -> Passage {
+        self.entrance.pass().await
     }
 
     /// Whether it was destroyed. Called under a hold of the open txg. If it was not, a change may
@@ -268,7 +224,7 @@ impl Dataset {
     }
 
     fn is_being_swept(&self) -> bool {
-        !self.snapshots.lock().sweeps().is_empty() && !self.dead.lock().damaged
+        self.snapshots.lock().are_swept() && !self.dead.lock().damaged
     }
 
     pub(crate) fn next_object(&self) -> u64 {
@@ -298,9 +254,17 @@ impl Dataset {
             let _reading = pool.reading();
             let root = self.table.lock().committed;
             let found = btree::lookup::<Objects, Pool>(pool, root, id.0).await;
+            let unknown = self.table.lock().not_looked_back_at(id);
+            if let Some(root) = unknown {
+                self.look_back(pool, id, root).await?;
+                continue;
+            }
             let mut table = self.table.lock();
             if let Some(object) = table.objects.get(&id) {
                 return Ok(Some(object.clone()));
+            }
+            if table.not_looked_back_at(id).is_some() {
+                continue;
             }
             // The result may be out of date by now: look again.
             if table.committed != root {
@@ -311,7 +275,8 @@ impl Dataset {
                 return Ok(None);
             }
             let Some(inode) = found? else { return Ok(None) };
-            let object = Arc::new(Object::new(self.id, inode));
+            let (change, ctime) = table.least;
+            let object = Arc::new(Object::new(self.id, inode.at_least(change, ctime)));
             table.insert(object.clone());
             return Ok(Some(object));
         }
@@ -353,12 +318,24 @@ impl Dataset {
         self.table.lock().synced
     }
 
+    /// What decides on its blocks that die.
+    pub(crate) fn shown(&self) -> Shown {
+        let floor = self.record.lock().floor;
+        let snapshots = self.snapshots.lock();
+        Shown { floor, listed: snapshots.listed(), returning: snapshots.returning() }
+    }
+
+    pub(crate) fn set_refer_bytes(&self, bytes: u64) {
+        self.refer_bytes.store(bytes, Ordering::Relaxed);
+    }
+
     pub(crate) fn set_synced_root(&self, root: Option<BlockPointer>) {
         self.table.lock().synced = root;
     }
 
     /// `txg` is on disk: drops its versions, and clean objects beyond the limit.
     pub(crate) fn committed(&self, txg: Txg, gone: &[ObjectId]) {
+        let rollback = self.snapshots.lock().rollback;
         let mut table = self.table.lock();
         let dirty = table.dirty.remove(&txg).unwrap_or_default();
         for id in dirty {
@@ -370,6 +347,13 @@ impl Dataset {
             table.objects.remove(id);
         }
         table.committed = table.synced;
+        if let Some(RollbackRecord { change, ctime, .. }) = rollback.filter(|of| of.txg == txg)
+            && let Some(back) = table.back.take()
+        {
+            table.least = (change, ctime);
+            *self.orphans.lock() = table.roll_back(back);
+            self.entrance.open();
+        }
         {
             let mut dead = self.dead.lock();
             dead.committed = dead.root;

@@ -4,31 +4,27 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey, LineRecord};
-use aquifer_ondisk::inode::{FileKind, Inode, Time};
+use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
+use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::Cadence;
 use aquifer_ondisk::pool_root::TreeSlot;
-use aquifer_ondisk::types::{FIRST_OBJECT, SEQUENCE_LIMIT};
 use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg, Writer};
 use aquifer_pool::{BoxFuture, Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
 use aquifer_sync::atomic::AtomicBool;
 use aquifer_sync::{AsyncMutex, Mutex};
 
+use crate::clones::Origin;
 use crate::damage::{DamageList, only};
-use crate::dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
+use crate::dataset::Dataset;
 use crate::dead::DeadTree;
-use crate::error::DatasetError;
 use crate::history::History;
 use crate::holds::Clock;
 use crate::namespace::Found;
-use crate::property::{LocalValues, PROPERTIES, Properties, Property, SyncMode};
-use crate::quota::Wanted;
+use crate::property::{PROPERTIES, Properties, Property, SyncMode};
 use crate::replies::Replies;
 use crate::schedule::Told;
 use crate::scrub::Scrubbed;
 use crate::snapshots::{Act, Views};
-use crate::tree::check_component;
-use crate::values::bytes_of;
 
 /// What `aquifer list` shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +37,8 @@ pub struct DatasetInfo {
     pub refer_bytes: u64,
     /// Bytes that can be written to it.
     pub available_bytes: u64,
+    /// The snapshot that it is a clone of.
+    pub origin: Option<String>,
     /// Property, value in force, and where it comes from (`local`, `default`, or a dataset).
     pub properties: Vec<(Property, String, String)>,
     /// When a schedule takes its next snapshot, in seconds since 1970, and of which cadence.
@@ -92,9 +90,15 @@ pub struct Datasets {
 const ACT_SECTORS: u64 = 64;
 
 impl State {
-    fn insert(&mut self, id: DatasetId, dataset: Arc<Dataset>) {
+    pub(crate) fn insert(&mut self, id: DatasetId, dataset: Arc<Dataset>) {
         self.guids.insert(dataset.fs_guid, id);
         self.datasets.insert(id, dataset);
+    }
+
+    /// A destroyed dataset, to be emptied.
+    pub(crate) fn enter_destroyed(&mut self, dataset: Arc<Dataset>) {
+        self.hidden.insert(dataset.id);
+        self.insert(dataset.id, dataset);
     }
 
     pub(crate) fn remove(&mut self, id: DatasetId) {
@@ -140,6 +144,8 @@ impl Datasets {
                 *dataset.dead.lock() = dead;
                 *dataset.snapshots.lock() = snapshots.remove(&id).unwrap_or_default();
                 *dataset.keeping.lock() = keeping.remove(&id).unwrap_or_default();
+                dataset.load_rollback();
+                *dataset.origin.lock() = found.lines.get(&id).and_then(Origin::of);
                 if destroyed.contains(&id) {
                     dataset.set_destroyed(Txg(1));
                     state.hidden.insert(id);
@@ -229,150 +235,6 @@ impl Datasets {
         self.all().into_iter().find(|dataset| self.full_name(dataset) == name)
     }
 
-    /// Makes the pool's own dataset if this is the first import.
-    ///
-    /// # Errors
-    /// Errors of the pool.
-    pub async fn ensure_root(&self) -> Result<(), DatasetError> {
-        if self.state.lock().datasets.is_empty() {
-            let name = self.pool.name().to_string();
-            self.make(DatasetId(0), name, LocalValues::new()).await?;
-        }
-        Ok(())
-    }
-
-    /// Makes a dataset; it is on disk when this returns.
-    ///
-    /// # Errors
-    /// Bad names and values, a parent that does not exist, a name that already does.
-    pub fn create<'a>(
-        &'a self,
-        name: &'a str,
-        properties: &'a [(String, String)],
-    ) -> BoxFuture<'a, Result<(), DatasetError>> {
-        Box::pin(async move {
-            let bad = |why: &str| DatasetError::BadName { name: name.into(), why: why.into() };
-            let (parent, last) = name
-                .rsplit_once('/')
-                .ok_or_else(|| bad("is a pool's name: a dataset lies below one, as in tank/vms"))?;
-            check_component(last).map_err(bad)?;
-            let mut local = LocalValues::new();
-            for (property, value) in properties {
-                let property = Property::from_name(property)?;
-                if property.is_of_pool() {
-                    return Err(self.belongs_to_pool(property));
-                }
-                local.insert(property, property.parse(value)?);
-            }
-            let parent =
-                self.by_name(parent).ok_or_else(|| DatasetError::NotFound(parent.into()))?;
-            if self.by_name(name).is_some() {
-                return Err(DatasetError::Exists(name.into()));
-            }
-            self.make(parent.id, last.to_string(), local).await
-        })
-    }
-
-    async fn make(
-        &self,
-        parent: DatasetId,
-        name: String,
-        local: LocalValues,
-    ) -> Result<(), DatasetError> {
-        let _act = self.acts.lock().await;
-        let world = self.pool.world().clone();
-        let now = Time::from_ns(world.wall_ns());
-        let record = DatasetRecord {
-            fs_guid: Guid(world.random().max(1)),
-            parent,
-            created: now,
-            next_object: FIRST_OBJECT.0,
-            next_generation: 1,
-            next_snapshot: 1,
-            refer_bytes: 0,
-            line: 1,
-            floor: Txg(0),
-            origin: 0,
-            objects: None,
-            dead: None,
-            name,
-        };
-        let hash_seed = world.random();
-        let reserves = local.get(&Property::Reservation);
-        let reserves = reserves.map(|value| Wanted::Below(parent, bytes_of(Some(value))));
-        if let Some(wanted) = reserves {
-            self.make_room(wanted).await?;
-        }
-        let id = {
-            let hold = self.hold_act().await?;
-            let _one = self.promises.lock();
-            if let Some(wanted) = reserves {
-                self.check_reservation(wanted)?;
-            }
-            let id = self.enter(hold.txg(), record, local, hash_seed)?;
-            self.refresh_properties();
-            id
-        };
-        if let Some(made) = self.by_id(id)
-            && made.properties().sync == SyncMode::Disabled
-        {
-            made.unlogged.is_from_the_start();
-        }
-        self.act_on_disk().await?;
-        self.state.lock().hidden.remove(&id);
-        Ok(())
-    }
-
-    /// Enters a new dataset into `txg`, hidden.
-    fn enter(
-        &self,
-        txg: Txg,
-        record: DatasetRecord,
-        local: LocalValues,
-        hash_seed: u64,
-    ) -> Result<DatasetId, DatasetError> {
-        let mut state = self.state.lock();
-        let id = DatasetId(state.next_dataset);
-        if state.datasets.values().filter(|other| !other.is_destroyed()).any(|other| {
-            let other = other.record.lock();
-            other.parent == record.parent && other.name == record.name
-        }) {
-            return Err(DatasetError::Exists(record.name));
-        }
-        let above = state.datasets.get(&record.parent);
-        if record.parent.0 != 0 && above.is_none_or(|above| above.is_destroyed()) {
-            return Err(DatasetError::NotFound("the dataset above".into()));
-        }
-        if id.0 >= SEQUENCE_LIMIT - 1 {
-            return Err(PoolError::NoSpace.into());
-        }
-        state.next_dataset += 1;
-        let line = LineRecord {
-            fork: txg,
-            origin_dataset: DatasetId(0),
-            origin_snapshot: 0,
-            floor: Txg(0),
-        };
-        let items = state.items.entry(txg).or_default();
-        put(items, ItemKey::new(id, ItemClass::Line, record.line), line.encode());
-        for (property, value) in &local {
-            let key = ItemKey::new(id, ItemClass::Property, *property as u64);
-            put(items, key, value.clone().into_bytes());
-        }
-        let defaults = Properties::from_values(|property| property.default_value().into());
-        let created = record.created;
-        let dataset = Arc::new(Dataset::new(id, record, local, defaults));
-        for object in [ROOT_DIRECTORY, ORPHANS] {
-            let inode = directory_inode(object, created, hash_seed);
-            let made = dataset.object_or_new(&inode);
-            made.state.lock().overlay.version(txg, &inode);
-            dataset.mark_dirty(txg, object);
-        }
-        state.insert(id, dataset);
-        state.hidden.insert(id);
-        Ok(id)
-    }
-
     /// Waits until an act is on disk. The log does not have it, so only its txg makes it durable.
     pub(crate) async fn act_on_disk(&self) -> Result<(), PoolError> {
         if left_out(Rule::ActsOnDiskFirst) {
@@ -410,6 +272,7 @@ impl Datasets {
             refer_bytes: dataset.refer_bytes(),
             available_bytes: self.available_bytes(dataset),
             next_snapshot: self.next_snapshot(dataset, now),
+            origin: self.origin_of(dataset),
             properties: PROPERTIES
                 .into_iter()
                 .filter(|property| is_pools_own || !property.is_of_pool())
@@ -426,38 +289,5 @@ impl Datasets {
         w.u64(self.state.lock().next_dataset);
         let key = ItemKey::new(DatasetId(0), ItemClass::Record, 0);
         Item { key, value: w.into_bytes() }
-    }
-}
-
-fn put(items: &mut BTreeMap<ItemKey, Option<Item>>, key: ItemKey, value: Vec<u8>) {
-    items.insert(key, Some(Item { key, value }));
-}
-
-/// An empty directory that is its own parent.
-pub fn directory_inode(object: ObjectId, now: Time, hash_seed: u64) -> Inode {
-    Inode {
-        object,
-        generation: 0,
-        kind: FileKind::Directory,
-        damaged: false,
-        mode: 0o755,
-        nlink: 2,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        size: 0,
-        refer_bytes: 0,
-        entries: 0,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        crtime: now,
-        change: 1,
-        parent: object,
-        line: 1,
-        origin: ObjectId(0),
-        verifier: 0,
-        hash_seed,
-        root: None,
     }
 }

@@ -12,6 +12,11 @@
 //! ranges. A sweep takes P and N from the list of its time, so sweeps may run in any order. Nothing
 //! is filed into such a bucket any more: its `hi` is not in the list.
 //!
+//! # Rollback
+//! What a rollback to S in txg R brought back stands in the buckets with `hi` in [S, R) and `lo`
+//! before S: they are taken out of the tree like those of a sweep, before any of them, and nothing
+//! of them is freed. What dies meanwhile has a `hi` of at least R.
+//!
 //! # Damage
 //! A dead tree lies on the disks twice at least. If it cannot be read all the same, its blocks stay
 //! allocated: that is reported, and the pool serves on.
@@ -19,7 +24,7 @@
 use std::collections::BTreeMap;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_object::{Filed, btree};
+use aquifer_object::{Filed, Returning, btree};
 use aquifer_ondisk::dead::{
     Bucket, DEAD_BLOCKS_MAX, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadSums,
 };
@@ -88,12 +93,6 @@ impl Changes {
     }
 }
 
-/// What a sweep has left to do.
-enum Left {
-    Nothing,
-    Some,
-}
-
 impl Datasets {
     /// Files what died in this sync. Returns whether the dead tree changed.
     pub(crate) async fn file(
@@ -151,23 +150,29 @@ impl Datasets {
         sync: &SyncContext,
         dataset: &Dataset,
         budget: usize,
-    ) -> Result<(Vec<Txg>, bool), PoolError> {
-        let (listed, sweeps) = {
+    ) -> Result<(Done, bool), PoolError> {
+        let sweeps = {
             let snapshots = dataset.snapshots.lock();
-            (snapshots.listed(), snapshots.sweeps())
+            let listed = snapshots.listed();
+            let returning = snapshots.returning().map(Sweep::of_returning).into_iter();
+            let sweeps = snapshots.sweeps().into_iter().map(|of| Sweep::of(of, &listed));
+            match left_out(Rule::RevivesFirst) {
+                true => sweeps.chain(returning).collect::<Vec<_>>(),
+                false => returning.chain(sweeps).collect(),
+            }
         };
         let before = *dataset.dead.lock();
-        let (mut done, mut budget) = (Vec::new(), budget);
+        let (mut done, mut budget) = (Done::default(), budget);
         if before.damaged || sweeps.is_empty() {
             return Ok((done, false));
         }
         let mut changes = Changes { all: before.sums, ..Changes::default() };
         let mut swept = Ok(());
-        for swept_snapshot in sweeps {
-            let sweep = Sweep::of(swept_snapshot, &listed);
+        for sweep in sweeps {
             match sweep.run(sync, before.root, &mut budget, &mut changes).await {
-                Ok(Left::Nothing) => done.push(swept_snapshot),
-                Ok(Left::Some) => break,
+                Ok(true) if sweep.returns => done.returned = true,
+                Ok(true) => done.swept.push(sweep.snapshot),
+                Ok(false) => break,
                 Err(error) => {
                     swept = Err(error);
                     break;
@@ -178,6 +183,10 @@ impl Datasets {
             return Ok((done, false));
         }
         let changed = self.keep_dead(sync, dataset, before, swept.map(|()| changes)).await?;
+        if dataset.dead.lock().damaged {
+            // Nothing was merged: what the sweeps would have freed is still there.
+            done = Done::default();
+        }
         Ok((done, changed))
     }
 
@@ -268,21 +277,41 @@ async fn fill(sync: &SyncContext, before: DeadTree, filed: Filed) -> Result<Chan
     Ok(changes)
 }
 
-/// What a destroyed snapshot alone showed. See the module's head.
+/// Sweeps that have nothing left to do.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    /// Of these destroyed snapshots.
+    pub swept: Vec<Txg>,
+    /// Of what a rollback brought back.
+    pub returned: bool,
+}
+
+/// What a destroyed snapshot alone showed, or what a rollback brought back. See the module's head.
 #[derive(Debug, Clone, Copy)]
 struct Sweep {
     snapshot: Txg,
     /// The one before it, 0 for none.
     before: Txg,
-    /// The one after it.
+    /// The one after it, or the rollback.
     after: Option<Txg>,
+    /// The head refers to the blocks again.
+    returns: bool,
 }
 
 impl Sweep {
     fn of(snapshot: Txg, listed: &[Txg]) -> Sweep {
         let at = listed.partition_point(|other| *other < snapshot);
         let before = at.checked_sub(1).and_then(|at| listed.get(at)).copied().unwrap_or_default();
-        Sweep { snapshot, before, after: listed.get(at).copied() }
+        Sweep { snapshot, before, after: listed.get(at).copied(), returns: false }
+    }
+
+    /// Of a rollback.
+    fn of_returning(Returning { txg, to }: Returning) -> Sweep {
+        let after = match left_out(Rule::RevivesAllLater) {
+            true => to.next(),
+            false => txg,
+        };
+        Sweep { snapshot: to, before: Txg(0), after: Some(after), returns: true }
     }
 
     /// Whether its blocks are free now.
@@ -309,74 +338,99 @@ impl Sweep {
         }
     }
 
+    /// Frees blocks, at most `budget`. Returns whether that was all.
     async fn run(
         &self,
         sync: &SyncContext,
         root: Option<BlockPointer>,
         budget: &mut usize,
         changes: &mut Changes,
-    ) -> Result<Left, PoolError> {
-        let mut key = Bucket { group: 0, hi: self.snapshot, lo: Txg(0) }.sums();
-        while let Some(entry) = btree::first_from::<Dead, _>(sync, root, key).await? {
-            let bucket = entry.key.bucket;
-            if self.ends_before(bucket) {
-                break;
-            }
+    ) -> Result<bool, PoolError> {
+        let mut key = first_key(self.snapshot);
+        while let Some((bucket, _)) = next_taken(sync, root, key, |_| *self).await? {
             // Another sweep of this sync may have taken it.
-            let taken = changes.ops.contains_key(&bucket.sums());
-            if self.takes(bucket) && !taken {
-                if *budget == 0 {
-                    return Ok(Left::Some);
-                }
-                if !free_bucket(sync, root, bucket, budget, changes).await? {
-                    return Ok(Left::Some);
+            if !changes.ops.contains_key(&bucket.sums()) {
+                let all = *budget > 0 && self.empty(sync, root, bucket, budget, changes).await?;
+                if !all {
+                    return Ok(false);
                 }
             }
-            key = self.next(bucket);
+            key = bucket.end();
         }
-        Ok(Left::Nothing)
+        Ok(true)
+    }
+
+    /// Empties a bucket. Returns whether that was all of it.
+    async fn empty(
+        &self,
+        sync: &SyncContext,
+        root: Option<BlockPointer>,
+        bucket: Bucket,
+        budget: &mut usize,
+        changes: &mut Changes,
+    ) -> Result<bool, PoolError> {
+        let mut sums = sums(sync, root, bucket).await?;
+        let (mut key, end) = (bucket.sums(), Some(bucket.end()));
+        let all = loop {
+            let want = ENTRIES_AT_ONCE;
+            let entries = btree::collect_range::<Dead, _>(sync, root, key, end, want).await?;
+            let read = entries.len();
+            let mut freed = 0;
+            for entry in entries {
+                if *budget == 0 {
+                    break;
+                }
+                for block in blocks(&entry) {
+                    less(&mut sums, block);
+                    less(&mut changes.all, block);
+                    if !self.returns {
+                        changes.freed.push(*block);
+                    }
+                }
+                *budget = budget.saturating_sub(blocks(&entry).len());
+                changes.ops.insert(entry.key, None);
+                key = DeadKey { index: entry.key.index.saturating_add(1), ..entry.key };
+                freed += 1;
+            }
+            sync.pace().await;
+            match (freed < read, read < want) {
+                (true, _) => break false,
+                (false, true) => break true,
+                (false, false) => {}
+            }
+        };
+        let rest = if all { DeadSums::default() } else { sums };
+        changes.put_sums(bucket, rest);
+        Ok(all)
     }
 }
 
-/// Frees blocks of a bucket. Returns whether that was all of it.
-async fn free_bucket(
-    sync: &SyncContext,
+/// Where the buckets of a snapshot begin.
+fn first_key(snapshot: Txg) -> DeadKey {
+    Bucket { group: 0, hi: snapshot, lo: Txg(0) }.sums()
+}
+
+/// The first bucket from a key on that a sweep takes. The sweep may differ with the bucket's `hi`.
+async fn next_taken<S: btree::NodeStore>(
+    store: &S,
     root: Option<BlockPointer>,
-    bucket: Bucket,
-    budget: &mut usize,
-    changes: &mut Changes,
-) -> Result<bool, PoolError> {
-    let mut sums = sums(sync, root, bucket).await?;
-    let (mut key, end) = (bucket.sums(), Some(bucket.end()));
-    let all = loop {
-        let want = ENTRIES_AT_ONCE;
-        let entries = btree::collect_range::<Dead, _>(sync, root, key, end, want).await?;
-        let read = entries.len();
-        let mut freed = 0;
-        for entry in entries {
-            if *budget == 0 {
-                break;
-            }
-            for block in blocks(&entry) {
-                less(&mut sums, block);
-                less(&mut changes.all, block);
-                changes.freed.push(*block);
-            }
-            *budget = budget.saturating_sub(blocks(&entry).len());
-            changes.ops.insert(entry.key, None);
-            key = DeadKey { index: entry.key.index.saturating_add(1), ..entry.key };
-            freed += 1;
+    mut key: DeadKey,
+    sweep_of: impl Fn(Txg) -> Sweep,
+) -> Result<Option<(Bucket, DeadSums)>, S::Error> {
+    while let Some(entry) = btree::first_from::<Dead, S>(store, root, key).await? {
+        let bucket = entry.key.bucket;
+        let sweep = sweep_of(bucket.hi);
+        if sweep.ends_before(bucket) {
+            break;
         }
-        sync.pace().await;
-        match (freed < read, read < want) {
-            (true, _) => break false,
-            (false, true) => break true,
-            (false, false) => {}
+        if let DeadBody::Sums(sums) = entry.body
+            && sweep.takes(bucket)
+        {
+            return Ok(Some((bucket, sums)));
         }
-    };
-    let rest = if all { DeadSums::default() } else { sums };
-    changes.put_sums(bucket, rest);
-    Ok(all)
+        key = sweep.next(bucket);
+    }
+    Ok(None)
 }
 
 impl Dataset {

@@ -21,7 +21,7 @@ use aquifer_object::{Damage, Gate, btree, extent_tree};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, NodeOwner, Objects};
-use aquifer_ondisk::{DatasetId, ObjectId};
+use aquifer_ondisk::{DatasetId, ObjectId, Txg};
 use aquifer_pool::{PoolError, SyncContext};
 use aquifer_sync::atomic::Ordering;
 
@@ -32,6 +32,9 @@ use crate::error::DatasetError;
 
 /// Objects of a destroyed dataset looked at in one txg.
 const EMPTY_OBJECTS_MAX: usize = 4_000;
+/// Objects of a dataset with a floor looked at in one round, and rounds of a txg.
+const ROUND_OBJECTS_MAX: usize = 200;
+const ROUNDS_MAX: usize = 20;
 /// `emptied_to` of a dataset whose rest is damaged, so that no more can be freed.
 const STUCK: u64 = u64::MAX;
 
@@ -40,23 +43,37 @@ impl Datasets {
     /// returns; its space comes back in the background.
     ///
     /// # Errors
-    /// A dataset that does not exist, the pool's own one, and one with children unless `recursive`.
-    /// One with a snapshot that is held.
+    /// A dataset that does not exist, the pool's own one, one with children unless `recursive`, one
+    /// with clones, and one with a snapshot that is held.
     pub async fn destroy(&self, name: &str, recursive: bool) -> Result<(), DatasetError> {
+        self.destroy_all(&[name.into()], recursive, false).await
+    }
+
+    /// Destroys datasets, with `recursive` also all below them, and with `clones` all clones of
+    /// them, with all below those and their clones, all in one txg.
+    ///
+    /// # Errors
+    /// As [`Datasets::destroy`].
+    pub async fn destroy_all(
+        &self,
+        names: &[String],
+        recursive: bool,
+        clones: bool,
+    ) -> Result<(), DatasetError> {
         let _act = self.acts.lock().await;
-        let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
-        if dataset.record.lock().parent.0 == 0 {
-            let why = "is the pool's own dataset: destroy the pool instead".into();
-            return Err(DatasetError::BadName { name: name.into(), why });
+        let mut doomed: Vec<Arc<Dataset>> = Vec::new();
+        for name in names {
+            let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
+            if dataset.record.lock().parent.0 == 0 {
+                let why = "is the pool's own dataset: destroy the pool instead".into();
+                return Err(DatasetError::BadName { name: name.into(), why });
+            }
+            doomed.push(dataset);
         }
-        // Acts come one at a time: none is made or destroyed meanwhile.
-        let below = |other: &Arc<Dataset>| self.line_of(other).contains(&dataset.id);
-        let doomed: Vec<Arc<Dataset>> = self.living().into_iter().filter(below).collect();
-        if doomed.len() > 1 && !recursive {
-            return Err(DatasetError::HasChildren(name.into()));
-        }
-        if dataset.snapshot_count() > 0 && !recursive {
-            return Err(DatasetError::HasSnapshots(name.into()));
+        let doomed = self.with_dependents(doomed, recursive || clones, clones)?;
+        // The emptying frees all that dead trees name: nothing that a head refers to again.
+        for dataset in &doomed {
+            self.wait_for_returning(dataset).await?;
         }
         for dataset in &doomed {
             let listed = dataset.snapshots.lock().listed();
@@ -78,6 +95,7 @@ impl Datasets {
                 }
                 let line = dataset.record.lock().line;
                 items.insert(ItemKey::new(dataset.id, ItemClass::Line, line), None);
+                items.insert(ItemKey::new(dataset.id, ItemClass::Rollback, 0), None);
                 let snapshots = dataset.snapshots.lock();
                 for (class, of) in [
                     (ItemClass::Snapshot, snapshots.listed()),
@@ -95,6 +113,47 @@ impl Datasets {
         // The reserved space is free now.
         self.refresh_properties();
         Ok(())
+    }
+
+    /// Datasets with all below them, and their clones. Each act comes alone: nothing joins them
+    /// later.
+    fn with_dependents(
+        &self,
+        mut doomed: Vec<Arc<Dataset>>,
+        recursive: bool,
+        with_clones: bool,
+    ) -> Result<Vec<Arc<Dataset>>, DatasetError> {
+        let mut at = 0;
+        while let Some(dataset) = doomed.get(at).cloned() {
+            at += 1;
+            let is_new = |other: &Arc<Dataset>| !doomed.iter().any(|known| known.id == other.id);
+            let is_below = |other: &Arc<Dataset>| other.record.lock().parent == dataset.id;
+            let children: Vec<_> =
+                self.living().into_iter().filter(is_below).filter(is_new).collect();
+            let name = || self.full_name(&dataset);
+            if !children.is_empty() && !recursive {
+                return Err(DatasetError::HasChildren(name()));
+            }
+            if dataset.snapshot_count() > 0 && !recursive {
+                return Err(DatasetError::HasSnapshots(name()));
+            }
+            doomed.extend(children);
+            if with_clones {
+                let clones = self.clones_of(dataset.id, None).into_iter();
+                let clones: Vec<_> =
+                    clones.filter(|other| !doomed.iter().any(|of| of.id == other.id)).collect();
+                doomed.extend(clones);
+            }
+        }
+        for dataset in &doomed {
+            let mut clones = self.clones_of(dataset.id, None);
+            clones.retain(|other| !doomed.iter().any(|known| known.id == other.id));
+            if !clones.is_empty() {
+                let (name, clones) = (self.full_name(dataset), self.names_of(&clones));
+                return Err(DatasetError::HasClones { name, clones });
+            }
+        }
+        Ok(doomed)
     }
 
     /// Whether background work waits: freeing, or records of damage and history to write.
@@ -160,7 +219,11 @@ impl Datasets {
         if table.is_none() {
             return self.empty_dead(sync, dataset, budget).await.map(|_| true);
         }
-        let gate = Gate::new(sync, Vec::new());
+        let floor = dataset.record.lock().floor;
+        let gate = Gate::of_destroyed(sync, floor);
+        if floor > Txg(0) {
+            return self.empty_above_floor(&gate, dataset, budget).await;
+        }
         let inodes = btree::collect_range::<Objects, SyncContext>(
             sync,
             table,
@@ -212,6 +275,60 @@ impl Datasets {
         dataset.set_synced_root(root);
         dataset.refer_bytes.store(refer, Ordering::Relaxed);
         dataset.emptied_to.store(next, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Frees some of the objects of a dataset with a floor, from the right end of its table. What
+    /// was born up to the floor is not read: the snapshot may be gone, and the space reused.
+    /// Returns whether the record changed.
+    async fn empty_above_floor(
+        &self,
+        gate: &Gate<'_>,
+        dataset: &Dataset,
+        budget: usize,
+    ) -> Result<bool, PoolError> {
+        let mut budget = budget;
+        for round in 0..ROUNDS_MAX {
+            let table = dataset.synced_root();
+            if budget == 0 || table.is_none() {
+                return Ok(round > 0);
+            }
+            let (owner, some) = (dataset.owner(), ROUND_OBJECTS_MAX.min(budget));
+            let drained = btree::drain::<Objects, Gate<'_>>(gate, table, owner, some).await;
+            let drained = match drained {
+                Err(error) if error.cannot_be_read() => {
+                    self.give_up(gate.sync(), dataset, ObjectId(0), error);
+                    dataset.emptied_to.store(STUCK, Ordering::Relaxed);
+                    return Ok(round > 0);
+                }
+                drained => drained?,
+            };
+            let mut left = Vec::new();
+            for inode in drained.entries.into_iter().rev() {
+                let id = inode.object;
+                if budget == 0 {
+                    left.push((id.0, Some(inode)));
+                    continue;
+                }
+                match self.empty_object(gate, dataset.id, inode.clone(), budget).await {
+                    Ok((rest, taken)) => {
+                        budget = budget.saturating_sub(taken.max(1));
+                        left.extend(rest.map(|rest| (id.0, Some(rest))));
+                    }
+                    Err(error) if error.cannot_be_read() => {
+                        self.give_up(gate.sync(), dataset, id, error);
+                        dataset.emptied_to.store(STUCK, Ordering::Relaxed);
+                        budget = 0;
+                        left.push((id.0, Some(inode)));
+                    }
+                    Err(error) => return Err(error),
+                }
+                gate.sync().pace().await;
+            }
+            left.reverse();
+            let root = btree::merge::<Objects, Gate<'_>>(gate, drained.root, owner, left).await?;
+            dataset.set_synced_root(root);
+        }
         Ok(true)
     }
 

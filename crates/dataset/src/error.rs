@@ -43,6 +43,40 @@ pub enum DatasetError {
         /// Why.
         why: String,
     },
+    /// There are clones.
+    #[error(
+        "{name:?} has clones: {}. Destroy them first, or all at once with -R",
+        clones.join(", ")
+    )]
+    HasClones {
+        /// The dataset or snapshot.
+        name: String,
+        /// The clones.
+        clones: Vec<String>,
+    },
+    /// There are later snapshots.
+    #[error(
+        "{name:?} is not the newest snapshot: {newest:?} is. Roll back with -r, which destroys the \
+         later ones, or destroy them first"
+    )]
+    LaterSnapshots {
+        /// The snapshot, in full.
+        name: String,
+        /// The newest one, without the dataset's name.
+        newest: String,
+    },
+    /// A rollback would drop it.
+    #[error(
+        "clients have written to {0:?} what waits for their COMMIT, and would be lost: stop them, \
+         or use -f"
+    )]
+    WaitsForCommit(String),
+    /// What snapshots keep cannot be read.
+    #[error(
+        "what the snapshots of {0:?} keep cannot be read: bring the missing disks back and import \
+         the pool again"
+    )]
+    DeadUnreadable(String),
     /// The labels of the disks could not name what snapshots need.
     #[error("the labels of the pool's disks cannot be written: {0}")]
     Labels(String),

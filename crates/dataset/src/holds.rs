@@ -135,7 +135,7 @@ impl Datasets {
             if let Some(until_s) = until_s {
                 check_end(until_s, now_s).map_err(bad)?;
             }
-            let mut record = self.record_of(dataset, *snapshot);
+            let mut record = self.keep_record(dataset, *snapshot);
             let count = record.holds.len();
             match record.holds.iter_mut().find(|hold| hold.tag == tag) {
                 Some(stands) if is_longer(end, stands.end) => stands.end = end,
@@ -167,7 +167,7 @@ impl Datasets {
         let mut changes = Vec::new();
         for (dataset, snapshot) in on {
             let full = self.listed_name(dataset, *snapshot)?;
-            let mut record = self.record_of(dataset, *snapshot);
+            let mut record = self.keep_record(dataset, *snapshot);
             let Some(at) = record.holds.iter().position(|hold| hold.tag == tag) else { continue };
             let hold = record.holds.remove(at);
             if let Some(ends_s) = self.ends_s(&hold) {
@@ -193,7 +193,7 @@ impl Datasets {
             let ends_s = self.ends_s(&hold);
             Standing { tag: hold.tag, placed: hold.placed, ends_s }
         };
-        self.record_of(dataset, snapshot).holds.into_iter().map(standing).collect()
+        self.keep_record(dataset, snapshot).holds.into_iter().map(standing).collect()
     }
 
     /// The first snapshot of the pool that is held until a time: its full name and its holds.
@@ -262,7 +262,7 @@ impl Datasets {
         for dataset in self.all() {
             let of_it = dataset.keeping.lock().clone();
             for (snapshot, before) in of_it {
-                let record = self.record_of(&dataset, snapshot);
+                let record = self.keep_record(&dataset, snapshot);
                 if record == before {
                     continue;
                 }
@@ -307,7 +307,7 @@ impl Datasets {
     }
 
     /// Why a snapshot stays or goes, without holds that have ended.
-    pub(crate) fn record_of(&self, dataset: &Dataset, snapshot: Txg) -> KeepRecord {
+    pub(crate) fn keep_record(&self, dataset: &Dataset, snapshot: Txg) -> KeepRecord {
         let record = dataset.keeping.lock().get(&snapshot).cloned();
         let mut record = record.unwrap_or_default();
         record.holds.retain(|hold| hold.end.is_none() || self.ends_s(hold).is_some());

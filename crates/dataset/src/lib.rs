@@ -15,11 +15,14 @@
 //!   [`Datasets::note_table_damage`]. Only the namespace, which is kept twice, belongs to the pool
 //!   itself.
 
+mod clones;
+mod create;
 pub mod damage;
 pub mod dataset;
 mod datasets;
 mod dead;
 mod destroy;
+mod entrance;
 mod error;
 pub mod history;
 mod holds;
@@ -29,22 +32,27 @@ mod quota;
 mod reap;
 mod rename;
 pub mod replies;
+mod rollback;
 mod schedule;
 mod scrub;
 mod snapshots;
 pub mod sync;
+mod table;
 mod tree;
 mod unlogged;
 mod values;
 mod walk;
 
+pub use create::directory_inode;
 pub use damage::{DamageKind, DamageRecord};
 pub use dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
-pub use datasets::{DatasetInfo, Datasets, directory_inode};
+pub use datasets::{DatasetInfo, Datasets};
+pub use entrance::Passage;
 pub use error::DatasetError;
 pub use holds::{HOLD_YEARS_MAX, Standing};
 pub use property::{Properties, Property, Snapdir, SyncMode};
 pub use quota::{Promise, Refused};
 pub use replies::Replies;
+pub use rollback::RollbackOptions;
 pub use schedule::Schedule;
 pub use snapshots::{ListChange, Snapshot};

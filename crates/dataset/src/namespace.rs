@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_object::btree;
 use aquifer_ondisk::dataset::{
-    DatasetRecord, Item, ItemClass, ItemKey, SnapshotRecord, SweepRecord,
+    DatasetRecord, Item, ItemClass, ItemKey, LineRecord, RollbackRecord, SnapshotRecord,
+    SweepRecord,
 };
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::scrub::ScrubRecord;
@@ -29,6 +30,7 @@ pub(crate) struct Found {
     pub snapshots: BTreeMap<DatasetId, Snapshots>,
     pub keeping: BTreeMap<DatasetId, BTreeMap<Txg, KeepRecord>>,
     pub hold_clock: Option<HoldClock>,
+    pub lines: BTreeMap<DatasetId, LineRecord>,
     pub next_dataset: u64,
 }
 
@@ -43,6 +45,7 @@ impl Found {
             snapshots: BTreeMap::new(),
             keeping: BTreeMap::new(),
             hold_clock: None,
+            lines: BTreeMap::new(),
             next_dataset: 1,
         };
         let first = ItemKey { dataset: DatasetId(0), item: 0 };
@@ -96,8 +99,15 @@ impl Found {
                 self.keeping.entry(dataset).or_default().insert(Txg(number), record);
             }
             (Some(ItemClass::HoldClock), 0) => self.hold_clock = Some(HoldClock::decode(value)?),
-            (Some(ItemClass::Line) | None, _)
-            | (Some(ItemClass::Damage | ItemClass::Scrub | ItemClass::HoldClock), _) => {}
+            (Some(ItemClass::Rollback), _) => {
+                let record = RollbackRecord::decode(value)?;
+                self.snapshots.entry(dataset).or_default().rollback = Some(record);
+            }
+            // Datasets have one line, so far.
+            (Some(ItemClass::Line), _) => {
+                self.lines.insert(dataset, LineRecord::decode(value)?);
+            }
+            (None, _) | (Some(ItemClass::Damage | ItemClass::Scrub | ItemClass::HoldClock), _) => {}
         }
         Ok(())
     }

@@ -8,7 +8,7 @@
 //! - Only what a schedule took is pruned: its keep record has the mark. A snapshot that somebody
 //!   renames loses it, and stays.
 //! - The newest of a cadence stay, as many as the schedule says, by the order in which they were
-//!   taken. What is held stays too, and a cadence that the schedule does not name.
+//!   taken. What is held or has clones stays too, and a cadence that the schedule does not name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -195,7 +195,7 @@ impl Datasets {
                 let taken = self.scheduled(&dataset, cadence);
                 let excess = taken.len().saturating_sub(usize::try_from(kept).unwrap_or(0));
                 for (snapshot, _) in taken.into_iter().take(excess) {
-                    if self.check_not_held(&dataset, [snapshot]).is_ok() {
+                    if self.can_be_pruned(&dataset, snapshot) {
                         names.push(self.listed_name(&dataset, snapshot)?);
                         acts.push(Act::Destroy { dataset: dataset.id, snapshot });
                     }
@@ -213,6 +213,13 @@ impl Datasets {
             "snapshots pruned by schedule"
         );
         Ok(())
+    }
+
+    /// Neither a hold nor a clone keeps it.
+    fn can_be_pruned(&self, dataset: &Arc<Dataset>, snapshot: Txg) -> bool {
+        let found = dataset.snapshots.lock().get(snapshot);
+        let has_clones = found.is_some_and(|of| self.check_clones(dataset, &of).is_err());
+        !has_clones && self.check_not_held(dataset, [snapshot]).is_ok()
     }
 
     /// When a schedule takes the next snapshot of a dataset, in seconds since 1970, and of which

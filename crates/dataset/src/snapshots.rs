@@ -14,9 +14,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use aquifer_object::Returning;
 use aquifer_ondisk::config::FEATURE_SNAPSHOTS;
 use aquifer_ondisk::dataset::{
-    DatasetRecord, Item, ItemClass, ItemKey, SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord, SweepRecord,
+    DatasetRecord, Item, ItemClass, ItemKey, RollbackRecord, SNAPSHOT_NAME_BYTES_MAX,
+    SnapshotRecord, SweepRecord,
 };
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::KeepRecord;
@@ -51,6 +53,8 @@ pub(crate) struct Snapshots {
     list: BTreeMap<Txg, Arc<Snapshot>>,
     /// Those that left the list and are not swept, with the txg in which they left.
     sweeps: BTreeMap<Txg, Txg>,
+    /// The newest rollback.
+    pub rollback: Option<RollbackRecord>,
     /// The last change of the list, which may not be on disk yet, and the one before it.
     changed: [ListChange; 2],
 }
@@ -79,6 +83,7 @@ pub(crate) enum Act {
     Take { dataset: DatasetId, record: SnapshotRecord, keep: KeepRecord },
     Destroy { dataset: DatasetId, snapshot: Txg },
     Rename { dataset: DatasetId, snapshot: Txg, name: String },
+    Rollback { dataset: DatasetId, to: Txg },
 }
 
 impl Snapshots {
@@ -102,11 +107,6 @@ impl Snapshots {
         self.list.keys().copied().collect()
     }
 
-    /// The newest one.
-    pub fn newest(&self) -> Option<Txg> {
-        self.list.last_key_value().map(|(txg, _)| *txg)
-    }
-
     /// The name of one.
     pub fn name_of(&self, txg: Txg) -> Option<String> {
         self.list.get(&txg).map(|snapshot| snapshot.record.name.clone())
@@ -117,9 +117,32 @@ impl Snapshots {
         self.list.len()
     }
 
+    /// One of them.
+    pub fn get(&self, txg: Txg) -> Option<Arc<Snapshot>> {
+        self.list.get(&txg).cloned()
+    }
+
+    /// The rollback whose snapshot's blocks the dead tree still names.
+    pub fn returning(&self) -> Option<Returning> {
+        let rollback = self.rollback.filter(|rollback| rollback.pending);
+        rollback.map(|RollbackRecord { txg, to, .. }| Returning { txg, to })
+    }
+
+    /// Whether sweeps wait, or blocks to be brought back.
+    pub fn are_swept(&self) -> bool {
+        !self.sweeps.is_empty() || self.returning().is_some()
+    }
+
     /// Snapshots that left the list and wait to be swept, in order.
     pub fn sweeps(&self) -> Vec<Txg> {
         self.sweeps.keys().copied().collect()
+    }
+
+    /// The dead tree names nothing any more that a rollback brought back. Returns its new record.
+    pub fn returned(&mut self) -> Option<RollbackRecord> {
+        let rollback = self.rollback.as_mut()?;
+        rollback.pending = false;
+        Some(*rollback)
     }
 
     /// A sweep has nothing left to do.
@@ -158,7 +181,7 @@ impl Dataset {
 
     /// Whether an overwrite of what was born in that txg frees nothing, since a snapshot shows it.
     pub fn is_shown(&self, birth: Txg) -> bool {
-        self.snapshots.lock().newest().is_some_and(|newest| birth <= newest)
+        self.shown().covers(birth)
     }
 
     /// Itself as of a snapshot, read-only. Its file system guid is the snapshot's.
@@ -254,7 +277,7 @@ impl Datasets {
     /// when this returns; what they alone showed becomes free in the background.
     ///
     /// # Errors
-    /// A dataset is gone, or a snapshot is held. Then nothing was destroyed.
+    /// A dataset is gone, or a snapshot is held or has clones. Then nothing was destroyed.
     pub async fn destroy_snapshots(
         &self,
         doomed: &[(Arc<Dataset>, BTreeSet<Txg>)],
@@ -265,11 +288,14 @@ impl Datasets {
             if dataset.is_destroyed() {
                 return Err(DatasetError::NotFound(self.full_name(dataset)));
             }
-            let mut listed = dataset.snapshots.lock().listed();
-            listed.retain(|txg| snapshots.contains(txg));
-            self.check_not_held(dataset, listed.clone())?;
-            let listed = listed.into_iter();
-            acts.extend(listed.map(|snapshot| Act::Destroy { dataset: dataset.id, snapshot }));
+            let mut listed = dataset.snapshots(self.pool.committed_txg());
+            listed.retain(|snapshot| snapshots.contains(&snapshot.txg));
+            let txgs = listed.iter().map(|snapshot| snapshot.txg);
+            self.check_not_held(dataset, txgs)?;
+            for snapshot in listed {
+                self.check_clones(dataset, &snapshot)?;
+                acts.push(Act::Destroy { dataset: dataset.id, snapshot: snapshot.txg });
+            }
         }
         self.act(acts).await
     }
@@ -372,11 +398,15 @@ impl Datasets {
         if acts.is_empty() {
             return Ok(());
         }
-        {
-            let hold = self.hold_act().await?;
-            self.state.lock().snapshot_acts.entry(hold.txg()).or_default().extend(acts);
-        }
+        self.queue(acts).await?;
         Ok(self.act_on_disk().await?)
+    }
+
+    /// Has the sync of the open txg carry these out.
+    pub(crate) async fn queue(&self, acts: Vec<Act>) -> Result<(), DatasetError> {
+        let hold = self.hold_act().await?;
+        self.state.lock().snapshot_acts.entry(hold.txg()).or_default().extend(acts);
+        Ok(())
     }
 
     /// Carries out the acts of a txg. Called by its sync, when all else of the datasets is written.
@@ -386,10 +416,12 @@ impl Datasets {
     }
 
     fn carry_out_one(&self, txg: Txg, act: Act) -> Vec<(ItemKey, Option<Item>)> {
-        let (Act::Take { dataset, .. }
-        | Act::Destroy { dataset, .. }
-        | Act::Rename { dataset, .. }) = &act;
-        let id = *dataset;
+        let id = match &act {
+            Act::Rollback { dataset, to } => return self.carry_out_rollback(txg, *dataset, *to),
+            Act::Take { dataset, .. }
+            | Act::Destroy { dataset, .. }
+            | Act::Rename { dataset, .. } => *dataset,
+        };
         // Acts come one at a time, and no other txg is synced meanwhile: the dataset is there.
         let Some(dataset) = self.by_id(id).filter(|of| !of.is_destroyed()) else {
             return Vec::new();
@@ -403,6 +435,7 @@ impl Datasets {
         let at = Time::from_ns(self.pool.world().wall_ns());
         snapshots.note_change(ListChange { txg, at });
         match act {
+            Act::Rollback { .. } => Vec::new(),
             Act::Take { mut record, keep, .. } => {
                 record.objects = dataset.synced_root();
                 record.refer_bytes = dataset.refer_bytes();

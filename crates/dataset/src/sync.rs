@@ -6,7 +6,7 @@ use std::sync::Arc;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::sync::sync_object;
 use aquifer_object::{Damage, Gate, Object, btree, free_early};
-use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
+use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey};
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::pool_root::TreeSlot;
@@ -19,6 +19,7 @@ use aquifer_sync::atomic::Ordering;
 use crate::damage::only;
 use crate::dataset::{Dataset, ORPHANS};
 use crate::datasets::Datasets;
+use crate::rollback::rollback_item;
 use crate::walk::walk;
 
 /// Changes of one dataset's sync to its object table and its list of orphans.
@@ -125,13 +126,18 @@ impl Datasets {
     }
 
     pub(crate) fn record_item(&self, dataset: &Dataset) -> Item {
+        let value = self.record_of(dataset).encode();
+        Item { key: ItemKey::new(dataset.id, ItemClass::Record, 0), value }
+    }
+
+    /// A dataset's record as of the last sync.
+    pub(crate) fn record_of(&self, dataset: &Dataset) -> DatasetRecord {
         let mut record = dataset.record.lock();
         record.next_object = dataset.next_object();
         record.objects = dataset.synced_root();
         record.dead = dataset.dead.lock().root;
         record.refer_bytes = dataset.refer_bytes.load(Ordering::Relaxed);
-        let key = ItemKey::new(dataset.id, ItemClass::Record, 0);
-        Item { key, value: record.encode() }
+        record.clone()
     }
 
     /// Returns whether the dataset's record changed.
@@ -141,7 +147,7 @@ impl Datasets {
         dataset: &Arc<Dataset>,
         items: &mut BTreeMap<ItemKey, Option<Item>>,
     ) -> Result<bool, PoolError> {
-        let gate = Gate::new(sync, dataset.snapshots.lock().listed());
+        let gate = Gate::new(sync, dataset.shown());
         let mut changed = self.sync_objects(&gate, dataset).await?;
         changed |= self.file(sync, dataset, gate.into_filed()).await?;
         if !sync.is_replay() {
@@ -159,9 +165,14 @@ impl Datasets {
     ) -> Result<bool, PoolError> {
         let budget = sync.pool().limits().scale.reap_entries_max.min(sync.frees_left() / 2);
         let (done, changed) = self.sweep(sync, dataset, budget).await?;
-        for snapshot in done {
+        let mut snapshots = dataset.snapshots.lock();
+        if done.returned {
+            let record = snapshots.returned();
+            items.extend(record.map(|record| rollback_item(dataset.id, Some(record))));
+        }
+        for snapshot in done.swept {
             items.insert(ItemKey::new(dataset.id, ItemClass::Sweep, snapshot.0), None);
-            dataset.snapshots.lock().swept(snapshot);
+            snapshots.swept(snapshot);
         }
         Ok(changed)
     }

@@ -24,19 +24,19 @@
 //! records: T + 2. That one does not open before T is on disk (3), and has no hold yet (1). A
 //! replay, if need be, carries out the records of earlier txgs, up to the end of T + 1.
 //!
-//! **From unlogged to logged.** The gate shuts: new changes wait before they ask for admission.
+//! **From unlogged to logged.** The entrance shuts: new changes wait before they ask for admission.
 //! Those that have passed it are still unlogged changes, and each notes its txg under the lock of
 //! [`Unlogged::last`]. Commits follow until the newest txg so noted is on disk. At that moment,
 //! under the same lock, changes become logged (1, 2). Only then the property is set (3), and the
-//! gate opens.
+//! entrance opens.
 //!
 //! A change asks under its hold which of both it is ([`Unlogged::logs`]).
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Txg;
 use aquifer_pool::{Pool, TxHold};
-use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use aquifer_sync::{Mutex, Notify};
+use aquifer_sync::Mutex;
+use aquifer_sync::atomic::{AtomicU64, Ordering};
 
 /// Whether and since when a dataset's changes are not logged.
 #[derive(Debug)]
@@ -45,9 +45,6 @@ pub(crate) struct Unlogged {
     from: AtomicU64,
     /// The newest txg with a change that was not logged.
     last: Mutex<Txg>,
-    /// New changes wait while the unlogged ones come to an end.
-    shut: AtomicBool,
-    opened: Notify,
 }
 
 const LOGGED: u64 = u64::MAX;
@@ -55,8 +52,7 @@ const LOGGED: u64 = u64::MAX;
 impl Unlogged {
     /// A dataset whose changes are logged.
     pub fn no() -> Unlogged {
-        let (from, shut) = (AtomicU64::new(LOGGED), AtomicBool::new(false));
-        Unlogged { from, last: Mutex::new(Txg(0)), shut, opened: Notify::new() }
+        Unlogged { from: AtomicU64::new(LOGGED), last: Mutex::new(Txg(0)) }
     }
 
     /// Its changes are not logged. Called before the dataset takes changes.
@@ -94,25 +90,6 @@ impl Unlogged {
         logged
     }
 
-    /// Stops new changes until the returned guard is dropped.
-    pub fn shut(&self) -> Shut<'_> {
-        self.shut.store(true, Ordering::Release);
-        Shut(self)
-    }
-
-    /// Waits while changes may not begin.
-    pub async fn open(&self) {
-        while self.shut.load(Ordering::Acquire) {
-            if left_out(Rule::WaitersComeFirst) {
-                self.opened.notified().await;
-            }
-            let opened = self.opened.notified();
-            if self.shut.load(Ordering::Acquire) {
-                opened.await;
-            }
-        }
-    }
-
     /// Logs changes from now on, if all unlogged ones are on disk.
     pub fn end(&self, committed: Txg) -> bool {
         let last = self.last.lock();
@@ -121,16 +98,5 @@ impl Unlogged {
             self.from.store(LOGGED, Ordering::Release);
         }
         all
-    }
-}
-
-/// While it lives, no change of a dataset begins.
-#[derive(Debug)]
-pub(crate) struct Shut<'a>(&'a Unlogged);
-
-impl Drop for Shut<'_> {
-    fn drop(&mut self) {
-        self.0.shut.store(false, Ordering::Release);
-        self.0.opened.notify_waiters();
     }
 }

@@ -10,10 +10,10 @@ use aquifer_sync::atomic::Ordering;
 
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
+use crate::entrance::Shut;
 use crate::error::DatasetError;
 use crate::property::{Properties, Property, SyncMode};
 use crate::quota::Wanted;
-use crate::unlogged::Shut;
 
 impl Datasets {
     /// Sets a property; it is on disk when this returns. `None` restores the inherited value.
@@ -105,13 +105,10 @@ impl Datasets {
 
     /// Makes all changes of these datasets logged from now on. None begins until the returned
     /// guards are dropped.
-    async fn log_again<'a>(
-        &self,
-        datasets: &'a [Arc<Dataset>],
-    ) -> Result<Vec<Shut<'a>>, PoolError> {
+    async fn log_again(&self, datasets: &[Arc<Dataset>]) -> Result<Vec<Shut>, PoolError> {
         let mut left: Vec<&Arc<Dataset>> =
             datasets.iter().filter(|of| of.unlogged.is_on()).collect();
-        let shut = left.iter().map(|of| of.unlogged.shut()).collect();
+        let shut = left.iter().map(|of| of.entrance.shut_for_a_while()).collect();
         while !left.is_empty() {
             if !left_out(Rule::UnloggedOnDiskFirst) {
                 self.pool.sync().await?;

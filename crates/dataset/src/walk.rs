@@ -177,8 +177,9 @@ struct Heads<'a> {
     /// The head of the last dataset met, whose snapshots come first, and snapshots that were taken
     /// while the walk was in that head.
     waiting: VecDeque<Coming>,
-    /// The snapshots that a dataset has in this root, each with its object table.
-    list: Option<(DatasetId, Vec<Listed>)>,
+    /// The snapshots that a dataset has in this root, each with its object table; and its floor:
+    /// what was born up to there, its origin shows.
+    list: Option<(DatasetId, Vec<Listed>, Txg)>,
 }
 
 type Listed = (Txg, Option<BlockPointer>);
@@ -193,30 +194,28 @@ impl Heads<'_> {
         let (head, later) = (WalkPosition::head_of(start.key), WalkPosition::later_of(start.key));
         let has_passed_head = start.key > WalkPosition::head(dataset, Txg(0)) && head.is_none();
         if !has_passed_head {
-            let objects = self.objects_of(dataset).await?;
+            let objects = self.record_of(dataset).await?.and_then(|record| record.objects);
             let head = self.head(dataset, objects, head).await?;
             self.waiting.extend(head);
         }
         let Some(came) = head.map(Txg::next).or(later) else { return Ok(()) };
-        let list = self.listed(dataset).await?.to_vec();
+        let (list, floor) = self.listed(dataset).await?;
+        let list = list.to_vec();
         for (snapshot, objects) in list.iter().filter(|(snapshot, _)| *snapshot >= came) {
             let from = at_key(WalkPosition::later(dataset, *snapshot));
-            let since = self.since.max(before(&list, *snapshot));
+            let since = self.since.max(floor).max(before(&list, *snapshot));
             self.waiting.extend(objects.map(|objects| tree_at(objects, from, since)));
         }
         Ok(())
     }
 
-    /// The object table of a head.
-    async fn objects_of(&self, dataset: DatasetId) -> Result<Option<BlockPointer>, PoolError> {
+    /// The record of a head.
+    async fn record_of(&self, dataset: DatasetId) -> Result<Option<DatasetRecord>, PoolError> {
         let key = ItemKey::new(dataset, ItemClass::Record, 0);
         let item = btree::lookup::<Namespace, Pool>(self.pool, self.namespace, key).await;
         match item {
             Err(error) if error.cannot_be_read() => Ok(None),
-            item => {
-                let record = item?.map(|item| DatasetRecord::decode(&item.value)).transpose()?;
-                Ok(record.and_then(|record| record.objects))
-            }
+            item => Ok(item?.map(|item| DatasetRecord::decode(&item.value)).transpose()?),
         }
     }
 
@@ -227,10 +226,12 @@ impl Heads<'_> {
         objects: Option<BlockPointer>,
         after: Option<Txg>,
     ) -> Result<Option<Coming>, PoolError> {
-        let newest = self.listed(dataset).await?.last().map(|(newest, _)| *newest);
+        let (list, floor) = self.listed(dataset).await?;
+        let newest = list.last().map(|(newest, _)| *newest);
         let after = after.or(newest).unwrap_or_default();
         let from = at_key(WalkPosition::head(dataset, after));
-        Ok(objects.map(|pointer| tree_at(pointer, from, self.since.max(after))))
+        let since = self.since.max(after).max(floor);
+        Ok(objects.map(|pointer| tree_at(pointer, from, since)))
     }
 
     /// The next node: a head comes before whatever follows its dataset.
@@ -264,8 +265,11 @@ impl Heads<'_> {
                 // It has no snapshots any more.
                 Some(ItemClass::Destroyed) => {
                     let record = DatasetRecord::decode(&item.value)?;
-                    let trees = record.objects.into_iter().chain(record.dead);
-                    nodes.extend(trees.map(|tree| tree_at(tree, from, self.since)));
+                    // What it does not own, another shows. Its dead tree is its own.
+                    let since = self.since.max(record.floor);
+                    let objects = record.objects.map(|tree| tree_at(tree, from, since));
+                    let dead = record.dead.map(|tree| tree_at(tree, from, self.since));
+                    nodes.extend(objects.into_iter().chain(dead));
                 }
                 Some(ItemClass::Record) => {
                     let record = DatasetRecord::decode(&item.value)?;
@@ -279,8 +283,9 @@ impl Heads<'_> {
                 }
                 Some(ItemClass::Snapshot) => {
                     let record = SnapshotRecord::decode(&item.value)?;
-                    let before = before(self.listed(dataset).await?, Txg(number));
-                    let since = self.since.max(before);
+                    let (list, floor) = self.listed(dataset).await?;
+                    let before = before(list, Txg(number));
+                    let since = self.since.max(floor).max(before);
                     nodes.extend(record.objects.map(|objects| tree_at(objects, from, since)));
                 }
                 _ => {}
@@ -289,8 +294,10 @@ impl Heads<'_> {
         Ok(Below { nodes, ..Below::default() })
     }
 
-    async fn listed(&mut self, dataset: DatasetId) -> Result<&[Listed], PoolError> {
-        if self.list.as_ref().is_none_or(|(known, _)| *known != dataset) {
+    /// The snapshots of a dataset in order, and its floor.
+    async fn listed(&mut self, dataset: DatasetId) -> Result<(&[Listed], Txg), PoolError> {
+        if self.list.as_ref().is_none_or(|(known, ..)| *known != dataset) {
+            let floor = self.record_of(dataset).await?.map_or(Txg(0), |record| record.floor);
             let first = ItemKey::new(dataset, ItemClass::Snapshot, 0);
             let end = Some(ItemKey::new(dataset, ItemClass::Line, 0));
             let mut list = Vec::new();
@@ -310,9 +317,9 @@ impl Heads<'_> {
                     Err(error) => return Err(error),
                 }
             }
-            self.list = Some((dataset, list));
+            self.list = Some((dataset, list, floor));
         }
-        Ok(self.list.as_ref().map_or(&[], |(_, list)| list))
+        Ok(self.list.as_ref().map_or((&[], Txg(0)), |(_, list, floor)| (list.as_slice(), *floor)))
     }
 }
 

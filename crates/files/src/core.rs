@@ -1,9 +1,10 @@
 //! The common parts of all operations: finding objects, locking them, and making changes durable.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::sync::Arc;
 
-use aquifer_dataset::{Dataset, Datasets, SyncMode};
+use aquifer_dataset::{Dataset, Datasets, Passage, SyncMode};
 use aquifer_object::Object;
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::reply::ReplyEntry;
@@ -43,6 +44,26 @@ pub struct Files {
     pub(crate) scrubbing: Mutex<Scrubbing>,
     /// The datasets that [`Files::tell_covered`] told of.
     pub(crate) covered: Mutex<BTreeSet<Guid>>,
+}
+
+/// A change that has passed the entrance of its dataset, and was admitted.
+pub(crate) struct Admitted {
+    pub admission: Admission,
+    pub passage: Passage,
+}
+
+/// A change in its txg. It is inside the entrance until it is made.
+pub(crate) struct Held {
+    hold: TxHold,
+    _passage: Passage,
+}
+
+impl Deref for Held {
+    type Target = TxHold;
+
+    fn deref(&self) -> &TxHold {
+        &self.hold
+    }
 }
 
 /// A file that a handle names, with its dataset.
@@ -217,9 +238,13 @@ impl Files {
     }
 
     /// Enters the open txg for a change of a dataset. Refuses a destroyed dataset.
-    pub(crate) fn hold(&self, dataset: &Dataset, admission: Admission) -> Result<TxHold, FsError> {
+    pub(crate) fn hold(&self, dataset: &Dataset, admitted: Admitted) -> Result<Held, FsError> {
+        let Admitted { admission, passage } = admitted;
         let hold = self.pool.hold(admission)?;
-        if dataset.is_destroyed() { Err(FsError::Stale) } else { Ok(hold) }
+        match dataset.is_destroyed() {
+            true => Err(FsError::Stale),
+            false => Ok(Held { hold, _passage: passage }),
+        }
     }
 
     /// Whether every write is stable before its reply.
@@ -242,8 +267,8 @@ impl Files {
         &self,
         dataset: &Dataset,
         (class, lane): (SpaceClass, Lane),
-    ) -> Result<Admission, FsError> {
-        dataset.takes_changes().await;
+    ) -> Result<Admitted, FsError> {
+        let passage = dataset.pass().await;
         let demand = Demand {
             dirty_bytes: 4 * CHANGE_BYTES,
             sectors: 4 * TREE_SECTORS,
@@ -251,7 +276,7 @@ impl Files {
             class,
             lane,
         };
-        Ok(self.pool.admit(demand).await?)
+        Ok(Admitted { admission: self.pool.admit(demand).await?, passage })
     }
 
     /// Enters the open txg, logs `changes` in one record with the call behind them, and applies
@@ -261,7 +286,7 @@ impl Files {
         &self,
         cred: &Credentials,
         (dataset, given): (&Dataset, Option<&Inode>),
-        admission: Admission,
+        admission: Admitted,
         changes: &[Change],
     ) -> Result<Promised, FsError> {
         let replies = self.datasets.replies();

@@ -3,7 +3,9 @@
 
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::config::Label;
-use aquifer_ondisk::dataset::{DatasetRecord, Item, LineRecord, SnapshotRecord, SweepRecord};
+use aquifer_ondisk::dataset::{
+    DatasetRecord, Item, LineRecord, RollbackRecord, SnapshotRecord, SweepRecord,
+};
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
@@ -63,6 +65,7 @@ pub fn run(input: &[u8]) {
         25 => read_as::<Node<Dead>>(bytes),
         26 => read_as::<KeepRecord>(bytes),
         27 => read_as::<HoldClock>(bytes),
+        28 => read_as::<RollbackRecord>(bytes),
         _ => {}
     }
 }

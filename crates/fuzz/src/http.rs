@@ -273,7 +273,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 38] = [
+const ROUTES: [&str; 40] = [
     "GET /daemon",
     "GET /pools",
     "GET /pools/tank",
@@ -307,6 +307,8 @@ const ROUTES: [&str; 38] = [
     "GET /snapshots?name=",
     "POST /snapshots",
     "POST /snapshots/rename",
+    "POST /datasets/rollback",
+    "POST /datasets/clone",
     "POST /snapshots/destroy",
     "GET /snapshots/holds?name=",
     "POST /snapshots/hold",

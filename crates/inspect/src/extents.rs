@@ -7,9 +7,10 @@ use aquifer_blockio::Page;
 use aquifer_blockio::buf::bytes_of;
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::codec::checksum64;
+use aquifer_ondisk::dead::DeadKind;
 use aquifer_ondisk::extent::{COMPRESSED_PAGES_MAX, Extent, PAGE_LIMIT, Stored};
 use aquifer_ondisk::tree_node::{Extents, NodeOwner};
-use aquifer_ondisk::types::{Place, SEGMENT_SECTORS, Txg};
+use aquifer_ondisk::types::{Place, Run, SEGMENT_SECTORS, Txg};
 use futures_util::stream::{self, StreamExt};
 
 use crate::finding::{At, Kind};
@@ -124,6 +125,14 @@ impl Pass {
             }
             let sectors = extent.stored_sectors();
             self.refer_sectors = self.refer_sectors.saturating_add(sectors);
+            if scan.is_of_another(extent.birth) {
+                continue;
+            }
+            if scan.is_inherited(extent.birth) {
+                let run = Run::new(extent.place, sectors);
+                scan.inherit(run, (DeadKind::Extent, extent.birth));
+                continue;
+            }
             let who = || format!("data of {}, page {}", name(self.owner), extent.page);
             let fresh = scan.mark(extent.place, sectors, Use::Data, who);
             if fresh && wanted {

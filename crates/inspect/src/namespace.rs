@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aquifer_ondisk::codec::Reader;
+use aquifer_ondisk::codec::{FormatError, Reader};
 use aquifer_ondisk::damage::{DamageKind, DamageRecord};
 use aquifer_ondisk::dataset::{
-    DatasetRecord, Item, ItemClass, LineRecord, SnapshotRecord, SweepRecord,
+    DatasetRecord, Item, ItemClass, LineRecord, RollbackRecord, SnapshotRecord, SweepRecord,
 };
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::pool_root::{PoolRoot, TreeSlot};
@@ -18,7 +18,7 @@ use crate::finding::{At, Kind};
 use crate::objects;
 use crate::report::DatasetSummary;
 use crate::scan::{Scan, Use};
-use crate::snapshots::{self, Head, Snapshots};
+use crate::snapshots::{self, Head, Inherits, Snapshots};
 use crate::tree::Walk;
 
 /// Datasets above each other at most.
@@ -37,6 +37,8 @@ struct Dataset {
 struct Items {
     datasets: BTreeMap<DatasetId, Dataset>,
     snapshots: BTreeMap<DatasetId, Snapshots>,
+    /// Datasets have one line, so far.
+    lines: BTreeMap<DatasetId, LineRecord>,
     /// Datasets that items other than a record belong to.
     others: BTreeSet<DatasetId>,
     /// The counter of dataset ids.
@@ -64,12 +66,17 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
         let how = (dataset.birth, dataset.destroyed);
         let none = Snapshots::default();
         let of_it = items.snapshots.get(id).unwrap_or(&none);
+        scan.inherits = items.inherits(*id);
         // Of others nobody asks what the head reaches.
         scan.head = (!of_it.list.is_empty()).then(|| Head::new(&scan.reach));
         objects::walk(scan, *id, &dataset.record, how, &mut summary).await;
         let head = scan.head.take().unwrap_or_else(|| Head::new(&[]));
         let record = (&dataset.record, dataset.birth);
-        snapshots::walk(scan, *id, (record, dataset.destroyed), of_it, &head).await;
+        let pass = snapshots::walk(scan, *id, (record, dataset.destroyed), of_it, head).await;
+        scan.inherits = None;
+        if let Some(pass) = pass.filter(|_| items.has_clones(*id)) {
+            scan.passes.insert(*id, pass);
+        }
         summary.snapshots = of_it.list.len() as u64;
         summaries.push(summary);
     }
@@ -142,19 +149,19 @@ impl Items {
                     twice = self.datasets.insert(dataset, Dataset { record, birth, destroyed });
                 })
             }
-            (_, CLASS_LINE) => LineRecord::decode(&item.value).map(|_| ()),
+            (_, CLASS_LINE) => LineRecord::decode(&item.value).map(|line| {
+                self.lines.insert(dataset, line);
+            }),
             (_, CLASS_PROPERTY) => Ok(()),
-            (_, CLASS_SNAPSHOT) => SnapshotRecord::decode(&item.value).map(|record| {
-                let snapshots = self.snapshots.entry(dataset).or_default();
-                snapshots.list.insert(Txg(number), record);
-            }),
-            (_, CLASS_SWEEP) => SweepRecord::decode(&item.value).map(|record| {
-                let snapshots = self.snapshots.entry(dataset).or_default();
-                snapshots.sweeps.insert(Txg(number), record.left);
-            }),
-            (_, CLASS_KEEP) => KeepRecord::decode(&item.value).map(|_| {
-                self.snapshots.entry(dataset).or_default().kept.insert(Txg(number));
-            }),
+            (_, CLASS_SNAPSHOT | CLASS_SWEEP | CLASS_KEEP) => {
+                self.of_a_snapshot(dataset, (class, Txg(number)), &item.value)
+            }
+            (_, CLASS_ROLLBACK) if number == 0 => {
+                RollbackRecord::decode(&item.value).map(|record| {
+                    let snapshots = self.snapshots.entry(dataset).or_default();
+                    snapshots.rollback = Some(record);
+                })
+            }
             _ => return invalid("of no known class".into()),
         };
         if twice.is_some() {
@@ -172,6 +179,28 @@ impl Items {
         }
     }
 
+    fn of_a_snapshot(
+        &mut self,
+        dataset: DatasetId,
+        (class, txg): (u8, Txg),
+        value: &[u8],
+    ) -> Result<(), FormatError> {
+        let snapshots = self.snapshots.entry(dataset).or_default();
+        match class {
+            CLASS_SNAPSHOT => {
+                snapshots.list.insert(txg, SnapshotRecord::decode(value)?);
+            }
+            CLASS_SWEEP => {
+                snapshots.sweeps.insert(txg, SweepRecord::decode(value)?.left);
+            }
+            _ => {
+                KeepRecord::decode(value)?;
+                snapshots.kept.insert(txg);
+            }
+        }
+        Ok(())
+    }
+
     fn check(&self, scan: &mut Scan<'_>) {
         let mut invalid = |dataset: DatasetId, why: String| {
             scan.findings.add(Kind::DatasetInvalid, At::object(dataset, ObjectId(0)), || {
@@ -186,6 +215,7 @@ impl Items {
         if roots != 1 && !self.datasets.is_empty() {
             invalid(DatasetId(0), format!("{roots} datasets have none above them"));
         }
+        self.check_lines(&mut invalid);
         let (mut names, mut guids) = (BTreeSet::new(), BTreeSet::new());
         for id in &self.others {
             if self.datasets.get(id).is_some_and(|dataset| dataset.destroyed) {
@@ -215,6 +245,36 @@ impl Items {
             let guid = record.fs_guid;
             if guid.0 == 0 || !guids.insert(guid) {
                 invalid(*id, format!("file system guid {:016x} is not its own", guid.0));
+            }
+        }
+    }
+
+    /// What a clone began with.
+    fn inherits(&self, id: DatasetId) -> Option<Inherits> {
+        let line = self.lines.get(&id).filter(|line| line.origin_dataset.0 != 0)?;
+        let origin = (line.origin_dataset, Txg(line.origin_snapshot));
+        Some(Inherits { floor: line.floor, origin })
+    }
+
+    fn has_clones(&self, id: DatasetId) -> bool {
+        self.lines.values().any(|line| line.origin_dataset == id)
+    }
+
+    /// Each clone has the snapshot that it began as, whose txg is its floor.
+    fn check_lines(&self, invalid: &mut impl FnMut(DatasetId, String)) {
+        for (id, dataset) in self.datasets.iter().filter(|(_, dataset)| !dataset.destroyed) {
+            let (floor, inherits) = (dataset.record.floor, self.inherits(*id));
+            let (from, txg) = inherits.map_or_else(Default::default, |of| of.origin);
+            let is_there = self.datasets.get(&from).is_some_and(|from| !from.destroyed);
+            let listed = self.snapshots.get(&from).is_some_and(|of| of.list.contains_key(&txg));
+            if inherits.is_some() && !(is_there && listed) {
+                invalid(
+                    *id,
+                    format!("is a clone of the snapshot of {txg} of {from}, which is not"),
+                );
+            }
+            if floor != txg || inherits.is_some_and(|of| of.floor != floor) {
+                invalid(*id, format!("has the floor {floor}, and began as a snapshot of {txg}"));
             }
         }
     }
@@ -297,6 +357,7 @@ const CLASS_LINE: u8 = ItemClass::Line as u8;
 const CLASS_SWEEP: u8 = ItemClass::Sweep as u8;
 const CLASS_KEEP: u8 = ItemClass::Keep as u8;
 const CLASS_HOLD_CLOCK: u8 = ItemClass::HoldClock as u8;
+const CLASS_ROLLBACK: u8 = ItemClass::Rollback as u8;
 const CLASS_SCRUB: u8 = ItemClass::Scrub as u8;
 const CLASS_DAMAGE: u8 = ItemClass::Damage as u8;
 const CLASS_DESTROYED: u8 = ItemClass::Destroyed as u8;

@@ -32,7 +32,8 @@ struct Gathered {
 }
 
 /// Walks the objects of a dataset whose record lies in a node born in `birth`. A `destroyed` one is
-/// being emptied: its names have no meaning any more.
+/// being emptied: its names have no meaning any more. If it has a floor, it is an old head that a
+/// rollback left: it owns only what was born above.
 pub(crate) async fn walk(
     scan: &mut Scan<'_>,
     id: DatasetId,
@@ -40,6 +41,7 @@ pub(crate) async fn walk(
     (birth, destroyed): (Txg, bool),
     summary: &mut DatasetSummary,
 ) {
+    scan.floor = if destroyed { record.floor } else { Txg(0) };
     let owner = NodeOwner { dataset: id, object: ObjectId(0) };
     let mut gathered = Gathered { whole: true, ..Gathered::default() };
     let mut table = Walk::<Objects>::new(owner, ObjectId(0), record.objects, birth, None);
@@ -64,13 +66,18 @@ pub(crate) async fn walk(
             links.check(scan, summary);
         }
     }
-    check_sums(scan, id, &gathered, table.whole);
-    if table.whole && gathered.refer_bytes != record.refer_bytes {
+    // Of an old head only a part was looked at.
+    let is_all = scan.floor == Txg(0);
+    if is_all {
+        check_sums(scan, id, &gathered, table.whole);
+    }
+    if is_all && table.whole && gathered.refer_bytes != record.refer_bytes {
         scan.findings.add(Kind::ReferBytes, At::object(id, ObjectId(0)), || {
             let (says, sum) = (record.refer_bytes, gathered.refer_bytes);
             format!("dataset {id}: says that it refers to {says} bytes, its objects to {sum}")
         });
     }
+    scan.floor = Txg(0);
     let directories = gathered.objects.iter().filter(|object| object.is_directory());
     summary.directories = directories.count() as u64;
 }
@@ -95,7 +102,7 @@ async fn walk_object(
             let count = directory::walk(scan, tree, owner, inode, references).await;
             gathered.whole &= count.is_some();
             // The list of orphans does not count its entries.
-            let counts = id != ORPHANS;
+            let counts = id != ORPHANS && scan.floor == Txg(0);
             if let Some(count) = count.filter(|count| counts && *count != inode.entries) {
                 scan.findings.add(Kind::EntryCount, at, || {
                     let says = inode.entries;

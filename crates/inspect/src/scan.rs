@@ -4,7 +4,11 @@
 //! - A sector is entered once. A second owner is reported, and the walk does not descend there. So
 //!   a walk ends after at most as many nodes as the disks have sectors, whatever points where.
 
+use std::collections::BTreeMap;
+
 use aquifer_ondisk::config::VdevClass;
+use aquifer_ondisk::dead::DeadKind;
+use aquifer_ondisk::types::{DatasetId, Run};
 use aquifer_ondisk::{Place, Txg};
 
 use crate::Options;
@@ -13,7 +17,7 @@ use crate::finding::{At, Findings, Kind};
 use crate::media::{Breadth, Fetched, Media};
 use crate::report::SectorSummary;
 use crate::sectors::SectorMap;
-use crate::snapshots::Head;
+use crate::snapshots::{self, Head, Inherits, Pass};
 
 /// The use of a sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +49,12 @@ pub(crate) struct Scan<'a> {
     pub verified: &'a mut Verified,
     /// What the head of the present dataset reaches, if that is of interest.
     pub head: Option<Head>,
+    /// Of a clone: what it began with.
+    pub inherits: Option<Inherits>,
+    /// Datasets that have clones, with what is known of them.
+    pub passes: BTreeMap<DatasetId, Pass>,
+    /// Of a tree that is taken down: what was born up to here is not its own, and not looked at.
+    pub floor: Txg,
 }
 
 impl<'a> Scan<'a> {
@@ -70,7 +80,29 @@ impl<'a> Scan<'a> {
             sectors: SectorSummary::default(),
             verified,
             head: None,
+            inherits: None,
+            passes: BTreeMap::new(),
+            floor: Txg(0),
         }
+    }
+
+    /// Whether the present tree, a clone's, shares what was born then with its origin.
+    pub fn is_inherited(&self, birth: Txg) -> bool {
+        self.inherits.is_some_and(|inherits| birth <= inherits.floor)
+    }
+
+    /// The present tree, a clone's, refers to what it shares with its origin: that must keep it.
+    pub fn inherit(&mut self, run: Run, what: (DeadKind, Txg)) {
+        let Some(Inherits { origin, .. }) = self.inherits else { return };
+        if let Some(head) = &mut self.head {
+            head.enter(run.place, run.sectors);
+        }
+        snapshots::meet_in(self, origin, run, what);
+    }
+
+    /// Whether the present tree does not own what was born then.
+    pub fn is_of_another(&self, birth: Txg) -> bool {
+        birth <= self.floor
     }
 
     /// Breadth of reads of blocks with a checksum in a pointer.

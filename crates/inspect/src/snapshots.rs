@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use aquifer_ondisk::block_pointer::BlockKind;
-use aquifer_ondisk::dataset::{DatasetRecord, SnapshotRecord};
+use aquifer_ondisk::dataset::{DatasetRecord, RollbackRecord, SnapshotRecord};
 use aquifer_ondisk::dead::{Bucket, DeadBlock, DeadBody, DeadKind, DeadSums};
 use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::tree_node::{
@@ -31,6 +31,16 @@ pub(crate) struct Snapshots {
     pub sweeps: BTreeMap<Txg, Txg>,
     /// Those with holds or marks of schedules.
     pub kept: BTreeSet<Txg>,
+    /// The newest rollback.
+    pub rollback: Option<RollbackRecord>,
+}
+
+impl Snapshots {
+    /// Whether the blocks of a bucket mean nothing: a rollback brought them back.
+    fn brought_back(&self, Bucket { hi, lo, .. }: Bucket) -> bool {
+        let pending = self.rollback.filter(|rollback| rollback.pending);
+        pending.is_some_and(|RollbackRecord { txg, to, .. }| lo < to && to <= hi && hi < txg)
+    }
 }
 
 /// What the head of a dataset reaches.
@@ -88,9 +98,22 @@ struct Coming {
     above: Txg,
 }
 
-struct Pass<'h> {
+/// What a clone began with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Inherits {
+    /// Up to this birth.
+    pub floor: Txg,
+    /// Dataset and txg of the snapshot.
+    pub origin: (DatasetId, Txg),
+}
+
+/// What is known of a dataset while its snapshots, and its clones, are looked at.
+#[derive(Debug)]
+pub(crate) struct Pass {
     dataset: DatasetId,
-    head: &'h Head,
+    list: BTreeMap<Txg, SnapshotRecord>,
+    inherits: Option<Inherits>,
+    head: Head,
     /// By place.
     dead: Vec<Kept>,
     /// Nodes of snapshots that were looked at.
@@ -105,20 +128,38 @@ pub(crate) async fn walk(
     dataset: DatasetId,
     ((record, birth), destroyed): ((&DatasetRecord, Txg), bool),
     snapshots: &Snapshots,
-    head: &Head,
-) {
+    head: Head,
+) -> Option<Pass> {
     let head_whole = scan.whole;
-    let (dead, whole) = read_dead(scan, dataset, (record, birth), destroyed).await;
-    let mut pass = Pass { dataset, head, dead, met: HashSet::new(), whole };
+    let (dead, whole) = read_dead(scan, dataset, (record, birth), (snapshots, destroyed)).await;
+    let (list, inherits) = (snapshots.list.clone(), scan.inherits);
+    let met = HashSet::new();
+    let mut pass = Pass { dataset, list, inherits, head, dead, met, whole };
     check_records(scan, dataset, record, snapshots);
     // What was destroyed shows nothing any more: all of it waits to be freed.
     if !head_whole || !whole || destroyed {
-        return;
+        return None;
     }
     for (txg, snapshot) in &snapshots.list {
         pass.snapshot(scan, *txg, snapshot).await;
     }
     pass.check_dead(scan, snapshots);
+    Some(pass)
+}
+
+/// A clone of a snapshot, or a snapshot of it, refers to these sectors, which it does not own.
+pub(crate) fn meet_in(
+    scan: &mut Scan<'_>,
+    (dataset, txg): (DatasetId, Txg),
+    run: Run,
+    what: (DeadKind, Txg),
+) {
+    // Taken out meanwhile: so a chain of origins ends.
+    let Some(mut pass) = scan.passes.remove(&dataset) else { return };
+    if let Some(record) = pass.list.get(&txg).cloned() {
+        pass.meet(scan, (txg, &record), run, what);
+    }
+    scan.passes.insert(dataset, pass);
 }
 
 fn invalid(scan: &mut Scan<'_>, dataset: DatasetId, why: impl Fn() -> String) {
@@ -146,6 +187,11 @@ fn check_records(
             invalid(scan, dataset, || format!("snapshot {name:?} has no guid of its own"));
         }
     }
+    if let Some(RollbackRecord { txg, to, .. }) = snapshots.rollback
+        && (to >= txg || txg > scan.txg || to == Txg(0))
+    {
+        invalid(scan, dataset, || format!("was rolled back to {to} in {txg}"));
+    }
     for (txg, left) in &snapshots.sweeps {
         if snapshots.list.contains_key(txg) || left <= txg || *left > scan.txg {
             invalid(scan, dataset, || format!("the snapshot of {txg} is swept since {left}"));
@@ -161,7 +207,7 @@ async fn read_dead(
     scan: &mut Scan<'_>,
     dataset: DatasetId,
     (record, birth): (&DatasetRecord, Txg),
-    destroyed: bool,
+    (snapshots, destroyed): (&Snapshots, bool),
 ) -> (Vec<Kept>, bool) {
     let owner = NodeOwner { dataset, object: ObjectId(0) };
     let mut tree = Walk::<Dead>::new(owner, ObjectId(0), record.dead, birth, None);
@@ -185,13 +231,15 @@ async fn read_dead(
                 });
             }
             for block in blocks {
-                let who = || format!("a dead {:?} of object {dataset}:{object}", block.kind);
-                scan.mark(block.run.place, block.run.sectors, Use::Dead, who);
                 for sums in [&mut all, sums.entry(bucket).or_default()] {
                     sums.blocks += 1;
                     sums.sectors += block.run.sectors;
                 }
-                dead.push(Kept { bucket, block, met: false });
+                if !snapshots.brought_back(bucket) {
+                    let who = || format!("a dead {:?} of object {dataset}:{object}", block.kind);
+                    scan.mark(block.run.place, block.run.sectors, Use::Dead, who);
+                    dead.push(Kept { bucket, block, met: false });
+                }
             }
         }
     }
@@ -212,7 +260,7 @@ async fn read_dead(
     (dead, tree.whole)
 }
 
-impl Pass<'_> {
+impl Pass {
     async fn snapshot(&mut self, scan: &mut Scan<'_>, txg: Txg, record: &SnapshotRecord) {
         let objects = record.objects.into_iter();
         let mut coming: Vec<Coming> =
@@ -303,6 +351,12 @@ impl Pass<'_> {
         run: Run,
         (kind, birth): (DeadKind, Txg),
     ) -> bool {
+        if let Some(Inherits { floor, origin }) = self.inherits
+            && birth <= floor
+        {
+            meet_in(scan, origin, run, (kind, birth));
+            return false;
+        }
         let (mut gone, mut fresh) = (0u64, false);
         for place in (0..run.sectors).map(|at| run.place.plus(at)) {
             let after = self.dead.partition_point(|kept| kept.block.run.place <= place);

@@ -10,8 +10,9 @@ use std::vec::IntoIter;
 
 use aquifer_blockio::Page;
 use aquifer_ondisk::block_pointer::BlockKind;
+use aquifer_ondisk::dead::DeadKind;
 use aquifer_ondisk::tree_node::{Form, LEVELS_MAX, Node, NodeBody, NodeOwner};
-use aquifer_ondisk::types::Txg;
+use aquifer_ondisk::types::{Run, Txg};
 use aquifer_ondisk::{BlockPointer, ObjectId, Place};
 
 use crate::finding::{At, Kind};
@@ -81,6 +82,9 @@ impl<F: Form> Walk<F> {
                 self.path.pop();
                 continue;
             };
+            if scan.is_of_another(child.pointer.birth) {
+                continue;
+            }
             let Some(node) = self.visit(scan, &child).await else {
                 self.whole = false;
                 scan.whole = false;
@@ -131,6 +135,13 @@ impl<F: Form> Walk<F> {
         if let Some(head) = &mut scan.head {
             head.enter_node(pointer);
         }
+        if scan.is_inherited(pointer.birth) {
+            for place in pointer.copies() {
+                let run = Run::new(place, pointer.sectors());
+                scan.inherit(run, (DeadKind::Node, pointer.birth));
+            }
+            return true;
+        }
         let mut fresh =
             pointer.copies().map(|place| scan.mark(place, 1, what, || self.who(pointer)));
         let first = fresh.next().unwrap_or(false);
@@ -180,7 +191,11 @@ impl<F: Form> Walk<F> {
         let at = || self.at(pointer.places[0]);
         let owner = node.owner;
         let own = owner.object == self.owner.object || owner.object == self.origin;
-        if owner.dataset != self.owner.dataset || !own || node.written != pointer.written {
+        // Nodes of an old head name the dataset whose head it was, inherited ones the origin.
+        let is_of_dataset = owner.dataset == self.owner.dataset
+            || scan.floor > Txg(0)
+            || scan.is_inherited(pointer.birth);
+        if !is_of_dataset || !own || node.written != pointer.written {
             scan.findings.add(Kind::NodeOwner, at(), || {
                 let (dataset, object, written) = (owner.dataset, owner.object, node.written);
                 format!(

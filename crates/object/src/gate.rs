@@ -5,6 +5,9 @@
 //! no snapshot shows it, or *filed*: it goes to the dead tree of the dataset, into the [`Bucket`]
 //! that says which snapshots show it.
 //!
+//! What was born at or below the *floor* belongs to a snapshot from which this tree began: when the
+//! tree no longer refers to it, nothing happens.
+//!
 //! Invariants:
 //! - No tree of a dataset frees what it referred to but through its gate. What no committed tree
 //!   ever referred to (data of a change that came to nothing) needs none.
@@ -30,20 +33,47 @@ use crate::extent_tree::FreedExtent;
 /// Blocks that died in a txg, by bucket and object.
 pub type Filed = BTreeMap<(Bucket, ObjectId), Vec<DeadBlock>>;
 
+/// A rollback whose snapshot's blocks the dead tree still names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Returning {
+    /// The txg of the rollback.
+    pub txg: Txg,
+    /// The txg of the snapshot.
+    pub to: Txg,
+}
+
+/// What decides on the blocks of a dataset that die.
+#[derive(Debug, Clone, Default)]
+pub struct Shown {
+    /// Births at or below are another's.
+    pub floor: Txg,
+    /// The snapshots, in order.
+    pub listed: Vec<Txg>,
+    /// What dies now must not stand among what comes back.
+    pub returning: Option<Returning>,
+}
+
 /// See the module's head.
 #[derive(Debug)]
 pub struct Gate<'a> {
     sync: &'a SyncContext,
-    /// The dataset's snapshots, in order.
-    listed: Vec<Txg>,
+    shown: Shown,
+    /// Trees are taken down as a whole: what lies below a node of another is not looked at.
+    whole: bool,
     filed: Mutex<Filed>,
 }
 
 impl<'a> Gate<'a> {
-    /// The gate of a dataset whose list has these snapshots, in order.
-    pub fn new(sync: &'a SyncContext, listed: Vec<Txg>) -> Self {
-        assert!(listed.is_sorted_by(|left, right| left < right), "snapshots in order");
-        Gate { sync, listed, filed: Mutex::default() }
+    /// The gate of a dataset.
+    pub fn new(sync: &'a SyncContext, shown: Shown) -> Self {
+        assert!(shown.listed.is_sorted_by(|left, right| left < right), "snapshots in order");
+        Gate { sync, shown, whole: false, filed: Mutex::default() }
+    }
+
+    /// The gate of a dataset that is taken down. No snapshot shows anything of it above the floor.
+    pub fn of_destroyed(sync: &'a SyncContext, floor: Txg) -> Self {
+        let shown = Shown { floor, ..Shown::default() };
+        Gate { whole: true, ..Gate::new(sync, shown) }
     }
 
     /// The sync.
@@ -53,12 +83,12 @@ impl<'a> Gate<'a> {
 
     /// Whether a snapshot shows what was born in that txg and lived until now.
     pub fn is_shown(&self, birth: Txg) -> bool {
-        self.listed.last().is_some_and(|newest| birth <= *newest)
+        self.shown.covers(birth)
     }
 
     /// Whether there are snapshots at all.
     pub fn files_anything(&self) -> bool {
-        !self.listed.is_empty()
+        !self.shown.listed.is_empty()
     }
 
     /// A file no longer refers to these extents.
@@ -71,7 +101,10 @@ impl<'a> Gate<'a> {
     }
 
     fn dies(&self, owner: NodeOwner, block: DeadBlock, written: Txg) {
-        let Some(bucket) = bucket(&self.listed, block.birth) else {
+        if self.shown.is_of_another(block.birth) {
+            return;
+        }
+        let Some(bucket) = self.shown.bucket(block.birth) else {
             return self.sync.free(block.run, written);
         };
         self.filed.lock().entry((bucket, owner.object)).or_default().push(block);
@@ -83,22 +116,36 @@ impl<'a> Gate<'a> {
     }
 }
 
-/// The bucket of a block that dies now; `None` if no snapshot shows it.
-fn bucket(listed: &[Txg], birth: Txg) -> Option<Bucket> {
-    let hi = *listed.last().filter(|newest| birth <= **newest)?;
-    if left_out(Rule::ShownBlocksAreFiled) {
-        return None;
+impl Shown {
+    /// Whether a snapshot, or another, shows what was born in that txg and lived until now.
+    pub fn covers(&self, birth: Txg) -> bool {
+        self.is_of_another(birth) || self.listed.last().is_some_and(|newest| birth <= *newest)
     }
-    let before = listed.partition_point(|snapshot| *snapshot < birth);
-    let lo = before.checked_sub(1).and_then(|at| listed.get(at)).copied().unwrap_or_default();
-    Some(Bucket { group: 0, hi, lo })
+
+    fn is_of_another(&self, birth: Txg) -> bool {
+        birth <= self.floor && !left_out(Rule::FloorIsKept)
+    }
+
+    /// The bucket of a block that dies now; `None` if no snapshot shows it.
+    fn bucket(&self, birth: Txg) -> Option<Bucket> {
+        let listed = &self.listed;
+        let newest = *listed.last().filter(|newest| birth <= **newest)?;
+        if left_out(Rule::ShownBlocksAreFiled) {
+            return None;
+        }
+        let later = self.returning.filter(|back| back.to <= newest && !left_out(Rule::DeathsPass));
+        let hi = later.map_or(newest, |back| newest.max(back.txg));
+        let before = listed.partition_point(|snapshot| *snapshot < birth);
+        let lo = before.checked_sub(1).and_then(|at| listed.get(at)).copied().unwrap_or_default();
+        Some(Bucket { group: 0, hi, lo })
+    }
 }
 
 impl NodeStore for Gate<'_> {
     type Error = PoolError;
 
     async fn read(&self, pointer: &BlockPointer) -> Result<Page, PoolError> {
-        self.sync.read_node(pointer).await
+        NodeStore::read(self.sync, pointer).await
     }
 }
 
@@ -108,17 +155,21 @@ impl NodeSink for Gate<'_> {
     }
 
     fn txg(&self) -> Txg {
-        self.sync.txg()
+        NodeSink::txg(self.sync)
     }
 
     fn write_node(
         &self,
         kind: BlockKind,
         level: u8,
-        _owner: NodeOwner,
+        owner: NodeOwner,
         page: Page,
     ) -> Result<BlockPointer, PoolError> {
-        self.sync.write_node(kind, level, page)
+        NodeSink::write_node(self.sync, kind, level, owner, page)
+    }
+
+    fn is_of_another(&self, pointer: &BlockPointer) -> bool {
+        self.whole && self.shown.is_of_another(pointer.birth)
     }
 
     fn free_node(&self, owner: NodeOwner, pointer: &BlockPointer) {
@@ -136,13 +187,23 @@ mod tests {
 
     #[test]
     fn a_bucket_says_which_snapshots_show_a_block() {
-        let listed = [Txg(10), Txg(20), Txg(30)];
-        let bucket = |birth| bucket(&listed, Txg(birth)).map(|of| (of.hi.0, of.lo.0));
+        let mut shown = Shown { listed: vec![Txg(10), Txg(20), Txg(30)], ..Shown::default() };
+        let of = |shown: &Shown, birth| {
+            shown.bucket(Txg(birth)).map(|bucket| (bucket.hi.0, bucket.lo.0))
+        };
+        let bucket = |birth| of(&shown, birth);
         assert_eq!(bucket(5), Some((30, 0)), "all of them");
         assert_eq!(bucket(10), Some((30, 0)), "a snapshot is the last of its txg");
         assert_eq!(bucket(11), Some((30, 10)));
         assert_eq!(bucket(30), Some((30, 20)), "the newest alone");
         assert_eq!(bucket(31), None);
-        assert_eq!(super::bucket(&[], Txg(1)), None);
+        assert_eq!(of(&Shown::default(), 1), None);
+        shown.returning = Some(Returning { txg: Txg(35), to: Txg(20) });
+        assert_eq!(of(&shown, 11), Some((35, 10)), "not among what comes back");
+        shown.listed.push(Txg(40));
+        assert_eq!(of(&shown, 11), Some((40, 10)), "a snapshot came later");
+        (shown.listed, shown.floor) = (vec![Txg(10)], Txg(5));
+        assert_eq!(of(&shown, 6), Some((10, 0)), "the snapshot of the rollback is gone");
+        assert!(shown.covers(Txg(5)) && !shown.covers(Txg(11)));
     }
 }

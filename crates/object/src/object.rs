@@ -203,6 +203,25 @@ impl Object {
         Ok(merge_entries(found, want, changed, limit))
     }
 
+    /// It becomes what it was in a snapshot, and shows that it changed. What changed since is
+    /// dropped. Requests that have the object keep it.
+    pub fn roll_back(&self, inode: Inode) {
+        let mut state = self.state.lock();
+        let tree = TreeRoot { root: inode.root, refer_bytes: inode.refer_bytes };
+        (state.committed, state.synced) = (tree, tree);
+        state.overlay = Overlay::default();
+        state.damaged = inode.damaged;
+        state.inode = inode.shown_after(&state.inode);
+    }
+
+    /// A snapshot to which its dataset is rolled back does not have it.
+    pub fn leave(&self) {
+        let mut state = self.state.lock();
+        state.overlay = Overlay::default();
+        state.destroyed = true;
+        state.inode.nlink = 0;
+    }
+
     /// `txg` is on disk.
     pub fn committed(&self, txg: Txg) {
         let mut state = self.state.lock();

@@ -44,8 +44,13 @@ pub const FEATURE_SNAPSHOTS: &str = "snapshots";
 pub const FEATURE_KEEPING: &str = "keeping";
 /// Feature: a dataset may be older than the one above it.
 pub const FEATURE_MOVED: &str = "moved";
+/// Feature: datasets were rolled back.
+pub const FEATURE_ROLLBACK: &str = "rollback";
+/// Feature: there are, or were, clones.
+pub const FEATURE_CLONES: &str = "clones";
 /// The features that this software knows.
-pub const FEATURES: [&str; 3] = [FEATURE_SNAPSHOTS, FEATURE_KEEPING, FEATURE_MOVED];
+pub const FEATURES: [&str; 5] =
+    [FEATURE_SNAPSHOTS, FEATURE_KEEPING, FEATURE_MOVED, FEATURE_ROLLBACK, FEATURE_CLONES];
 /// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.
 pub const VDEV_SEGMENTS_MAX: u64 = Place::SECTOR_LIMIT / SEGMENT_SECTORS - 1;
 

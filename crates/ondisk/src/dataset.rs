@@ -11,6 +11,7 @@
 //!   dataset 0, class 6   the newest scrub (see [`crate::scrub`]); number = 0
 //!   class 4   the record of a destroyed dataset that is being emptied, in the place of class 0
 //!   class 7   a sweep: what a destroyed snapshot alone showed is freed; number = its txg
+//!   class 8   the newest rollback; number = 0
 //!   class 10  why a snapshot stays or goes (see [`crate::keeping`]); number = its txg
 //!   dataset 0, class 11  the hold clock; number = 0
 //! entry: key 16 bytes, value string (u16 length)
@@ -25,6 +26,8 @@
 //!   version u16  flags u16 (0)  guid u64  created i64+u32  refer_bytes u64  line u64
 //!   objects: block pointer  name string
 //! sweep record: version u16  flags u16 (0)  left u64
+//! rollback record:
+//!   version u16  flags u16 (0)  txg u64  to u64  change u64  ctime i64+u32  pending u8 (0 or 1)
 //! ```
 //! `next_object` never goes back: ids are never reused, not even after a rollback.
 
@@ -34,7 +37,6 @@ use crate::inode::Time;
 use crate::tree_node::ENTRY_BYTES_MAX;
 use crate::types::{DatasetId, Guid, Txg};
 
-const WHAT: &str = "dataset record";
 const VERSION: u16 = 1;
 /// Longest value of an item, bytes.
 pub const ITEM_VALUE_BYTES_MAX: usize = 1200;
@@ -62,6 +64,8 @@ pub enum ItemClass {
     Scrub = 6,
     /// A sweep.
     Sweep = 7,
+    /// The newest rollback.
+    Rollback = 8,
     /// Why a snapshot stays or goes.
     Keep = 10,
     /// Of dataset 0: the hold clock.
@@ -80,6 +84,7 @@ impl ItemClass {
             5 => ItemClass::Damage,
             6 => ItemClass::Scrub,
             7 => ItemClass::Sweep,
+            8 => ItemClass::Rollback,
             10 => ItemClass::Keep,
             11 => ItemClass::HoldClock,
             _ => return None,
@@ -146,6 +151,25 @@ impl Item {
     }
 }
 
+/// Begins a record: version, and no flags.
+fn begin() -> Writer {
+    let mut w = Writer::new();
+    w.u16(VERSION);
+    w.u16(0);
+    w
+}
+
+/// Opens a record, behind version and flags.
+fn open<'a>(value: &'a [u8], what: &'static str) -> Result<Reader<'a>, FormatError> {
+    let mut r = Reader::new(value, what);
+    let version = r.u16()?;
+    if version != VERSION {
+        return Err(FormatError::NewerVersion { what, version: version.into() });
+    }
+    r.u16()?;
+    Ok(r)
+}
+
 /// A dataset's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatasetRecord {
@@ -182,9 +206,7 @@ impl DatasetRecord {
     pub fn encode(&self) -> Vec<u8> {
         let fits = self.name.len() <= DATASET_NAME_BYTES_MAX;
         assert!(fits, "a name of {} bytes could not be read back", self.name.len());
-        let mut w = Writer::new();
-        w.u16(VERSION);
-        w.u16(0);
+        let mut w = begin();
         w.u64(self.fs_guid.0);
         w.u64(self.parent.0);
         self.created.encode(&mut w);
@@ -203,12 +225,7 @@ impl DatasetRecord {
 
     /// Reads an item's value.
     pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
-        let mut r = Reader::new(value, WHAT);
-        let version = r.u16()?;
-        if version != VERSION {
-            return Err(FormatError::NewerVersion { what: WHAT, version: version.into() });
-        }
-        r.u16()?;
+        let mut r = open(value, "dataset record")?;
         Ok(DatasetRecord {
             fs_guid: Guid(r.u64()?),
             parent: DatasetId(r.u64()?),
@@ -243,9 +260,7 @@ pub struct LineRecord {
 impl LineRecord {
     /// The item's value.
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::new();
-        w.u16(VERSION);
-        w.u16(0);
+        let mut w = begin();
         w.u64(self.fork.0);
         w.u64(self.origin_dataset.0);
         w.u64(self.origin_snapshot);
@@ -255,12 +270,7 @@ impl LineRecord {
 
     /// Reads an item's value.
     pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
-        let mut r = Reader::new(value, "line record");
-        let version = r.u16()?;
-        if version != VERSION {
-            return Err(FormatError::NewerVersion { what: "line record", version: version.into() });
-        }
-        r.u16()?;
+        let mut r = open(value, "line record")?;
         Ok(LineRecord {
             fork: r.txg()?,
             origin_dataset: DatasetId(r.u64()?),
@@ -291,15 +301,11 @@ pub struct SnapshotRecord {
 }
 
 impl SnapshotRecord {
-    const WHAT: &'static str = "snapshot record";
-
     /// The item's value.
     pub fn encode(&self) -> Vec<u8> {
         let fits = self.name.len() <= SNAPSHOT_NAME_BYTES_MAX;
         assert!(fits, "a name of {} bytes could not be read back", self.name.len());
-        let mut w = Writer::new();
-        w.u16(VERSION);
-        w.u16(0);
+        let mut w = begin();
         w.u64(self.guid.0);
         self.created.encode(&mut w);
         w.u64(self.refer_bytes);
@@ -311,12 +317,7 @@ impl SnapshotRecord {
 
     /// Reads an item's value.
     pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
-        let mut r = Reader::new(value, Self::WHAT);
-        let version = r.u16()?;
-        if version != VERSION {
-            return Err(FormatError::NewerVersion { what: Self::WHAT, version: version.into() });
-        }
-        r.u16()?;
+        let mut r = open(value, "snapshot record")?;
         Ok(SnapshotRecord {
             guid: Guid(r.u64()?),
             created: Time::decode(&mut r)?,
@@ -336,25 +337,60 @@ pub struct SweepRecord {
 }
 
 impl SweepRecord {
-    const WHAT: &'static str = "sweep record";
-
     /// The item's value.
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::new();
-        w.u16(VERSION);
-        w.u16(0);
+        let mut w = begin();
         w.u64(self.left.0);
         w.into_bytes()
     }
 
     /// Reads an item's value.
     pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
-        let mut r = Reader::new(value, Self::WHAT);
-        let version = r.u16()?;
-        if version != VERSION {
-            return Err(FormatError::NewerVersion { what: Self::WHAT, version: version.into() });
-        }
-        r.u16()?;
+        let mut r = open(value, "sweep record")?;
         Ok(SweepRecord { left: r.txg()? })
+    }
+}
+
+/// The newest rollback of a dataset to one of its snapshots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RollbackRecord {
+    /// The txg whose act it was.
+    pub txg: Txg,
+    /// The txg of the snapshot.
+    pub to: Txg,
+    /// Objects show this change attribute at least: clients must see that they changed.
+    pub change: u64,
+    /// And this time of the last change.
+    pub ctime: Time,
+    /// The dead tree still names blocks that the head refers to again.
+    pub pending: bool,
+}
+
+impl RollbackRecord {
+    /// The item's value.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = begin();
+        w.u64(self.txg.0);
+        w.u64(self.to.0);
+        w.u64(self.change);
+        self.ctime.encode(&mut w);
+        w.u8(self.pending.into());
+        w.into_bytes()
+    }
+
+    /// Reads an item's value.
+    pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
+        let mut r = open(value, "rollback record")?;
+        Ok(RollbackRecord {
+            txg: r.txg()?,
+            to: r.txg()?,
+            change: r.sequence()?,
+            ctime: Time::decode(&mut r)?,
+            pending: match r.u8()? {
+                0 => false,
+                1 => true,
+                other => return Err(FormatError::invalid("rollback record: pending", other)),
+            },
+        })
     }
 }

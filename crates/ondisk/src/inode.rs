@@ -170,6 +170,18 @@ impl Inode {
         self.change = next(self.change).max(now.since_1970_ns().min(SEQUENCE_LIMIT - 1));
     }
 
+    /// Itself with these as the least change attribute and time of the last change.
+    pub fn at_least(mut self, change: u64, ctime: Time) -> Inode {
+        self.change = self.change.max(change);
+        self.ctime = self.ctime.max(ctime);
+        self
+    }
+
+    /// Itself as clients must see it who have seen `before`: changed since.
+    pub fn shown_after(self, before: &Inode) -> Inode {
+        self.at_least(next(before.change), before.ctime)
+    }
+
     /// Counts one more entry in a directory.
     pub fn entry_added(&mut self) {
         self.entries = next(self.entries);

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use aquifer_api::time::text_s;
 use aquifer_api::{
-    ApiError, ClearDamage, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
-    DestroyDataset, PropertyValue, RenameDataset, SetProperties, SyncDisabled,
+    ApiError, ClearDamage, CloneSnapshot, CreateDataset, DamagedFile, DatasetDone, DatasetInfo,
+    DatasetQuery, DestroyDataset, PropertyValue, RenameDataset, SetProperties, SyncDisabled,
 };
 use aquifer_dataset::{DamageKind, DamageRecord, DatasetError, DatasetInfo as Info, Property};
 use aquifer_files::Damaged;
 
 use super::serving::Serving;
 use super::snapshots::schedules::take_due;
-use super::{Control, properties, shares};
+use super::{Control, properties, shares, snapshots};
 use crate::sharenfs;
 
 impl Control {
@@ -37,6 +37,39 @@ impl Control {
         notes.extend(self.refresh_exports().await);
         notes.extend(self.risks_of(&request.name));
         Ok(DatasetDone { name: request.name, notes })
+    }
+
+    /// Makes a dataset that begins as a snapshot. When this returns it is on disk, and exported if
+    /// its property says so.
+    ///
+    /// # Errors
+    /// There is no such snapshot; or as [`Control::create_dataset`].
+    pub async fn clone_snapshot(&self, request: CloneSnapshot) -> Result<DatasetDone, ApiError> {
+        let _act = self.act().await?;
+        let CloneSnapshot { snapshot, name, properties } = request;
+        let (serving, of) = (self.pool_of(&name)?, snapshots::pool_name(&snapshot));
+        if serving.name() != of {
+            return Err(ApiError::invalid(format!(
+                "{snapshot:?} and {name:?} are in two pools: a clone shares its data with the \
+                 snapshot"
+            )));
+        }
+        for (property, value) in &properties {
+            properties::check(&name, property, value)?;
+        }
+        let sharenfs = properties.get(Property::Sharenfs.name());
+        self.check_room(shares::made_exported(&serving, &name, sharenfs))?;
+        let values: Vec<(String, String)> = properties.into_iter().collect();
+        let shares = values.iter().map(|(property, value)| (property, value));
+        let mut notes = self.look_up_hosts(&name, shares).await;
+        let datasets = serving.service().datasets.clone();
+        let (from, new) = (snapshot.clone(), name.clone());
+        let clone = async move { datasets.clone_snapshot(&from, &new, &values).await };
+        act_on(&serving, clone).await?;
+        tracing::info!(class = "dataset.cloned", %snapshot, dataset = %name, "snapshot cloned");
+        notes.extend(self.refresh_exports().await);
+        notes.extend(self.risks_of(&name));
+        Ok(DatasetDone { name, notes })
     }
 
     /// Sets properties, or returns them to the inherited value. All are checked before the first is
@@ -89,15 +122,16 @@ impl Control {
     /// there are datasets below it and the request is not recursive.
     pub async fn destroy_dataset(&self, request: DestroyDataset) -> Result<DatasetDone, ApiError> {
         let _act = self.act().await?;
-        let DestroyDataset { name, confirm, recursive } = request;
+        let DestroyDataset { name, confirm, recursive, clones } = request;
         if confirm != name {
             return Err(ApiError::refused(format!(
                 "destroying {name:?} loses everything in it; it must be confirmed by its name"
             )));
         }
         let serving = self.pool_of(&name)?;
-        let (datasets, doomed) = (serving.service().datasets.clone(), name.clone());
-        act_on(&serving, async move { datasets.destroy(&doomed, recursive).await }).await?;
+        let (datasets, doomed) = (serving.service().datasets.clone(), [name.clone()]);
+        let destroy = async move { datasets.destroy_all(&doomed, recursive, clones).await };
+        act_on(&serving, destroy).await?;
         tracing::info!(
             class = "dataset.destroyed", dataset = %name, recursive, "dataset destroyed"
         );
@@ -260,5 +294,6 @@ fn of_dataset(info: Info) -> DatasetInfo {
         available_bytes: info.available_bytes,
         refer_bytes: info.refer_bytes,
         nfs_path: export.map(|export| export.path),
+        origin: info.origin,
     }
 }

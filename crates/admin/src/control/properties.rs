@@ -45,7 +45,12 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
         DatasetError::Exists(_) | DatasetError::HasChildren(_) | DatasetError::HasSnapshots(_) => {
             ApiError::conflict(message)
         }
-        DatasetError::Labels(_) | DatasetError::Pool(_) => ApiError::failed(message),
+        DatasetError::LaterSnapshots { .. }
+        | DatasetError::WaitsForCommit(_)
+        | DatasetError::HasClones { .. } => ApiError::conflict(message),
+        DatasetError::Labels(_) | DatasetError::DeadUnreadable(_) | DatasetError::Pool(_) => {
+            ApiError::failed(message)
+        }
     }
 }
 

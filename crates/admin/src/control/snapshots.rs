@@ -63,7 +63,7 @@ impl Control {
         request: DestroySnapshots,
     ) -> Result<SnapshotsDestroyed, ApiError> {
         let _act = self.act().await?;
-        let DestroySnapshots { name, confirm, recursive, dry_run, upto_txg } = request;
+        let DestroySnapshots { name, confirm, recursive, clones, dry_run, upto_txg } = request;
         if confirm != name && !dry_run {
             return Err(ApiError::refused(format!(
                 "destroying {name:?} loses what only these snapshots show; it must be confirmed by \
@@ -81,7 +81,11 @@ impl Control {
         let snapshots = infos(&serving, doomed.clone()).await?;
         let free_bytes = unique_bytes(&serving, doomed.clone()).await?;
         if !dry_run {
-            let acts = doomed.into_iter().map(|of| (of.dataset.clone(), of.txgs())).collect();
+            if clones {
+                self.destroy_clones(&serving, &doomed).await?;
+            }
+            let doomed = doomed.into_iter().filter(|of| !of.dataset.is_destroyed());
+            let acts = doomed.map(|of| (of.dataset.clone(), of.txgs())).collect();
             let acts: Vec<(Arc<Dataset>, BTreeSet<Txg>)> = acts;
             let datasets = serving.service().datasets.clone();
             act_on(&serving, async move { datasets.destroy_snapshots(&acts).await }).await?;
@@ -148,6 +152,30 @@ impl Control {
             of.snapshots.iter().map(|snapshot| (of.full(snapshot), format!("txg {}", snapshot.txg)))
         });
         each.collect()
+    }
+}
+
+impl Control {
+    /// Destroys the clones of these snapshots, with all below them.
+    async fn destroy_clones(
+        &self,
+        serving: &Arc<Serving>,
+        of: &[SnapshotsOf],
+    ) -> Result<(), ApiError> {
+        let datasets = serving.service().datasets.clone();
+        let each = of.iter().flat_map(|of| {
+            let clones = |snapshot: &Arc<Snapshot>| datasets.clones(&of.dataset, snapshot.txg);
+            of.snapshots.iter().flat_map(clones).collect::<Vec<_>>()
+        });
+        let names: Vec<String> = each.collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let (all, doomed) = (names.join(" "), names);
+        act_on(serving, async move { datasets.destroy_all(&doomed, true, true).await }).await?;
+        tracing::info!(class = "dataset.destroyed", datasets = all, "clones destroyed");
+        self.refresh_exports().await;
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The client's part for acts on whole datasets.
 
 use super::{Answer, Client};
-use crate::{DatasetDone, DestroyDataset, RenameDataset};
+use crate::{CloneSnapshot, DatasetDone, DestroyDataset, RenameDataset, RollBack, RolledBack};
 
 impl Client {
     /// Destroys a dataset.
@@ -12,5 +12,15 @@ impl Client {
     /// Renames a dataset.
     pub async fn rename_dataset(&self, request: &RenameDataset) -> Answer<DatasetDone> {
         self.post("/datasets/rename", request).await
+    }
+
+    /// Makes a dataset that begins as a snapshot.
+    pub async fn clone_snapshot(&self, request: &CloneSnapshot) -> Answer<DatasetDone> {
+        self.post("/datasets/clone", request).await
+    }
+
+    /// Rolls a dataset back.
+    pub async fn roll_back(&self, request: &RollBack) -> Answer<RolledBack> {
+        self.post("/datasets/rollback", request).await
     }
 }

@@ -9,6 +9,7 @@
 
 mod autoreplace;
 mod bed;
+mod clones;
 mod disks;
 mod drill;
 mod errs;
@@ -28,6 +29,7 @@ mod refusals;
 mod remote;
 mod renames;
 mod revive;
+mod rollback;
 mod schedules;
 mod scrub;
 mod spares;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use aquifer_api::client::Client;
 use aquifer_api::{
-    ClearDamage, CreateDataset, DatasetInfo, DatasetQuery, DestroyDataset, PropertyValue,
-    RenameDataset, SetProperties,
+    ClearDamage, CloneSnapshot, CreateDataset, DatasetInfo, DatasetQuery, DestroyDataset,
+    PropertyValue, RenameDataset, SetProperties,
 };
 use serde::Serialize;
 
@@ -28,10 +28,23 @@ pub(super) async fn create(
     Ok(())
 }
 
+pub(super) async fn clone(
+    client: &Client,
+    output: Output,
+    properties: Vec<(String, String)>,
+    (snapshot, name): (String, String),
+) -> Result<(), Failure> {
+    let properties = properties.into_iter().collect();
+    let done = client.clone_snapshot(&CloneSnapshot { snapshot, name, properties }).await?;
+    output.answer(&done, |_| String::new())?;
+    tell(output, &done.notes);
+    Ok(())
+}
+
 pub(super) async fn destroy(
     client: &Client,
     output: Output,
-    recursive: bool,
+    (recursive, clones): (bool, bool),
     force: bool,
     name: String,
 ) -> Result<(), Failure> {
@@ -40,7 +53,7 @@ pub(super) async fn destroy(
         client.datasets(&DatasetQuery { name: Some(name.clone()), recursive: false }).await?;
         confirm("dataset", &name)?;
     }
-    let request = DestroyDataset { confirm: name.clone(), name, recursive };
+    let request = DestroyDataset { confirm: name.clone(), name, recursive, clones };
     let done = client.destroy_dataset(&request).await?;
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);

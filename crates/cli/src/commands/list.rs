@@ -55,10 +55,15 @@ fn datasets_text(infos: &[DatasetInfo], output: Output) -> String {
     if infos.is_empty() && !output.script {
         return no_datasets();
     }
-    let mut table = Table::new(&["NAME", ">USED", ">AVAIL", ">REFER", "NFS PATH"]);
+    let columns = ["NAME", ">USED", ">AVAIL", ">REFER", "NFS PATH", "ORIGIN"];
+    // Only where there are clones.
+    let count = 5 + usize::from(infos.iter().any(|info| info.origin.is_some()));
+    let mut table = Table::new(columns.get(..count).unwrap_or(&columns));
     let mut warnings = String::new();
     for info in infos {
-        let cells = [dataset_cells(info, output), vec![nfs_path(info)]].concat();
+        let origin = info.origin.clone().unwrap_or_else(|| "-".into());
+        let mut cells = [dataset_cells(info, output), vec![nfs_path(info), origin]].concat();
+        cells.truncate(count);
         dataset_row(&mut table, &mut warnings, info, cells);
     }
     output.table(&table) + &shown(&warnings, output)

@@ -11,6 +11,7 @@ use crate::failure::Failure;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wish {
     pub recursive: bool,
+    pub clones: bool,
     pub force: bool,
     pub dry_run: bool,
     pub verbose: bool,
@@ -32,10 +33,11 @@ pub(super) async fn destroy(
     wish: Wish,
     name: String,
 ) -> Result<(), Failure> {
-    let Wish { recursive, force, dry_run, verbose } = wish;
+    let Wish { recursive, clones, force, dry_run, verbose } = wish;
     let mut request = DestroySnapshots {
         name: name.clone(),
         recursive,
+        clones,
         dry_run: true,
         ..DestroySnapshots::default()
     };

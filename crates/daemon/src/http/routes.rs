@@ -27,6 +27,7 @@
 //! POST /pools/{name}/free-space operator  FreeWorkRequest -> PoolDone
 //! POST /pools/{name}/drill      operator  DrillRequest    -> PoolDone
 //! POST /datasets                operator  CreateDataset   -> DatasetDone    (2)
+//! POST /datasets/clone          operator  CloneSnapshot   -> DatasetDone    (2)
 //! POST /datasets/set            operator  SetProperties   -> DatasetDone    (2)
 //! POST /snapshots               operator  TakeSnapshots   -> SnapshotsDone
 //! POST /snapshots/rename        operator  RenameSnapshot  -> SnapshotsDone
@@ -42,6 +43,7 @@
 //! POST /datasets/destroy        admin     DestroyDataset  -> DatasetDone
 //! POST /datasets/rename         admin     RenameDataset   -> DatasetDone
 //! POST /datasets/clear          admin     ClearDamage     -> DatasetDone
+//! POST /datasets/rollback       admin     RollBack        -> RolledBack
 //! POST /snapshots/destroy       admin     DestroySnapshots -> SnapshotsDestroyed
 //! POST /snapshots/release       admin     ReleaseSnapshots -> SnapshotsDone
 //! POST /locks/clear             admin     ClearLocks      -> ClearedLocks
@@ -118,6 +120,7 @@ fn table() -> Table {
         .act(Operator, "/pools/{name}/free-space", background::work_on_free_space)
         .act(Operator, "/pools/{name}/drill", trials::drill_pool)
         .act(Operator, "/datasets", create_dataset)
+        .act(Operator, "/datasets/clone", clone_snapshot)
         .act(Operator, "/datasets/set", set_properties)
         .act(Operator, "/snapshots", snapshots::take)
         .act(Operator, "/snapshots/rename", snapshots::rename)
@@ -132,6 +135,7 @@ fn table() -> Table {
         .act(Admin, "/datasets/destroy", destroy_dataset)
         .act(Admin, "/datasets/rename", rename_dataset)
         .act(Admin, "/datasets/clear", clear_damage)
+        .act(Admin, "/datasets/rollback", roll_back)
         .act(Admin, "/snapshots/destroy", snapshots::destroy)
         .act(Admin, "/snapshots/release", snapshots::release)
         .act(Admin, "/locks/clear", clear_locks)
@@ -415,6 +419,22 @@ async fn clear_damage(
     Body(request): Body<api::ClearDamage>,
 ) -> Response {
     acting.carry_out(words::clear_damage(&request), control.clear_damage(request)).await
+}
+
+async fn clone_snapshot(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::CloneSnapshot>,
+) -> Response {
+    acting.carry_out(words::clone_snapshot(&request), control.clone_snapshot(request)).await
+}
+
+async fn roll_back(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::RollBack>,
+) -> Response {
+    acting.carry_out(words::roll_back(&request), control.roll_back(request)).await
 }
 
 async fn clear_locks(

@@ -5,11 +5,11 @@ use std::fmt::Write;
 use aquifer_admin::control::history::Leaving;
 use aquifer_api::time::text_s;
 use aquifer_api::{
-    AddVdevs, ClearDamage, ClearLocks, CreateDataset, CreatePool, CreateToken, DestroyDataset,
-    DestroySnapshots, DiskRequest, DrillRequest, ExportPool, FreeWork, FreeWorkAct,
+    AddVdevs, ClearDamage, ClearLocks, CloneSnapshot, CreateDataset, CreatePool, CreateToken,
+    DestroyDataset, DestroySnapshots, DiskRequest, DrillRequest, ExportPool, FreeWork, FreeWorkAct,
     FreeWorkRequest, HoldSnapshots, ImportRequest, OfflineDisk, OnlineDisk, ReleaseSnapshots,
-    RenameDataset, RenameSnapshot, ReplaceDisk, Role, RotateToken, ScrubAct, ScrubRequest,
-    SetProperties, TakeSnapshots, VdevKind, VdevRequest,
+    RenameDataset, RenameSnapshot, ReplaceDisk, Role, RollBack, RotateToken, ScrubAct,
+    ScrubRequest, SetProperties, TakeSnapshots, VdevKind, VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -196,6 +196,17 @@ pub(super) fn create_dataset(request: &CreateDataset) -> Told {
     Told { needs, ..words.word(name).told(About::Dataset(name.clone(), names)) }
 }
 
+pub(super) fn clone_snapshot(request: &CloneSnapshot) -> Told {
+    let CloneSnapshot { snapshot, name, properties } = request;
+    let words = properties.iter().fold(Words::of("clone"), |words, (name, value)| {
+        words.flag(true, "-o").word(&format!("{name}={value}"))
+    });
+    let needs = properties_need(properties.iter().map(|(name, value)| (name, Some(value))));
+    let names = properties.keys().cloned().collect();
+    let about = About::Dataset(name.clone(), names);
+    Told { needs, ..words.word(snapshot).word(name).told(about) }
+}
+
 pub(super) fn set_properties(request: &SetProperties) -> Told {
     let SetProperties { name, properties } = request;
     let inherits = properties.values().all(Option::is_none);
@@ -210,9 +221,9 @@ pub(super) fn set_properties(request: &SetProperties) -> Told {
 }
 
 pub(super) fn destroy_dataset(request: &DestroyDataset) -> Told {
-    let DestroyDataset { name, recursive, .. } = request;
+    let DestroyDataset { name, recursive, clones, .. } = request;
     let about = About::Dataset(name.clone(), Vec::new());
-    Words::of("destroy").flag(*recursive, "-r").word(name).told(about)
+    Words::of("destroy").flag(*recursive, "-r").flag(*clones, "-R").word(name).told(about)
 }
 
 pub(super) fn clear_damage(ClearDamage { name, file }: &ClearDamage) -> Told {
@@ -227,9 +238,14 @@ pub(super) fn take_snapshots(request: &TakeSnapshots) -> Told {
 }
 
 pub(super) fn destroy_snapshots(request: &DestroySnapshots) -> Told {
-    let DestroySnapshots { name, recursive, dry_run, .. } = request;
-    let words = Words::of("destroy").flag(*recursive, "-r").word(name);
+    let DestroySnapshots { name, recursive, clones, dry_run, .. } = request;
+    let words = Words::of("destroy").flag(*recursive, "-r").flag(*clones, "-R").word(name);
     words.told(unless(*dry_run, About::snapshots(name)))
+}
+
+pub(super) fn roll_back(RollBack { name, destroy_later, force }: &RollBack) -> Told {
+    let words = Words::of("rollback").flag(*destroy_later, "-r").flag(*force, "-f").word(name);
+    words.told(About::snapshots(name))
 }
 
 pub(super) fn rename_dataset(RenameDataset { name, new }: &RenameDataset) -> Told {

@@ -2,13 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use aquifer_object::btree;
-use aquifer_ondisk::dead::{Bucket, DeadBody};
-use aquifer_ondisk::tree_node::Dead;
 use aquifer_ondisk::{BlockPointer, Txg};
 use aquifer_pool::{Pool, PoolError};
 
-use super::Sweep;
+use super::{Sweep, first_key, next_taken};
 use crate::dataset::Dataset;
 
 impl Dataset {
@@ -72,25 +69,15 @@ impl Together {
     fn sweep(&self, hi: Txg) -> Sweep {
         let upto = self.snapshots.partition_point(|txg| *txg <= hi);
         let newest = self.snapshots.get(upto.saturating_sub(1)).copied().unwrap_or_default();
-        Sweep { snapshot: newest, before: self.before, after: self.after }
+        Sweep { snapshot: newest, before: self.before, after: self.after, returns: false }
     }
 
     async fn sectors(&self, pool: &Pool, root: Option<BlockPointer>) -> Result<u64, PoolError> {
         let mut sectors = 0u64;
-        let first = self.sweep(Txg::default()).snapshot;
-        let mut key = Bucket { group: 0, hi: first, lo: Txg(0) }.sums();
-        while let Some(entry) = btree::first_from::<Dead, _>(pool, root, key).await? {
-            let bucket = entry.key.bucket;
-            let sweep = self.sweep(bucket.hi);
-            if sweep.ends_before(bucket) {
-                break;
-            }
-            if let DeadBody::Sums(sums) = entry.body
-                && sweep.takes(bucket)
-            {
-                sectors = sectors.saturating_add(sums.sectors);
-            }
-            key = sweep.next(bucket);
+        let mut key = first_key(self.sweep(Txg::default()).snapshot);
+        while let Some((bucket, sums)) = next_taken(pool, root, key, |hi| self.sweep(hi)).await? {
+            sectors = sectors.saturating_add(sums.sectors);
+            key = bucket.end();
         }
         Ok(sectors)
     }
@@ -98,6 +85,8 @@ impl Together {
 
 #[cfg(test)]
 mod tests {
+    use aquifer_ondisk::dead::Bucket;
+
     use super::*;
 
     fn txgs(these: &[u64]) -> Vec<Txg> {

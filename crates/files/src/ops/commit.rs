@@ -8,7 +8,7 @@ use aquifer_pool::intent_log::{RECORD_PAGES_MAX, Ticket};
 use aquifer_pool::{Demand, Lane, SpaceClass, TxHold};
 
 use crate::change::{self, Change};
-use crate::core::{Files, RECORD_BYTES, Target, unchanged};
+use crate::core::{Admitted, Files, RECORD_BYTES, Target, unchanged};
 use crate::error::FsError;
 use crate::made::{Made, Promised};
 use crate::types::{Around, Credentials, FileHandle};
@@ -39,7 +39,7 @@ impl Files {
         loop {
             // A sync may have lost some of the UNSTABLE writes.
             target.object.check()?;
-            target.dataset.takes_changes().await;
+            let passage = target.dataset.pass().await;
             if !target.dataset.is_logged(&self.pool) {
                 return Ok(Promised::default());
             }
@@ -55,7 +55,7 @@ impl Files {
                 class: SpaceClass::Remove,
                 lane: Lane::Bulk,
             };
-            let admission = self.pool.admit(demand).await?;
+            let admitted = Admitted { admission: self.pool.admit(demand).await?, passage };
             let (more, ticket) = {
                 let _writer = target.object.writer.lock().await;
                 // The lock may have come after a removal: the log must not name an object that is
@@ -63,7 +63,7 @@ impl Files {
                 if target.inode().nlink == 0 && !left_out(Rule::ReplayReapsNothing) {
                     return Err(FsError::Stale);
                 }
-                let hold = self.hold(&target.dataset, admission)?;
+                let hold = self.hold(&target.dataset, admitted)?;
                 if !target.dataset.logs(&hold) {
                     return Ok(Promised::default());
                 }

@@ -17,8 +17,8 @@ use aquifer_pool::{Admission, Demand, PoolError, SpaceClass, TxHold};
 
 use crate::change::Change;
 use crate::core::{
-    CHANGE_BYTES, Files, RECORD_BYTES, TREE_SECTORS, Target, attributes, before, drop_set_id,
-    permits, unchanged,
+    Admitted, CHANGE_BYTES, Files, RECORD_BYTES, TREE_SECTORS, Target, attributes, before,
+    drop_set_id, permits, unchanged,
 };
 use crate::error::FsError;
 use crate::limits::FILE_BYTES_MAX;
@@ -220,8 +220,8 @@ impl Files {
         target: &Target,
         pieces: &[Piece<'_>],
         stable: bool,
-    ) -> Result<(Option<Promise>, Admission), FsError> {
-        target.dataset.takes_changes().await;
+    ) -> Result<(Option<Promise>, Admitted), FsError> {
+        let passage = target.dataset.pass().await;
         let stable = stable && target.dataset.is_logged(&self.pool);
         let pages: u64 = pieces.iter().map(|piece| piece.pages().1).sum();
         let log = pages * 4096 + RECORD_BYTES * (1 + pages / RECORD_PAGES_MAX as u64);
@@ -249,9 +249,9 @@ impl Files {
             Err(PoolError::NoSpace) => {
                 let covered = promise.as_ref().is_some_and(Promise::is_reserved);
                 let admitted = Box::pin(self.admit_on_full((target, covered), pieces, demand));
-                Ok((promise, admitted.await?))
+                Ok((promise, Admitted { admission: admitted.await?, passage }))
             }
-            result => Ok((promise, result?)),
+            result => Ok((promise, Admitted { admission: result?, passage })),
         }
     }
 

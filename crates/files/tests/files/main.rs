@@ -28,6 +28,7 @@ mod quota;
 mod rename;
 mod replay;
 mod replies;
+mod rollback;
 #[cfg(sabotage)]
 mod sabotage;
 mod schedules;

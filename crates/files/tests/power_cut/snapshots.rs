@@ -3,13 +3,16 @@
 //!
 //! These rules must hold. What was acknowledged is in the head. A snapshot that was taken is there,
 //! with the state of the dataset at one moment between request and answer, and every look at it
-//! finds that same state. One that was destroyed is gone. Requests that were cut off are carried
-//! out or not. A snapshot that is held stays. The dataset is where it was renamed to. The inspector
-//! finds no block that a snapshot shows and nothing keeps, and none that is kept for nothing. When
-//! all snapshots are destroyed, nothing of them is left.
+//! finds that same state. One that was destroyed is gone. A dataset that was rolled back has the
+//! state of the snapshot. Requests that were cut off are carried out or not. A snapshot that is held
+//! or has clones stays. The dataset is where it was renamed to. The inspector finds no block that a
+//! snapshot shows and nothing keeps, and none that is kept for nothing. When all snapshots are
+//! destroyed, nothing of them is left.
 
 mod acts;
 mod client;
+mod clones;
+mod ends;
 mod holds;
 mod moves;
 mod past;
@@ -17,18 +20,18 @@ mod schedules;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use aquifer_blockio::World;
 use aquifer_checker::lives::SCALE;
-use aquifer_dataset::DatasetError;
 use aquifer_files::{Credentials, FileHandle, Files, FsError, Service};
 use aquifer_pool::import::ImportOptions;
 use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
 use futures_util::future::{Either, select};
 
-use acts::{administrator, destroy};
-use client::client;
+use acts::administrator;
+use client::{Step, client};
+use clones::Clone;
+use ends::{doom, end};
 use holds::{Holds, Served};
 use moves::{LATER, Place, come_back};
 use past::{check_past, remember};
@@ -61,9 +64,20 @@ struct Known {
 
 #[derive(Debug, Default)]
 struct Model {
+    /// Full name of the dataset.
+    dataset: String,
+    clones: BTreeMap<String, Clone>,
+    /// Clones that were there once: a rewind may bring them back.
+    past_clones: BTreeMap<String, Clone>,
     /// States of the head, one after each answered change; the first is that of the import.
     states: Vec<Arc<Tree>>,
     under_way: Option<Arc<Tree>>,
+    /// The operation that is under way.
+    step: Option<Step>,
+    /// The state to which the dataset is being rolled back.
+    target: Option<Arc<Tree>>,
+    /// How often that was asked for.
+    rolled: u64,
     snapshots: BTreeMap<String, Known>,
     next: u64,
     /// All states of the head so far, and of each snapshot by each of its names: a rewind may bring
@@ -83,8 +97,31 @@ struct Model {
 }
 
 impl Model {
+    /// Of a dataset that has this state.
+    fn of(dataset: &str, state: Arc<Tree>) -> Model {
+        let (states, past) = (vec![state.clone()], vec![state]);
+        Model { dataset: dataset.into(), states, past, ..Model::default() }
+    }
+
     fn head(&self) -> Arc<Tree> {
         self.states.last().cloned().unwrap_or_default()
+    }
+
+    /// The states that the head may have now.
+    fn may_be(&self) -> Vec<Arc<Tree>> {
+        let mut states = vec![self.head()];
+        states.extend(self.under_way.clone());
+        if let Some(target) = &self.target {
+            let after = self.step.as_ref().and_then(|step| step.after(target));
+            states.extend(after.map(Arc::new));
+            states.push(target.clone());
+        }
+        states
+    }
+
+    /// What was under way is not any more.
+    fn stop(&mut self) {
+        (self.under_way, self.step, self.target) = (None, None, None);
     }
 
     fn next(&mut self) -> u64 {
@@ -98,6 +135,8 @@ pub struct Run {
     pub cuts: u64,
     pub acts: u64,
     pub looks: u64,
+    pub rollbacks: u64,
+    pub clones: u64,
     pub trace: u64,
 }
 
@@ -147,7 +186,8 @@ async fn look(files: &Files, root: FileHandle) -> Result<Tree, FsError> {
 
 /// Looks into a snapshot. From here on it has this state and no other.
 async fn compare(service: &Service, model: &Mutex<Model>, name: &str) -> Result<(), String> {
-    let root = service.files.root(&format!("{DATASET}@{name}"));
+    let dataset = model.lock().unwrap().dataset.clone();
+    let root = service.files.root(&format!("{dataset}@{name}"));
     let root = root.ok_or_else(|| format!("snapshot {name} is gone"))?;
     let found = look(&service.files, root).await.map_err(|error| format!("{name}: {error}"))?;
     let mut model = model.lock().unwrap();
@@ -163,20 +203,21 @@ async fn compare(service: &Service, model: &Mutex<Model>, name: &str) -> Result<
 
 /// Compares all with what is known, after a start.
 async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
-    let root = service.files.root(DATASET).ok_or("the dataset is gone")?;
+    let name = model.lock().unwrap().dataset.clone();
+    let root = service.files.root(&name).ok_or_else(|| format!("{name} is gone"))?;
     let found = look(&service.files, root).await.map_err(|error| error.to_string())?;
     let mut since = Vec::new();
     {
         let mut model = model.lock().unwrap();
-        let under_way = model.under_way.take();
-        since.extend(model.states.iter().cloned().chain(under_way.clone()));
-        let may_be = [Some(model.head()), under_way];
-        let Some(state) = may_be.iter().flatten().find(|state| ***state == found) else {
-            return Err(format!("the head is {found:?}\n, may be {may_be:?}"));
+        let may_be = model.may_be();
+        model.stop();
+        since.extend(model.states.iter().cloned().chain(may_be.clone()));
+        let Some(state) = may_be.iter().find(|state| ***state == found) else {
+            return Err(format!("the head of {name} is {found:?}\n, may be {may_be:?}"));
         };
         model.states = vec![state.clone()];
     }
-    let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
+    let dataset = service.datasets.by_name(&name).ok_or("the dataset is gone")?;
     let there = dataset.snapshots(service.pool.committed_txg());
     let there: Vec<String> = there.iter().map(|of| of.record.name.clone()).collect();
     {
@@ -196,6 +237,7 @@ async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
                     let scheduled = known.scheduled && now == name;
                     let known =
                         Known { states, taken, doomed: false, renamed: None, holds, scheduled };
+                    clones::renamed(&mut model, &name, &now);
                     model.snapshots.insert(now, known);
                 }
                 None if !known.taken || known.doomed => {}
@@ -239,127 +281,17 @@ async fn life(
     let rewound = model.lock().unwrap().rewound;
     if rewound {
         check_past(&service, model).await?;
+        clones::check_past(&service, model).await?;
         model.lock().unwrap().rewound = false;
     }
     check(&service, model).await?;
+    clones::check(&service, model).await?;
     let work = client(&service, model, Rng::stream(seed, "client"), ops);
     let acts = administrator(&service, &world, model, Rng::stream(seed, "acts"), run);
     match select(std::pin::pin!(work), std::pin::pin!(acts)).await {
         Either::Left((done, _)) => done,
         Either::Right((done, _)) => done,
     }
-}
-
-/// Destroys the dataset with all its snapshots, once none is held.
-async fn destroy_dataset(
-    service: &Service,
-    world: &Arc<dyn World>,
-    model: &Mutex<Model>,
-) -> Result<(), String> {
-    let is_held = || {
-        let model = model.lock().unwrap();
-        let served = model.served.until(world.now());
-        model.snapshots.values().any(|known| known.must_stay(served))
-    };
-    if is_held() {
-        match service.datasets.destroy(DATASET, true).await {
-            Err(DatasetError::Held { .. }) => {}
-            done if is_held() => return Err(format!("destroyed, and one is held: {done:?}")),
-            _ => {}
-        }
-    }
-    holds::release_all(service, world, model).await?;
-    tell("destroy the dataset");
-    model.lock().unwrap().doomed = true;
-    service.datasets.destroy(DATASET, true).await.map_err(|error| error.to_string())?;
-    model.lock().unwrap().gone = true;
-    Ok(())
-}
-
-/// A client changes the dataset while it is destroyed, with all its snapshots.
-async fn doom(
-    world: Arc<dyn World>,
-    disks: &[SimDisk],
-    model: &Mutex<Model>,
-    (seed, ops): (u64, u64),
-) -> Result<(), String> {
-    let mut rng = Rng::stream(seed, "doom");
-    let options = ImportOptions { scale: SCALE, ..ImportOptions::default() };
-    model.lock().unwrap().served.begin(world.now());
-    let service = open(world.clone(), disks, &options).await?;
-    come_back(&service, model).await?;
-    if model.lock().unwrap().rewound {
-        check_past(&service, model).await?;
-        model.lock().unwrap().rewound = false;
-    }
-    check(&service, model).await?;
-    let work = client(&service, model, Rng::stream(seed, "client"), ops);
-    let destroyed = async {
-        world.sleep(Duration::from_micros(rng.below(4000))).await;
-        destroy_dataset(&service, &world, model).await?;
-        loop {
-            world.sleep(Duration::from_millis(1)).await;
-            service.pool.sync().await.map_err(|error| error.to_string())?;
-        }
-    };
-    match select(std::pin::pin!(work), std::pin::pin!(destroyed)).await {
-        // Its handles are stale now.
-        Either::Left((Err(_), _)) if model.lock().unwrap().doomed => Ok(()),
-        Either::Left((done, _)) | Either::Right((done, _)) => done,
-    }
-}
-
-/// Destroys everything. Then nothing may be left.
-async fn end(world: Arc<dyn World>, disks: &[SimDisk], model: &Mutex<Model>) -> Result<(), String> {
-    model.lock().unwrap().served.begin(world.now());
-    let service = open(world.clone(), disks, &ImportOptions::default()).await?;
-    come_back(&service, model).await?;
-    if service.datasets.by_name(DATASET).is_none() {
-        if !model.lock().unwrap().doomed {
-            return Err("the dataset is gone".into());
-        }
-        return settle(&service, disks).await;
-    }
-    if model.lock().unwrap().gone {
-        return Err("the dataset was destroyed, and is there".into());
-    }
-    if model.lock().unwrap().rewound {
-        check_past(&service, model).await?;
-    }
-    check(&service, model).await?;
-    holds::release_all(&service, &world, model).await?;
-    let names: Vec<String> = model.lock().unwrap().snapshots.keys().cloned().collect();
-    for names in names.chunks(2) {
-        destroy(&service, &world, model, names).await?;
-    }
-    let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
-    quiesce(&service).await?;
-    if dataset.dead_bytes() > 0 {
-        return Err(format!("{} bytes are left of snapshots", dataset.dead_bytes()));
-    }
-    let root = service.files.root(DATASET).ok_or("the dataset is gone")?;
-    let found = look(&service.files, root).await.map_err(|error| error.to_string())?;
-    if found != *model.lock().unwrap().head() {
-        return Err("the head went with the snapshots".into());
-    }
-    settle(&service, disks).await
-}
-
-/// Waits until nothing is freed in the background any more.
-async fn quiesce(service: &Service) -> Result<(), String> {
-    for _ in 0..200 {
-        if !service.datasets.has_background_work() {
-            return Ok(());
-        }
-        service.pool.sync().await.map_err(|error| error.to_string())?;
-    }
-    Err("what was destroyed is not freed".into())
-}
-
-async fn settle(service: &Service, disks: &[SimDisk]) -> Result<(), String> {
-    quiesce(service).await?;
-    service.pool.export().await.map_err(|error| error.to_string())?;
-    inspected(disks, true, 2).await
 }
 
 pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String> {
@@ -369,8 +301,7 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
     let mut sim = Sim::with_config(seed, config);
     let disks = disks_of(&mut sim, images);
     let world: Arc<dyn World> = Arc::new(sim.world());
-    let empty: Arc<Tree> = Arc::default();
-    let first = Model { states: vec![empty.clone()], past: vec![empty], ..Model::default() };
+    let first = Model::of(DATASET, Arc::default());
     let (model, run) = (Mutex::new(first), Mutex::new(Run::default()));
     let tell = |sim: &Sim, what: String| format!("seed {seed} {shape:?}: {what}\n{}", sim.story());
     let judge = |sim: &Sim, end: Result<Result<(), String>, Stop>| match end {
@@ -437,11 +368,13 @@ fn a_snapshot_stays_as_it_was() {
         all.cuts += run.cuts;
         all.acts += run.acts;
         all.looks += run.looks;
+        all.rollbacks += run.rollbacks;
+        all.clones += run.clones;
     }
     println!("{all:?}");
     if all.cuts >= 200 {
         // Otherwise nothing was tried. With few cuts the numbers are up to chance.
-        assert!(all.acts > all.cuts && all.looks > 0, "{all:?}");
+        assert!(all.acts > all.cuts && all.looks.min(all.rollbacks).min(all.clones) > 0, "{all:?}");
     }
 }
 
@@ -457,8 +390,16 @@ fn a_rule_left_out_is_found() {
         (Rule::SnapshotsComeLast, 100),
         (Rule::SweepsTestTheInterval, 100),
         (Rule::SweepsEndAtTheNext, 100),
-        (Rule::HeldIsKept, 20),
-        (Rule::HoldsLastInService, 100),
+        (Rule::HeldIsKept, 100),
+        (Rule::HoldsLastInService, 200),
+        (Rule::FloorIsKept, 100),
+        (Rule::RollbackRevives, 100),
+        (Rule::RevivesAllLater, 100),
+        (Rule::RevivesFirst, 200),
+        (Rule::DeathsPass, 200),
+        (Rule::RollbackShutsTheDoor, 200),
+        (Rule::RecordsFollowActs, 100),
+        (Rule::PinsAreKept, 100),
     ] {
         crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }

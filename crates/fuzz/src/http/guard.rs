@@ -41,7 +41,7 @@ fn refuse(why: &str) -> Response {
 }
 
 /// Acts on datasets and locks, and one that clears a notice of a loss.
-const PASSES: [&str; 12] = [
+const PASSES: [&str; 14] = [
     "/datasets",
     "/datasets/set",
     "/datasets/destroy",
@@ -49,6 +49,8 @@ const PASSES: [&str; 12] = [
     "/datasets/rename",
     "/snapshots",
     "/snapshots/rename",
+    "/datasets/rollback",
+    "/datasets/clone",
     "/snapshots/destroy",
     "/snapshots/hold",
     "/snapshots/release",

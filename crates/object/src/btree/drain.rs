@@ -1,4 +1,5 @@
-//! Takes a tree down piece by piece, from its right end.
+//! Takes a tree down piece by piece, from its right end. Nodes of another tree are left out unread,
+//! with all below them.
 
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::tree_node::{NodeBody, NodeOwner};
@@ -39,6 +40,15 @@ struct Edge<F: Packed> {
     changed: bool,
 }
 
+impl<F: Packed> Edge<F> {
+    /// Leaves out the last children, as far as they are of another tree.
+    fn leave_others<S: NodeSink>(&mut self, sink: &S) {
+        while self.children.pop_if(|(_, child)| sink.is_of_another(child)).is_some() {
+            self.changed = true;
+        }
+    }
+}
+
 /// Takes whole leaves off the right end of the tree of `root` until `budget_entries` are taken: at
 /// least one leaf, and less than a leaf too many. Frees the nodes; the caller frees the entries.
 /// The budget and the height bound reads and writes.
@@ -56,6 +66,9 @@ pub async fn drain<F: Packed, S: NodeSink>(
         return Ok(drained);
     };
     check_root(&root)?;
+    if sink.is_of_another(&root) {
+        return Ok(drained);
+    }
     let mut journal = Journal::new(sink, owner);
     let mut taken: Vec<Vec<F::Entry>> = Vec::new();
     if root.level == 0 {
@@ -107,7 +120,8 @@ async fn descend<F: Packed, S: NodeSink>(
     journal: &mut Journal<'_, S>,
     path: &mut Vec<Edge<F>>,
 ) -> Result<bool, S::Error> {
-    while let Some(edge) = path.last() {
+    while let Some(edge) = path.last_mut() {
+        edge.leave_others(journal.store());
         match edge.children.last().copied() {
             Some(_) if edge.pointer.level == 1 => return Ok(true),
             Some((_, child)) => path.push(open::<F, S>(journal, child).await?),
@@ -139,8 +153,9 @@ async fn take_leaves<F: Packed, S: NodeSink>(
     while count < budget.max(1) && !edge.children.is_empty() {
         let guess = taken.last().map_or(LEAF_ENTRIES_GUESS, Vec::len).max(1);
         let want = ((budget - count) / guess).clamp(1, DRAIN_WINDOW);
-        let leaves: Vec<BlockPointer> =
-            edge.children.iter().rev().take(want).map(|(_, leaf)| *leaf).collect();
+        let own = edge.children.iter().rev().map(|(_, leaf)| *leaf);
+        let own = own.take_while(|leaf| !journal.store().is_of_another(leaf));
+        let leaves: Vec<BlockPointer> = own.take(want).collect();
         let read = leaves.iter().map(|leaf| journal.read::<F>(leaf));
         for (leaf, body) in leaves.iter().zip(try_join_all(read).await?) {
             if count >= budget.max(1) {
@@ -155,6 +170,7 @@ async fn take_leaves<F: Packed, S: NodeSink>(
             edge.changed = true;
             journal.free(*leaf);
         }
+        edge.leave_others(journal.store());
     }
     Ok(count)
 }
@@ -170,6 +186,7 @@ async fn write_path<F: Packed, S: NodeSink>(
             let last = edge.children.pop();
             edge.children.extend(last.zip(below).map(|((key, _), child)| (key, child)));
             edge.changed = true;
+            edge.leave_others(journal.store());
         }
         below = if !edge.changed {
             None

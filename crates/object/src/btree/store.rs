@@ -49,6 +49,11 @@ pub trait NodeSink: NodeStore {
         page: Page,
     ) -> Result<BlockPointer, Self::Error>;
 
+    /// Whether this node, of a tree that is taken down, and all below it belong to another tree.
+    fn is_of_another(&self, _pointer: &BlockPointer) -> bool {
+        false
+    }
+
     /// The tree being written, of this owner, no longer refers to this node. The implementor knows
     /// whether a snapshot still does.
     fn free_node(&self, owner: NodeOwner, pointer: &BlockPointer);

@@ -146,6 +146,18 @@ fn counts_beyond_the_bytes_are_refused() {
     }
 }
 
+/// Sample, field, its offset and its width: in records of datasets.
+const OF_DATASETS: [(&str, &str, usize, usize); 8] = [
+    ("dataset_record_v1", "next object", 32, 8),
+    ("dataset_record_v1", "next generation", 40, 8),
+    ("dataset_record_v1", "floor", 72, 8),
+    ("line_record_v1", "fork", 4, 8),
+    ("snapshot_record_v1", "version", 0, 2),
+    ("sweep_record_v1", "left", 4, 8),
+    ("rollback_record_v1", "change", 20, 8),
+    ("rollback_record_v1", "pending", 40, 1),
+];
+
 /// Values that fit a structure, but from which the engine could not count on.
 #[test]
 fn numbers_beyond_their_limits_are_refused() {
@@ -200,12 +212,6 @@ fn numbers_beyond_their_limits_are_refused() {
         ("log_changes_v1", "order of the reply", changes - 72, 8),
         ("reply_entry_v1", "order", 0, 8),
         ("inode_file_v1", "nanoseconds of mtime", 68 + 12 + 8, 4),
-        ("dataset_record_v1", "next object", 32, 8),
-        ("dataset_record_v1", "next generation", 40, 8),
-        ("dataset_record_v1", "floor", 72, 8),
-        ("line_record_v1", "fork", 4, 8),
-        ("snapshot_record_v1", "version", 0, 2),
-        ("sweep_record_v1", "left", 4, 8),
         ("dead_list_v1", "newest snapshot before birth", 16, 8),
         ("dead_list_v1", "txg", 32, 8),
         ("dead_list_v1", "place", 46, 8),
@@ -213,7 +219,7 @@ fn numbers_beyond_their_limits_are_refused() {
         ("dead_list_v1", "sectors", 59, 2),
         ("dead_list_v1", "kind", 61, 1),
     ];
-    for (name, field, at, width) in limits {
+    for (name, field, at, width) in limits.into_iter().chain(OF_DATASETS) {
         let sample = samples.iter().find(|sample| sample.name == name).unwrap();
         let mut bytes = sample.bytes.clone();
         bytes[at..at + width].fill(0xff);

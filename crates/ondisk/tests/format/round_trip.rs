@@ -67,6 +67,7 @@ fn values_and_pointers() {
     round_trips(snapshots::snapshot());
     round_trips(snapshots::sweep());
     round_trips(keeping::any_keep());
+    round_trips(snapshots::rollback());
     round_trips(damages::damage());
     round_trips(damages::scrub());
     round_trips(histories::history());

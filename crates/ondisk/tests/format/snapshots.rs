@@ -1,10 +1,13 @@
-//! Any snapshot, sweep and dead entry.
+//! Any snapshot, sweep, rollback and dead entry.
 
-use aquifer_ondisk::dataset::{SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord, SweepRecord};
+use aquifer_ondisk::dataset::{
+    RollbackRecord, SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord, SweepRecord,
+};
 use aquifer_ondisk::dead::{
     Bucket, DEAD_BLOCKS_MAX, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadKind, DeadSums,
 };
-use aquifer_ondisk::types::SEGMENT_SECTORS;
+use aquifer_ondisk::inode::Time;
+use aquifer_ondisk::types::{SEGMENT_SECTORS, SEQUENCE_LIMIT};
 use aquifer_ondisk::{Guid, ObjectId, Txg};
 use proptest::prelude::*;
 
@@ -23,6 +26,23 @@ pub fn snapshot() -> impl Strategy<Value = SnapshotRecord> {
 
 pub fn sweep() -> impl Strategy<Value = SweepRecord> {
     txg().prop_map(|left| SweepRecord { left })
+}
+
+pub fn rollback() -> impl Strategy<Value = RollbackRecord> {
+    (txg(), txg(), 0..SEQUENCE_LIMIT, time(), any::<bool>()).prop_map(
+        |(txg, to, change, ctime, pending)| RollbackRecord { txg, to, change, ctime, pending },
+    )
+}
+
+/// The one in the document.
+pub fn one_rollback() -> RollbackRecord {
+    RollbackRecord {
+        txg: Txg(90),
+        to: Txg(80),
+        change: 1_790_000_200_000_000_000,
+        ctime: Time { seconds: 1_790_000_200, nanoseconds: 0 },
+        pending: true,
+    }
 }
 
 /// Two txgs, the smaller first.

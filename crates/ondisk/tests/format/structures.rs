@@ -6,7 +6,9 @@ use aquifer_ondisk::block_pointer::BlockPointer;
 use aquifer_ondisk::codec::{FormatError, Reader, Writer, checksum128};
 use aquifer_ondisk::config::Label;
 use aquifer_ondisk::damage::DamageRecord;
-use aquifer_ondisk::dataset::{DatasetRecord, Item, LineRecord, SnapshotRecord, SweepRecord};
+use aquifer_ondisk::dataset::{
+    DatasetRecord, Item, LineRecord, RollbackRecord, SnapshotRecord, SweepRecord,
+};
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
@@ -239,6 +241,17 @@ impl Structure for SweepRecord {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         SweepRecord::decode(bytes)
+    }
+}
+
+impl Structure for RollbackRecord {
+    const NAME: &'static str = "rollback record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        RollbackRecord::decode(bytes)
     }
 }
 

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aquifer_blockio::World;
-use aquifer_dataset::DatasetError;
+use aquifer_dataset::{DatasetError, RollbackOptions};
 use aquifer_files::Service;
 use aquifer_sim::Rng;
 
 use super::holds::{self, Holds};
-use super::{DATASET, Known, Model, Run, compare, tell};
+use super::{DATASET, Known, Model, Run, clones, compare, tell};
 use super::{moves, schedules};
 
 /// Takes, destroys, renames and looks into snapshots, until the power goes.
@@ -24,6 +24,23 @@ pub(super) async fn administrator(
     let eager = 1 + rng.below(8);
     loop {
         world.sleep(Duration::from_micros(rng.below(4000 * eager))).await;
+        if rng.below(3) == 0 {
+            clones::act(service, world, model, &mut rng, run).await?;
+            continue;
+        }
+        act(service, world, model, &mut rng, run).await?;
+    }
+}
+
+/// One act on the snapshots of a dataset.
+pub(super) async fn act(
+    service: &Service,
+    world: &Arc<dyn World>,
+    model: &Mutex<Model>,
+    rng: &mut Rng,
+    run: &Mutex<Run>,
+) -> Result<(), String> {
+    {
         let names: Vec<String> = {
             let model = model.lock().unwrap();
             let there = model.snapshots.iter().filter(|(_, known)| known.taken && !known.doomed);
@@ -31,7 +48,9 @@ pub(super) async fn administrator(
         };
         run.lock().unwrap().acts += 1;
         let some = rng.pick(&names).cloned();
-        match (rng.below(14), some) {
+        // Clones are not held, moved or scheduled.
+        let is_first = model.lock().unwrap().dataset == DATASET;
+        match (rng.below(17), some) {
             (0..=3, _) | (_, None) => take(service, model).await?,
             (4..=6, Some(_)) => {
                 let most = 1 + rng.index(3);
@@ -41,15 +60,91 @@ pub(super) async fn administrator(
                 destroy(service, world, model, &doomed).await?;
             }
             (7, Some(name)) => rename(service, model, &name).await?,
-            (8 | 9, Some(name)) => holds::hold(service, world, model, &mut rng, &name).await?,
-            (10, Some(name)) => holds::release(service, world, model, &name).await?,
-            (11, Some(_)) => moves::there_and_back(service, model).await?,
-            (12, Some(_)) => schedules::work(service, world, model).await?,
+            (8..=9, Some(name)) => {
+                run.lock().unwrap().rollbacks += 1;
+                roll_back(service, world, model, &name).await?;
+            }
+            (10..=11, Some(name)) if is_first => {
+                holds::hold(service, world, model, rng, &name).await?;
+            }
+            (12, Some(name)) if is_first => holds::release(service, world, model, &name).await?,
+            (13, Some(_)) if is_first => moves::there_and_back(service, model).await?,
+            (14, Some(_)) if is_first => schedules::work(service, world, model).await?,
             (_, Some(name)) => {
                 run.lock().unwrap().looks += 1;
                 compare(service, model, &name).await?;
             }
         }
+    }
+    Ok(())
+}
+
+/// Of a snapshot.
+pub(super) fn full_name(model: &Mutex<Model>, name: &str) -> String {
+    format!("{}@{name}", model.lock().unwrap().dataset)
+}
+
+/// Rolls the dataset back to a snapshot, and destroys the later ones.
+async fn roll_back(
+    service: &Service,
+    world: &Arc<dyn World>,
+    model: &Mutex<Model>,
+    name: &str,
+) -> Result<(), String> {
+    // From here on it has one state.
+    compare(service, model, name).await?;
+    let full = full_name(model, name);
+    let found = service.datasets.snapshot_by_name(&full);
+    let (dataset, snapshot) = found.map_err(|error| format!("{name}: {error}"))?;
+    let all = dataset.snapshots(service.pool.committed_txg());
+    let later = all.iter().filter(|other| other.txg > snapshot.txg);
+    let later: Vec<String> = later.map(|other| other.record.name.clone()).collect();
+    tell(&format!("roll back to {name}, before {later:?}"));
+    let target = {
+        let mut model = model.lock().unwrap();
+        let target = model.snapshots.get(name).unwrap().states[0].clone();
+        let served = model.served.until(world.now());
+        for name in &later {
+            let known = model.snapshots.get_mut(name).unwrap();
+            known.doomed = !known.must_stay(served);
+        }
+        model.rolled += 1;
+        model.target = Some(target.clone());
+        target
+    };
+    let pinned = clones::pinned(model, &later);
+    let options = RollbackOptions { destroy_later: true, force: false };
+    let done = service.datasets.rollback(&full, options).await;
+    tell(&format!("  {done:?}"));
+    let mut model = model.lock().unwrap();
+    match done {
+        Ok(destroyed) => {
+            assert_eq!(destroyed, later);
+            let served = model.served.until(world.now());
+            if pinned || later.iter().any(|name| model.snapshots[name].must_stay(served)) {
+                return Err(format!("roll back to {name}: {later:?} have clones or holds"));
+            }
+            for name in &later {
+                let states = model.snapshots.remove(name).map_or(Vec::new(), |of| of.states);
+                model.past_snapshots.insert(name.clone(), states);
+            }
+            // It may have come before: a rewind could show that.
+            let before = model.under_way.take();
+            model.past.extend(before);
+            model.under_way =
+                model.step.as_ref().and_then(|step| step.after(&target)).map(Arc::new);
+            model.states.push(target);
+            model.target = None;
+            Ok(())
+        }
+        Err(error) if refused(&error, pinned, is_held(&model, &later)) => {
+            for name in &later {
+                model.snapshots.get_mut(name).unwrap().doomed = false;
+            }
+            model.target = None;
+            Ok(())
+        }
+        Err(error) => Err(format!("roll back to {name}: {error}")),
     }
 }
 
@@ -66,7 +161,7 @@ async fn take(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
         (name, from)
     };
     tell(&format!("take {name}"));
-    let full = [format!("{DATASET}@{name}")];
+    let full = [full_name(model, &name)];
     let done = service.datasets.snapshot(&full, false).await;
     let mut model = model.lock().unwrap();
     tell(&format!("  {name}: {done:?}"));
@@ -97,7 +192,7 @@ pub(super) async fn destroy(
     let mut txgs = BTreeSet::new();
     let mut of = None;
     for name in names {
-        let found = service.datasets.snapshot_by_name(&format!("{DATASET}@{name}"));
+        let found = service.datasets.snapshot_by_name(&full_name(model, name));
         let (dataset, snapshot) = found.map_err(|error| format!("{name}: {error}"))?;
         {
             let mut model = model.lock().unwrap();
@@ -108,19 +203,19 @@ pub(super) async fn destroy(
         txgs.insert(snapshot.txg);
         of = Some(dataset);
     }
+    let pinned = clones::pinned(model, names);
     let done = service.datasets.destroy_snapshots(&[(of.unwrap(), txgs)]).await;
     let mut model = model.lock().unwrap();
     let served = model.served.until(world.now());
     match done {
+        Ok(()) if pinned => Err(format!("destroy {names:?}: they have clones")),
         Ok(()) if names.iter().any(|name| model.snapshots[name].must_stay(served)) => {
             Err(format!("destroyed though one is held: {names:?}"))
         }
-        Err(DatasetError::Held { .. })
-            if names.iter().any(|name| !model.snapshots[name].holds.is_empty()) =>
-        {
-            names.iter().for_each(|name| {
+        Err(error) if refused(&error, pinned, is_held(&model, names)) => {
+            for name in names {
                 model.snapshots.get_mut(name).unwrap().doomed = false;
-            });
+            }
             Ok(())
         }
         Ok(()) => {
@@ -134,6 +229,20 @@ pub(super) async fn destroy(
     }
 }
 
+/// Whether one of these snapshots may be held.
+fn is_held(model: &Model, names: &[String]) -> bool {
+    names.iter().any(|name| !model.snapshots[name].holds.is_empty())
+}
+
+/// Whether an act may be refused like this.
+fn refused(error: &DatasetError, pinned: bool, held: bool) -> bool {
+    match error {
+        DatasetError::Held { .. } => held,
+        DatasetError::HasClones { .. } => pinned,
+        other => other.to_string().contains("out of space"),
+    }
+}
+
 async fn rename(service: &Service, model: &Mutex<Model>, name: &str) -> Result<(), String> {
     let to = {
         let mut model = model.lock().unwrap();
@@ -142,13 +251,14 @@ async fn rename(service: &Service, model: &Mutex<Model>, name: &str) -> Result<(
         to
     };
     tell(&format!("rename {name} to {to}"));
-    let found = service.datasets.snapshot_by_name(&format!("{DATASET}@{name}"));
+    let found = service.datasets.snapshot_by_name(&full_name(model, name));
     let (dataset, snapshot) = found.map_err(|error| format!("{name}: {error}"))?;
     let done = service.datasets.rename_snapshots(&[(dataset, snapshot.txg)], &to).await;
     done.map_err(|error| format!("rename {name}: {error}"))?;
     let mut model = model.lock().unwrap();
     let known = model.snapshots.remove(name).unwrap();
     model.past_snapshots.insert(name.into(), known.states.clone());
+    clones::renamed(&mut model, name, &to);
     model.snapshots.insert(to, Known { renamed: None, scheduled: false, ..known });
     Ok(())
 }

@@ -1,31 +1,58 @@
 //! The client: changes the dataset, one operation after the other.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use aquifer_files::{
     CreateHow, Credentials, FileHandle, Files, FsError, Service, SetAttributes, Stability,
 };
 use aquifer_sim::Rng;
 
-use super::{DATASET, Model, PAGE, PAGES, Tree, page, tell};
+use super::{Model, PAGE, PAGES, Tree, look, page, tell};
 use crate::workload::allowed;
 
-/// An operation, and the state after it.
-struct Step {
-    what: String,
-    tree: Tree,
+/// An operation on a file.
+#[derive(Debug, Clone)]
+pub(super) struct Step {
+    name: String,
     act: Act,
 }
 
 /// What is done to a file.
+#[derive(Debug, Clone)]
 enum Act {
     Create,
     Remove,
     Rename(String),
     /// To so many pages.
     Cut(u64),
-    /// From this page on.
-    Write(u64, Vec<u8>),
+    /// From this page on, with these marks.
+    Write(u64, Vec<u64>),
+}
+
+impl Step {
+    /// The state after it, if it is possible.
+    pub(super) fn after(&self, tree: &Tree) -> Option<Tree> {
+        let mut tree = tree.clone();
+        if let Act::Create = self.act {
+            return tree.insert(self.name.clone(), Vec::new()).is_none().then_some(tree);
+        }
+        let mut marks = tree.remove(&self.name)?;
+        let mut name = self.name.clone();
+        match &self.act {
+            Act::Create => {}
+            Act::Remove => return Some(tree),
+            Act::Rename(to) => name.clone_from(to),
+            Act::Cut(pages) => marks.resize(*pages as usize, 0),
+            Act::Write(from, new) => {
+                let (from, to) = (*from as usize, *from as usize + new.len());
+                marks.resize(marks.len().max(to), 0);
+                marks[from..to].copy_from_slice(new);
+            }
+        }
+        tree.insert(name, marks);
+        Some(tree)
+    }
 }
 
 /// Changes the dataset until it has done so many operations, or one is refused.
@@ -35,15 +62,28 @@ pub(super) async fn client(
     mut rng: Rng,
     ops: u64,
 ) -> Result<(), String> {
-    let root = service.files.root(DATASET).ok_or("the dataset is gone")?;
+    let dataset = model.lock().unwrap().dataset.clone();
+    let root = service.files.root(&dataset).ok_or("the dataset is gone")?;
     for _ in 0..ops {
         let name = format!("f{}", rng.below(6));
-        let Some(Step { what, tree, act }) = step(model, &mut rng, &name) else { continue };
-        tell(&what);
-        model.lock().unwrap().under_way = Some(Arc::new(tree));
-        let done = carry_out(&service.files, root, &name, act).await;
+        let (step, rolled) = {
+            let mut model = model.lock().unwrap();
+            let head = model.head();
+            let Some(step) = step(&mut model, &mut rng, &head, &name) else { continue };
+            model.under_way = step.after(&head).map(Arc::new);
+            model.step = Some(step.clone());
+            // One that is on its way may come before this or after it.
+            (step, model.rolled - u64::from(model.target.is_some()))
+        };
+        tell(&format!("{step:?}"));
+        let done = carry_out(&service.files, root, &step).await;
+        if model.lock().unwrap().rolled > rolled {
+            met_a_rollback(service, root, model, done).await?;
+            continue;
+        }
         let mut model = model.lock().unwrap();
         let after = model.under_way.take().unwrap();
+        model.step = None;
         match done {
             Ok(()) => model.states.push(after),
             Err(error) if allowed(&error) => {
@@ -60,55 +100,64 @@ pub(super) async fn client(
     Ok(())
 }
 
-fn step(model: &Mutex<Model>, rng: &mut Rng, name: &str) -> Option<Step> {
-    let mut tree = Tree::clone(&model.lock().unwrap().head());
-    let Some(mut marks) = tree.get(name).cloned() else {
-        tree.insert(name.into(), Vec::new());
-        return Some(Step { what: format!("create {name}"), tree, act: Act::Create });
-    };
-    let (what, act) = match rng.below(12) {
-        0 => {
-            tree.remove(name);
-            (format!("remove {name}"), Act::Remove)
+/// The dataset was rolled back while an operation was under way: that came before, or after, or
+/// found no file any more.
+async fn met_a_rollback(
+    service: &Service,
+    root: FileHandle,
+    model: &Mutex<Model>,
+    done: Result<(), FsError>,
+) -> Result<(), String> {
+    tell(&format!("  met a rollback: {done:?}"));
+    while model.lock().unwrap().target.is_some() {
+        service.pool.world().sleep(Duration::from_micros(50)).await;
+    }
+    let gone = [FsError::Stale, FsError::NotFound, FsError::Exists];
+    match &done {
+        Err(error) if !gone.contains(error) && !allowed(error) => {
+            return Err(format!("unexpected: {error}"));
         }
+        _ => {}
+    }
+    let found = look(&service.files, root).await.map_err(|error| error.to_string())?;
+    let mut model = model.lock().unwrap();
+    let after = model.under_way.take().filter(|_| done.is_ok());
+    model.step = None;
+    let may_be = [Some(model.head()), after];
+    let Some(state) = may_be.iter().flatten().find(|state| ***state == found) else {
+        return Err(format!("after a rollback the head is {found:?}\n, may be {may_be:?}"));
+    };
+    let state = state.clone();
+    model.states.push(state);
+    Ok(())
+}
+
+fn step(model: &mut Model, rng: &mut Rng, head: &Tree, name: &str) -> Option<Step> {
+    let of = |act| Some(Step { name: name.into(), act });
+    if !head.contains_key(name) {
+        return of(Act::Create);
+    }
+    match rng.below(12) {
+        0 => of(Act::Remove),
         1 => {
             let to = format!("f{}", rng.below(6));
-            if to == name {
-                return None;
-            }
-            tree.remove(name);
-            tree.insert(to.clone(), marks);
-            (format!("rename {name} to {to}"), Act::Rename(to))
+            if to == name { None } else { of(Act::Rename(to)) }
         }
-        2 => {
-            let pages = rng.below(PAGES);
-            marks.resize(pages as usize, 0);
-            tree.insert(name.into(), marks);
-            (format!("cut {name} to {pages}"), Act::Cut(pages))
-        }
+        2 => of(Act::Cut(rng.below(PAGES))),
         _ => {
             let from = rng.below(PAGES);
             let most = if rng.below(4) == 0 { 16 } else { 3 };
             let count = 1 + rng.below(most);
-            let to = (from + count) as usize;
-            marks.resize(marks.len().max(to), 0);
-            let mut data = Vec::new();
-            for mark in &mut marks[from as usize..to] {
-                *mark = model.lock().unwrap().next();
-                data.extend(page(*mark));
-            }
-            tree.insert(name.into(), marks);
-            (format!("write {name} {from}+{count}"), Act::Write(from, data))
+            of(Act::Write(from, (0..count).map(|_| model.next()).collect()))
         }
-    };
-    Some(Step { what, tree, act })
+    }
 }
 
-async fn carry_out(files: &Files, root: FileHandle, name: &str, act: Act) -> Result<(), FsError> {
+async fn carry_out(files: &Files, root: FileHandle, step: &Step) -> Result<(), FsError> {
     let cred = Credentials::root();
-    let bytes = name.as_bytes();
+    let bytes = step.name.as_bytes();
     let file = || async { files.lookup(&cred, root, bytes).await.0.map(|found| found.handle) };
-    match act {
+    match &step.act {
         Act::Create => {
             let how = CreateHow::Guarded(SetAttributes::default());
             files.create(&cred, root, bytes, how).await.kept().await.0.map(drop)
@@ -123,7 +172,8 @@ async fn carry_out(files: &Files, root: FileHandle, name: &str, act: Act) -> Res
             let set = SetAttributes { size, ..SetAttributes::default() };
             files.setattr(&cred, file().await?, &set, None).await.kept().await.0
         }
-        Act::Write(from, data) => {
+        Act::Write(from, marks) => {
+            let data: Vec<u8> = marks.iter().flat_map(|mark| page(*mark)).collect();
             let (file, at) = (file().await?, from * PAGE as u64);
             files.write(&cred, file, at, &data, Stability::FileSync).await.0.map(drop)
         }

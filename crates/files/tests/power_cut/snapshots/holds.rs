@@ -73,7 +73,7 @@ pub(super) fn check(
     name: &str,
     served: Duration,
 ) -> Result<(), String> {
-    let there = tags(service, name)?;
+    let there = tags(service, &model.dataset, name)?;
     let known = model.snapshots.get_mut(name).unwrap();
     for (tag, held) in std::mem::take(&mut known.holds) {
         if there.contains(&tag) {
@@ -89,14 +89,14 @@ pub(super) fn check(
 }
 
 /// After a rewind: whatever is there.
-pub(super) fn found(service: &Service, name: &str) -> Result<Holds, String> {
+pub(super) fn found(service: &Service, dataset: &str, name: &str) -> Result<Holds, String> {
     // Those with an end may have any.
     let held = Held { placed: true, leaving: false, until: Some(Duration::ZERO) };
-    Ok(tags(service, name)?.into_iter().map(|tag| (tag, held)).collect())
+    Ok(tags(service, dataset, name)?.into_iter().map(|tag| (tag, held)).collect())
 }
 
-fn tags(service: &Service, name: &str) -> Result<Vec<String>, String> {
-    let found = service.datasets.snapshot_by_name(&format!("{DATASET}@{name}"));
+fn tags(service: &Service, dataset: &str, name: &str) -> Result<Vec<String>, String> {
+    let found = service.datasets.snapshot_by_name(&format!("{dataset}@{name}"));
     let (dataset, snapshot) = found.map_err(|error| error.to_string())?;
     let holds = service.datasets.holds(&dataset, snapshot.txg);
     Ok(holds.into_iter().map(|hold| hold.tag).collect())

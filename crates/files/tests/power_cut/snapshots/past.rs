@@ -4,16 +4,17 @@ use std::sync::{Arc, Mutex};
 
 use aquifer_files::Service;
 
-use super::{DATASET, Known, Model, Tree, holds, look};
+use super::{Known, Model, Tree, holds, look};
 
 /// After a rewind: what is there must have been there at some time.
 pub(super) async fn check_past(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
-    let root = service.files.root(DATASET).ok_or("the dataset is gone")?;
+    let name = model.lock().unwrap().dataset.clone();
+    let root = service.files.root(&name).ok_or("the dataset is gone")?;
     let found = look(&service.files, root).await.map_err(|error| error.to_string())?;
-    let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
+    let dataset = service.datasets.by_name(&name).ok_or("the dataset is gone")?;
     let there = dataset.snapshots(service.pool.committed_txg());
     let mut model = model.lock().unwrap();
-    model.under_way = None;
+    model.stop();
     model.states = vec![Arc::new(found)];
     let head = model.head();
     if !model.past.contains(&head) {
@@ -27,7 +28,7 @@ pub(super) async fn check_past(service: &Service, model: &Mutex<Model>) -> Resul
         // Taking it by schedule may have been cut off.
         let states = states.or_else(|| scheduled.then(|| model.past.clone()));
         let states = states.ok_or_else(|| format!("snapshot {name} was never taken"))?;
-        let holds = holds::found(service, &name)?;
+        let holds = holds::found(service, &model.dataset, &name)?;
         let known = Known { states, taken: true, doomed: false, renamed: None, holds, scheduled };
         model.snapshots.insert(name, known);
     }
@@ -37,8 +38,10 @@ pub(super) async fn check_past(service: &Service, model: &Mutex<Model>) -> Resul
 /// Keeps what is known, for a rewind.
 pub(super) fn remember(model: &Mutex<Model>) {
     let mut model = model.lock().unwrap();
-    let states: Vec<Arc<Tree>> =
-        model.states.iter().cloned().chain(model.under_way.clone()).collect();
+    model.clones.values().chain(model.past_clones.values()).for_each(|clone| {
+        remember(&clone.model);
+    });
+    let states: Vec<Arc<Tree>> = model.states.iter().cloned().chain(model.may_be()).collect();
     for (name, known) in model.snapshots.clone() {
         let mut may_be = known.states;
         if !known.taken {

@@ -7,7 +7,7 @@ use aquifer_dataset::Property;
 use aquifer_files::Service;
 use aquifer_ondisk::inode::Time;
 
-use super::{DATASET, Holds, Known, Model, Tree, tell};
+use super::{DATASET, Holds, Known, Model, Tree, clones, tell};
 
 /// What the schedule keeps.
 const SCHEDULE: &str = "frequently=2";
@@ -49,11 +49,12 @@ pub(super) async fn work(
     found(model, &there, &states);
     let served = model.served.until(world.now());
     let is_new = model.snapshots.len() > before;
+    let pinned = clones::origins(model);
     for (name, known) in std::mem::take(&mut model.snapshots) {
         if there.contains(&name) {
             let doomed = known.doomed && !known.scheduled;
             model.snapshots.insert(name, Known { doomed, ..known });
-        } else if known.doomed && !known.must_stay(served) {
+        } else if known.doomed && !known.must_stay(served) && !pinned.contains(&name) {
             model.past_snapshots.insert(name, known.states);
         } else {
             return Err(format!("the schedule pruned {name}"));
@@ -64,8 +65,10 @@ pub(super) async fn work(
         Ok(()) if is_new => {}
         done => return Err(format!("a snapshot is due: {done:?}, {there:?}")),
     }
-    let free = |known: &&Known| known.scheduled && known.holds.is_empty();
-    match model.snapshots.values().filter(free).count() > KEPT {
+    let free = |(name, known): &(&String, &Known)| {
+        known.scheduled && known.holds.is_empty() && !pinned.contains(*name)
+    };
+    match model.snapshots.iter().filter(free).count() > KEPT {
         true => Err(format!("the schedule did not prune: {there:?}")),
         false => Ok(()),
     }

@@ -1,0 +1,66 @@
+//! Rollback of a dataset that a client has mounted: the daemon, the command line, and NFS.
+
+use serde_json::{Value, json};
+
+use crate::bed::{noise, with_file};
+use crate::eyes::client::Client;
+use crate::support::Place;
+
+const MIB: usize = 1 << 20;
+const STALE: u32 = 70;
+
+#[test]
+fn a_mounted_dataset_is_rolled_back() {
+    let place = Place::new();
+    let disk = place.image("a");
+    let daemon = place.serve();
+    let file = with_file(&place, "tank", &[&disk]);
+    let mut client = Client::new(&place, "127.0.0.1");
+    let root = client.mount("/tank/vms");
+    let old = noise(1, MIB);
+    client.write(&file, 0, &old, true);
+    place.must(&["snapshot", "tank/vms@a"]);
+    client.write(&file, 8192, &noise(2, MIB / 4), true);
+    let new = client.create(&root, "new.raw");
+    place.must(&["snapshot", "tank/vms@b"]);
+    client.write(&file, 0, &noise(3, 4096), false);
+
+    // What stands in the way is said, with the way out.
+    place.refuses(
+        &["rollback", "tank/vms@a"],
+        "\"tank/vms@a\" is not the newest snapshot: \"b\" is. Roll back with -r, which destroys \
+         the later ones, or destroy them first",
+    );
+    place.refuses(
+        &["rollback", "-r", "tank/vms@a"],
+        "clients have written to \"tank/vms\" what waits for their COMMIT, and would be lost: stop \
+         them, or use -f",
+    );
+    client.commit(&file);
+    let done = place.json(&["rollback", "-r", "tank/vms@a"]);
+    assert_eq!(done, json!({ "name": "tank/vms", "destroyed": ["tank/vms@b"] }));
+
+    // The same handles, the old content.
+    assert!(client.read_bytes(&file, 0, 64 << 10).unwrap() == old[..64 << 10]);
+    assert_eq!(client.read(&new, 0, 1), Err(STALE));
+    client.write(&file, 4096, &noise(4, 4096), true);
+    daemon.kill9();
+    let _daemon = place.serve();
+    let mut client = Client::new(&place, "127.0.0.1");
+    assert!(client.read_bytes(&file, 0, 4096).unwrap() == old[..4096]);
+    assert!(client.read_bytes(&file, 4096, 4096).unwrap() == noise(4, 4096));
+    place.must(&["rollback", "tank/vms@a"]);
+    assert!(client.read_bytes(&file, 0, 16384).unwrap() == old[..16384]);
+
+    let told = place.json(&["pool", "history", "-a", "tank"]);
+    let acts = told["tank"].as_array().unwrap().iter();
+    let of = |entry: &Value| (entry["act"].clone(), entry["outcome"].clone());
+    let acts: Vec<_> = acts.map(of).filter(|(act, _)| act.to_string().contains("roll")).collect();
+    let told: Vec<_> = acts.iter().map(|(act, _)| act.as_str().unwrap()).collect();
+    let (gently, later) = ("rollback tank/vms@a", "rollback -r tank/vms@a");
+    assert_eq!(told, [gently, later, later, gently]);
+    assert_eq!((&acts[0].1, &acts[3].1), (&json!("failed"), &json!("done")));
+    assert!(place.log().contains("dataset.rolled_back"), "{}", place.log());
+    place.must(&["pool", "export", "tank"]);
+    place.must(&["inspect", "--deep", "-d", &disk, "tank"]);
+}

@@ -1,0 +1,144 @@
+//! Clones: datasets that begin as a snapshot of another one.
+//!
+//! A clone takes the snapshot's object table as its own, with the snapshot's txg as its floor. What
+//! was born up to there belongs to the origin: when the clone no longer refers to it, nothing
+//! happens ([`aquifer_object::Gate`]). So a clone costs nothing at first, and only what it writes
+//! itself later.
+//!
+//! Invariants:
+//! - The origin keeps what the clone began with as long as the clone is there: its line record
+//!   names the snapshot, which is not destroyed before the clone.
+//! - A destroyed clone is taken down without reading what it does not own, so nothing has to be
+//!   kept for it ([`crate::destroy`]).
+//! - Ids of objects go on from where the origin is, so that none has two meanings in the clone.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_ondisk::config::FEATURE_CLONES;
+use aquifer_ondisk::dataset::{DatasetRecord, LineRecord};
+use aquifer_ondisk::{DatasetId, ObjectId, Txg};
+use aquifer_pool::BoxFuture;
+
+use crate::dataset::Dataset;
+use crate::datasets::Datasets;
+use crate::error::DatasetError;
+use crate::rollback::orphans_in;
+use crate::snapshots::Snapshot;
+
+/// The snapshot that a clone began as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub dataset: DatasetId,
+    pub snapshot: Txg,
+}
+
+/// What a new dataset begins with.
+#[derive(Debug)]
+pub(crate) struct Beginning {
+    dataset: Arc<Dataset>,
+    snapshot: Arc<Snapshot>,
+    /// Its objects without a name.
+    pub orphans: BTreeSet<ObjectId>,
+}
+
+impl Origin {
+    /// That of a line, if it is a clone's.
+    pub fn of(line: &LineRecord) -> Option<Origin> {
+        let LineRecord { origin_dataset, origin_snapshot, .. } = *line;
+        let origin = Origin { dataset: origin_dataset, snapshot: Txg(origin_snapshot) };
+        (origin_dataset.0 != 0).then_some(origin)
+    }
+}
+
+impl Beginning {
+    /// The snapshot.
+    pub fn origin(&self) -> Origin {
+        Origin { dataset: self.dataset.id, snapshot: self.snapshot.txg }
+    }
+
+    /// The record of a new dataset, with what it begins with.
+    pub fn begin(&self, record: DatasetRecord) -> DatasetRecord {
+        let from = &self.snapshot.record;
+        DatasetRecord {
+            next_object: self.dataset.next_object(),
+            refer_bytes: from.refer_bytes,
+            line: self.dataset.record.lock().line.saturating_add(1),
+            floor: self.snapshot.txg,
+            origin: self.snapshot.txg.0,
+            objects: from.objects,
+            ..record
+        }
+    }
+}
+
+impl Datasets {
+    /// Makes a dataset that begins as a snapshot, given as `dataset@name`. It is on disk when this
+    /// returns.
+    ///
+    /// # Errors
+    /// There is no such snapshot; or as [`Datasets::create`].
+    pub fn clone_snapshot<'a>(
+        &'a self,
+        snapshot: &'a str,
+        name: &'a str,
+        properties: &'a [(String, String)],
+    ) -> BoxFuture<'a, Result<(), DatasetError>> {
+        Box::pin(async move {
+            let _act = self.acts.lock().await;
+            let new = self.parse_new(name, properties)?;
+            let (dataset, snapshot) = self.snapshot_by_name(snapshot)?;
+            self.use_feature(FEATURE_CLONES).await?;
+            let orphans = orphans_in(&self.pool, snapshot.record.objects).await?;
+            self.make(new, Some(Beginning { dataset, snapshot, orphans })).await
+        })
+    }
+
+    /// The clones of a snapshot, or of all snapshots of a dataset.
+    pub(crate) fn clones_of(&self, of: DatasetId, snapshot: Option<Txg>) -> Vec<Arc<Dataset>> {
+        let is_clone = |other: &Arc<Dataset>| {
+            let origin = *other.origin.lock();
+            origin.is_some_and(|origin| {
+                origin.dataset == of && snapshot.is_none_or(|txg| txg == origin.snapshot)
+            })
+        };
+        let mut clones = self.living();
+        clones.retain(is_clone);
+        if left_out(Rule::PinsAreKept) {
+            clones.clear();
+        }
+        clones
+    }
+
+    /// Fails if a snapshot has clones.
+    pub(crate) fn check_clones(
+        &self,
+        dataset: &Dataset,
+        snapshot: &Snapshot,
+    ) -> Result<(), DatasetError> {
+        let clones = self.clones_of(dataset.id, Some(snapshot.txg));
+        if clones.is_empty() {
+            return Ok(());
+        }
+        let name = format!("{}@{}", self.full_name(dataset), snapshot.record.name);
+        Err(DatasetError::HasClones { name, clones: self.names_of(&clones) })
+    }
+
+    pub(crate) fn names_of(&self, datasets: &[Arc<Dataset>]) -> Vec<String> {
+        datasets.iter().map(|dataset| self.full_name(dataset)).collect()
+    }
+
+    /// The full names of a snapshot's clones.
+    pub fn clones(&self, dataset: &Dataset, snapshot: Txg) -> Vec<String> {
+        self.names_of(&self.clones_of(dataset.id, Some(snapshot)))
+    }
+
+    /// The full name of the snapshot that a dataset is a clone of.
+    pub fn origin_of(&self, dataset: &Dataset) -> Option<String> {
+        let origin = (*dataset.origin.lock())?;
+        let from = self.by_id(origin.dataset)?;
+        let snapshot = from.snapshots.lock().get(origin.snapshot)?;
+        Some(format!("{}@{}", self.full_name(&from), snapshot.record.name))
+    }
+}

@@ -1,0 +1,229 @@
+//! Making datasets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey, LineRecord};
+use aquifer_ondisk::inode::{FileKind, Inode, Time};
+use aquifer_ondisk::types::{FIRST_OBJECT, SEQUENCE_LIMIT};
+use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
+use aquifer_pool::{BoxFuture, PoolError};
+
+use crate::clones::Beginning;
+use crate::dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
+use crate::datasets::Datasets;
+use crate::error::DatasetError;
+use crate::property::{LocalValues, Properties, Property, SyncMode};
+use crate::quota::Wanted;
+use crate::tree::check_component;
+use crate::values::bytes_of;
+
+/// A dataset to be made.
+#[derive(Debug)]
+pub(crate) struct New {
+    parent: DatasetId,
+    name: String,
+    local: LocalValues,
+}
+
+impl Datasets {
+    /// Makes the pool's own dataset if this is the first import.
+    ///
+    /// # Errors
+    /// Errors of the pool.
+    pub async fn ensure_root(&self) -> Result<(), DatasetError> {
+        if self.state.lock().datasets.is_empty() {
+            let _act = self.acts.lock().await;
+            let name = self.pool.name().to_string();
+            let new = New { parent: DatasetId(0), name, local: LocalValues::new() };
+            self.make(new, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes a dataset; it is on disk when this returns.
+    ///
+    /// # Errors
+    /// Bad names and values, a parent that does not exist, a name that already does.
+    pub fn create<'a>(
+        &'a self,
+        name: &'a str,
+        properties: &'a [(String, String)],
+    ) -> BoxFuture<'a, Result<(), DatasetError>> {
+        Box::pin(async move {
+            let _act = self.acts.lock().await;
+            let new = self.parse_new(name, properties)?;
+            self.make(new, None).await
+        })
+    }
+
+    /// What is asked for.
+    pub(crate) fn parse_new(
+        &self,
+        name: &str,
+        properties: &[(String, String)],
+    ) -> Result<New, DatasetError> {
+        let bad = |why: &str| DatasetError::BadName { name: name.into(), why: why.into() };
+        let (parent, last) = name
+            .rsplit_once('/')
+            .ok_or_else(|| bad("is a pool's name: a dataset lies below one, as in tank/vms"))?;
+        check_component(last).map_err(bad)?;
+        let mut local = LocalValues::new();
+        for (property, value) in properties {
+            let property = Property::from_name(property)?;
+            if property.is_of_pool() {
+                return Err(self.belongs_to_pool(property));
+            }
+            local.insert(property, property.parse(value)?);
+        }
+        let parent = self.by_name(parent).ok_or_else(|| DatasetError::NotFound(parent.into()))?;
+        if self.by_name(name).is_some() {
+            return Err(DatasetError::Exists(name.into()));
+        }
+        Ok(New { parent: parent.id, name: last.to_string(), local })
+    }
+
+    /// Makes a dataset, empty or a clone. The caller holds the lock of acts.
+    pub(crate) async fn make(
+        &self,
+        new: New,
+        beginning: Option<Beginning>,
+    ) -> Result<(), DatasetError> {
+        let New { parent, name, local } = new;
+        let world = self.pool.world().clone();
+        let now = Time::from_ns(world.wall_ns());
+        let record = DatasetRecord {
+            fs_guid: Guid(world.random().max(1)),
+            parent,
+            created: now,
+            next_object: FIRST_OBJECT.0,
+            next_generation: 1,
+            next_snapshot: 1,
+            refer_bytes: 0,
+            line: 1,
+            floor: Txg(0),
+            origin: 0,
+            objects: None,
+            dead: None,
+            name,
+        };
+        let record = match &beginning {
+            Some(beginning) => beginning.begin(record),
+            None => record,
+        };
+        let hash_seed = world.random();
+        let reserves = local.get(&Property::Reservation);
+        let reserves = reserves.map(|value| Wanted::Below(parent, bytes_of(Some(value))));
+        if let Some(wanted) = reserves {
+            self.make_room(wanted).await?;
+        }
+        let id = {
+            let hold = self.hold_act().await?;
+            let _one = self.promises.lock();
+            if let Some(wanted) = reserves {
+                self.check_reservation(wanted)?;
+            }
+            let id = self.enter(hold.txg(), record, local, (hash_seed, beginning))?;
+            self.refresh_properties();
+            id
+        };
+        if let Some(made) = self.by_id(id)
+            && made.properties().sync == SyncMode::Disabled
+        {
+            made.unlogged.is_from_the_start();
+        }
+        self.act_on_disk().await?;
+        self.state.lock().hidden.remove(&id);
+        Ok(())
+    }
+
+    /// Enters a new dataset into `txg`, hidden.
+    fn enter(
+        &self,
+        txg: Txg,
+        record: DatasetRecord,
+        local: LocalValues,
+        (hash_seed, beginning): (u64, Option<Beginning>),
+    ) -> Result<DatasetId, DatasetError> {
+        let mut state = self.state.lock();
+        let id = DatasetId(state.next_dataset);
+        if state.datasets.values().filter(|other| !other.is_destroyed()).any(|other| {
+            let other = other.record.lock();
+            other.parent == record.parent && other.name == record.name
+        }) {
+            return Err(DatasetError::Exists(record.name));
+        }
+        let above = state.datasets.get(&record.parent);
+        if record.parent.0 != 0 && above.is_none_or(|above| above.is_destroyed()) {
+            return Err(DatasetError::NotFound("the dataset above".into()));
+        }
+        if id.0 >= SEQUENCE_LIMIT - 1 {
+            return Err(PoolError::NoSpace.into());
+        }
+        state.next_dataset += 1;
+        let origin = beginning.as_ref().map(Beginning::origin);
+        let line = LineRecord {
+            fork: txg,
+            origin_dataset: origin.map_or(DatasetId(0), |origin| origin.dataset),
+            origin_snapshot: origin.map_or(0, |origin| origin.snapshot.0),
+            floor: record.floor,
+        };
+        let items = state.items.entry(txg).or_default();
+        put(items, ItemKey::new(id, ItemClass::Line, record.line), line.encode());
+        for (property, value) in &local {
+            let key = ItemKey::new(id, ItemClass::Property, *property as u64);
+            put(items, key, value.clone().into_bytes());
+        }
+        let defaults = Properties::from_values(|property| property.default_value().into());
+        let created = record.created;
+        put(items, ItemKey::new(id, ItemClass::Record, 0), record.encode());
+        let dataset = Arc::new(Dataset::new(id, record, local, defaults));
+        *dataset.origin.lock() = origin;
+        let is_empty = beginning.is_none();
+        if let Some(Beginning { orphans, .. }) = beginning {
+            *dataset.orphans.lock() = orphans;
+        }
+        for object in [ROOT_DIRECTORY, ORPHANS].into_iter().filter(|_| is_empty) {
+            let inode = directory_inode(object, created, hash_seed);
+            let made = dataset.object_or_new(&inode);
+            made.state.lock().overlay.version(txg, &inode);
+            dataset.mark_dirty(txg, object);
+        }
+        state.insert(id, dataset);
+        state.hidden.insert(id);
+        Ok(id)
+    }
+}
+
+fn put(items: &mut BTreeMap<ItemKey, Option<Item>>, key: ItemKey, value: Vec<u8>) {
+    items.insert(key, Some(Item { key, value }));
+}
+
+/// An empty directory that is its own parent.
+pub fn directory_inode(object: ObjectId, now: Time, hash_seed: u64) -> Inode {
+    Inode {
+        object,
+        generation: 0,
+        kind: FileKind::Directory,
+        damaged: false,
+        mode: 0o755,
+        nlink: 2,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        size: 0,
+        refer_bytes: 0,
+        entries: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        crtime: now,
+        change: 1,
+        parent: object,
+        line: 1,
+        origin: ObjectId(0),
+        verifier: 0,
+        hash_seed,
+        root: None,
+    }
+}

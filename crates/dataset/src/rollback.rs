@@ -1,0 +1,321 @@
+//! Rollback of a dataset to its newest snapshot, in line.
+//!
+//! The head becomes the snapshot's object table again. Three things follow:
+//!
+//! - What was born since and the old head alone refers to is freed: the old head becomes a
+//!   destroyed dataset of an id of its own, which the background takes down. Its floor is the
+//!   snapshot: what was born up to then, the new head refers to.
+//! - What the snapshot shows and has died since lives again. The dead tree still names it, in the
+//!   buckets with `hi` at or after the snapshot and `lo` before it. The background takes these
+//!   out, before any other sweep of the dataset ([`crate::dead`]). Until that is done, what dies is
+//!   filed under the txg of the rollback at least, and so stands in no such bucket.
+//! - Objects in memory are rolled back in place: requests and locks keep them.
+//!
+//! No change of a client may be under way meanwhile: it would enter an object that is rolled back
+//! under it. So the entrance of the dataset shuts first, and changes inside come to an end
+//! ([`crate::entrance`]). Then the act joins the open txg, whose sync writes those changes, and
+//! after them exchanges the root. The entrance opens when that txg is on disk and memory has taken
+//! it over.
+//!
+//! Ids of objects are never given out again: the counter of ids stays, and so do file handles,
+//! generations and the write verifier. Clients must see that files changed. So all objects show a
+//! least change attribute and a least time of the last change, which the record of the rollback
+//! keeps.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_object::btree::{self, Scan};
+use aquifer_ondisk::config::FEATURE_ROLLBACK;
+use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey, RollbackRecord};
+use aquifer_ondisk::inode::{Inode, Time};
+use aquifer_ondisk::tree_node::{Directory, Objects};
+use aquifer_ondisk::types::SEQUENCE_LIMIT;
+use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg};
+use aquifer_pool::{Pool, PoolError};
+
+use crate::dataset::{Dataset, ORPHANS};
+use crate::datasets::Datasets;
+use crate::error::DatasetError;
+use crate::property::{LocalValues, Properties};
+use crate::snapshots::{Act, Snapshot};
+
+/// How a dataset is rolled back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RollbackOptions {
+    /// Destroys later snapshots.
+    pub destroy_later: bool,
+    /// Drops UNSTABLE data that waits for COMMIT.
+    pub force: bool,
+}
+
+/// What a snapshot says of the objects in memory, while its dataset is rolled back to it. Every
+/// object in memory has its entry before the rollback is queued.
+#[derive(Debug)]
+pub(crate) struct Back {
+    root: Option<BlockPointer>,
+    inodes: HashMap<ObjectId, Option<Inode>>,
+    orphans: BTreeSet<ObjectId>,
+}
+
+impl Back {
+    /// Whether it knows an object; else the root to look in.
+    pub fn unknown(&self, id: ObjectId) -> Option<Option<BlockPointer>> {
+        (!self.inodes.contains_key(&id)).then_some(self.root)
+    }
+
+    /// Notes an object.
+    pub fn note(&mut self, id: ObjectId, inode: Option<Inode>) {
+        self.inodes.insert(id, inode);
+    }
+
+    /// What becomes of an object in memory.
+    pub fn inode(&mut self, id: ObjectId) -> Option<Inode> {
+        self.inodes.remove(&id).flatten()
+    }
+
+    /// The objects without a name.
+    pub fn into_orphans(self) -> BTreeSet<ObjectId> {
+        self.orphans
+    }
+}
+
+impl Dataset {
+    /// Import: the newest rollback, if there was one.
+    pub(crate) fn load_rollback(&self) {
+        if let Some(RollbackRecord { change, ctime, .. }) = self.snapshots.lock().rollback {
+            self.table.lock().least = (change, ctime);
+        }
+    }
+
+    /// The dataset is about to be rolled back.
+    pub(crate) fn begin_back(&self, back: Back) {
+        let mut table = self.table.lock();
+        table.let_clean_ones_go();
+        table.back = Some(back);
+    }
+
+    /// It is not rolled back.
+    pub(crate) fn forget_back(&self) {
+        self.table.lock().back = None;
+    }
+
+    /// Looks up all objects in memory in the snapshot to which the dataset is rolled back.
+    pub(crate) async fn gather_back(&self, pool: &Pool) -> Result<(), PoolError> {
+        loop {
+            let unknown = {
+                let table = self.table.lock();
+                table.objects.keys().find_map(|id| Some((*id, table.not_looked_back_at(*id)?)))
+            };
+            let Some((id, root)) = unknown else { return Ok(()) };
+            self.look_back(pool, id, root).await?;
+        }
+    }
+
+    pub(crate) async fn look_back(
+        &self,
+        pool: &Pool,
+        id: ObjectId,
+        root: Option<BlockPointer>,
+    ) -> Result<(), PoolError> {
+        let inode = btree::lookup::<Objects, Pool>(pool, root, id.0).await?;
+        if let Some(back) = self.table.lock().back.as_mut() {
+            back.note(id, inode);
+        }
+        Ok(())
+    }
+
+    /// Whether UNSTABLE data that no root and no record holds waits for COMMIT.
+    pub(crate) fn waits_for_commit(&self) -> bool {
+        let table = self.table.lock();
+        let dirty: BTreeSet<&ObjectId> = table.dirty.values().flatten().collect();
+        dirty
+            .into_iter()
+            .filter_map(|id| table.objects.get(id))
+            .any(|object| object.state.lock().overlay.count_unlogged(0, u64::MAX, 1) > 0)
+    }
+}
+
+impl Datasets {
+    /// Rolls a dataset back to a snapshot, given as `dataset@name`: the newest one, or with
+    /// `destroy_later` one whose later ones are destroyed with it, in the same txg. It is on disk
+    /// when this returns. Returns the names of the destroyed snapshots.
+    ///
+    /// # Errors
+    /// There is no such snapshot, there are later ones, one of them is held or has clones, a client may lose data that waits for
+    /// COMMIT, or something cannot be read. Then nothing has changed.
+    pub async fn rollback(
+        &self,
+        full: &str,
+        options: RollbackOptions,
+    ) -> Result<Vec<String>, DatasetError> {
+        let _act = self.acts.lock().await;
+        let (dataset, snapshot) = self.snapshot_by_name(full)?;
+        let later: Vec<Arc<Snapshot>> = {
+            let all = dataset.snapshots(self.pool.committed_txg());
+            all.into_iter().filter(|other| other.txg > snapshot.txg).collect()
+        };
+        if let Some(newest) = later.last()
+            && !options.destroy_later
+        {
+            let newest = newest.record.name.clone();
+            return Err(DatasetError::LaterSnapshots { name: full.into(), newest });
+        }
+        self.check_not_held(&dataset, later.iter().map(|snapshot| snapshot.txg))?;
+        for snapshot in &later {
+            self.check_clones(&dataset, snapshot)?;
+        }
+        self.wait_for_returning(&dataset).await?;
+        if dataset.dead.lock().damaged {
+            return Err(DatasetError::DeadUnreadable(self.full_name(&dataset)));
+        }
+        self.use_feature(FEATURE_ROLLBACK).await?;
+        let begun = self.begin_rollback(&dataset, &snapshot, options).await;
+        if let Err(error) = begun {
+            dataset.forget_back();
+            dataset.entrance.open();
+            return Err(error);
+        }
+        let mut acts = vec![Act::Rollback { dataset: dataset.id, to: snapshot.txg }];
+        acts.extend(later.iter().map(|of| Act::Destroy { dataset: dataset.id, snapshot: of.txg }));
+        // From here on the sync opens the entrance, also if this is cut off.
+        let queued = self.queue(acts).await;
+        if queued.is_err() {
+            dataset.forget_back();
+            dataset.entrance.open();
+        }
+        queued?;
+        self.act_on_disk().await?;
+        Ok(later.iter().map(|of| of.record.name.clone()).collect())
+    }
+
+    /// Waits until the dead tree names nothing any more that a rollback brought back.
+    pub(crate) async fn wait_for_returning(&self, dataset: &Dataset) -> Result<(), DatasetError> {
+        while dataset.snapshots.lock().returning().is_some() {
+            if dataset.dead.lock().damaged {
+                return Err(DatasetError::DeadUnreadable(self.full_name(dataset)));
+            }
+            self.pool.sync().await?;
+        }
+        Ok(())
+    }
+
+    /// Reads what the snapshot has, and shuts the entrance.
+    async fn begin_rollback(
+        &self,
+        dataset: &Dataset,
+        snapshot: &Snapshot,
+        options: RollbackOptions,
+    ) -> Result<(), DatasetError> {
+        let root = snapshot.record.objects;
+        let orphans = match left_out(Rule::OrphansAreReadAgain) {
+            true => dataset.orphans.lock().clone(),
+            false => orphans_in(&self.pool, root).await?,
+        };
+        dataset.begin_back(Back { root, inodes: HashMap::new(), orphans });
+        // Most of it while clients still change the dataset.
+        dataset.gather_back(&self.pool).await?;
+        if !left_out(Rule::RollbackShutsTheDoor) {
+            dataset.entrance.shut();
+            dataset.entrance.is_empty().await;
+        }
+        if dataset.is_destroyed() {
+            return Err(DatasetError::NotFound(self.full_name(dataset)));
+        }
+        if !options.force && dataset.is_logged(&self.pool) && dataset.waits_for_commit() {
+            return Err(DatasetError::WaitsForCommit(self.full_name(dataset)));
+        }
+        dataset.gather_back(&self.pool).await?;
+        Ok(())
+    }
+
+    /// Carries out a rollback. Called by the sync of its txg, when all else of the dataset is
+    /// written.
+    pub(crate) fn carry_out_rollback(
+        &self,
+        txg: Txg,
+        id: DatasetId,
+        to: Txg,
+    ) -> Vec<(ItemKey, Option<Item>)> {
+        let Some(dataset) = self.by_id(id).filter(|of| !of.is_destroyed()) else {
+            return Vec::new();
+        };
+        let Some(snapshot) = dataset.snapshots.lock().get(to) else { return Vec::new() };
+        let before = self.record_of(&dataset);
+        let now = Time::from_ns(self.pool.world().wall_ns());
+        let last = dataset.snapshots.lock().rollback;
+        let last = last.map_or((0, Time::default()), |last| (last.change + 1, last.ctime));
+        let record = RollbackRecord {
+            txg,
+            to,
+            change: now.since_1970_ns().max(last.0).min(SEQUENCE_LIMIT - 1),
+            ctime: now.max(last.1),
+            pending: !left_out(Rule::RollbackRevives),
+        };
+        let old = self.record_item(&dataset);
+        dataset.set_synced_root(snapshot.record.objects);
+        dataset.set_refer_bytes(snapshot.record.refer_bytes);
+        dataset.snapshots.lock().rollback = Some(record);
+        let mut items = match left_out(Rule::RecordsFollowActs) {
+            true => vec![(old.key, Some(old))],
+            false => {
+                let item = self.record_item(&dataset);
+                vec![(item.key, Some(item))]
+            }
+        };
+        items.push(rollback_item(id, Some(record)));
+        items.extend(self.leave_head(txg, before, to));
+        items
+    }
+
+    /// The old head becomes a destroyed dataset.
+    fn leave_head(
+        &self,
+        txg: Txg,
+        head: DatasetRecord,
+        floor: Txg,
+    ) -> Option<(ItemKey, Option<Item>)> {
+        head.objects?;
+        let id = {
+            let mut state = self.state.lock();
+            let id = DatasetId(state.next_dataset);
+            state.next_dataset += 1;
+            id
+        };
+        let fs_guid = Guid(self.pool.world().random().max(1));
+        let record = DatasetRecord { fs_guid, dead: None, floor, ..head };
+        let defaults = Properties::from_values(|property| property.default_value().into());
+        let old = Arc::new(Dataset::new(id, record, LocalValues::new(), defaults));
+        old.set_destroyed(txg);
+        let value = self.record_item(&old).value;
+        self.state.lock().enter_destroyed(old);
+        let key = ItemKey::new(id, ItemClass::Destroyed, 0);
+        Some((key, Some(Item { key, value })))
+    }
+}
+
+/// The item of a dataset's newest rollback.
+pub(crate) fn rollback_item(
+    id: DatasetId,
+    record: Option<RollbackRecord>,
+) -> (ItemKey, Option<Item>) {
+    let key = ItemKey::new(id, ItemClass::Rollback, 0);
+    (key, record.map(|record| Item { key, value: record.encode() }))
+}
+
+/// The objects without a name in an object table.
+pub(crate) async fn orphans_in(
+    pool: &Pool,
+    root: Option<BlockPointer>,
+) -> Result<BTreeSet<ObjectId>, PoolError> {
+    let mut orphans = BTreeSet::new();
+    let Some(list) = btree::lookup::<Objects, Pool>(pool, root, ORPHANS.0).await? else {
+        return Ok(orphans);
+    };
+    let mut scan = Scan::<Directory, Pool>::new(pool, list.root, 0, None)?;
+    while let Some(entry) = scan.next().await? {
+        orphans.insert(entry.object);
+    }
+    Ok(orphans)
+}

@@ -1,0 +1,143 @@
+//! How a run ends: the dataset, or all its snapshots and clones, are destroyed.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aquifer_blockio::World;
+use aquifer_checker::lives::SCALE;
+use aquifer_dataset::DatasetError;
+use aquifer_files::Service;
+use aquifer_pool::import::ImportOptions;
+use aquifer_sim::{Rng, SimDisk};
+use futures_util::future::{Either, select};
+
+use super::acts::destroy;
+use super::client::client;
+use super::{DATASET, Model, check, check_past, clones, come_back, holds, look, tell};
+use crate::{inspected, open};
+
+/// Destroys the dataset with all its snapshots and clones, once none is held.
+async fn destroy_dataset(
+    service: &Service,
+    world: &Arc<dyn World>,
+    model: &Mutex<Model>,
+) -> Result<(), String> {
+    let is_held = || {
+        let model = model.lock().unwrap();
+        let served = model.served.until(world.now());
+        model.snapshots.values().any(|known| known.must_stay(served))
+    };
+    if is_held() {
+        match service.datasets.destroy_all(&[DATASET.into()], true, true).await {
+            Err(DatasetError::Held { .. }) => {}
+            done if is_held() => return Err(format!("destroyed, and one is held: {done:?}")),
+            _ => {}
+        }
+    }
+    holds::release_all(service, world, model).await?;
+    tell("destroy the dataset");
+    model.lock().unwrap().doomed = true;
+    let done = service.datasets.destroy_all(&[DATASET.into()], true, true).await;
+    done.map_err(|error| error.to_string())?;
+    model.lock().unwrap().gone = true;
+    Ok(())
+}
+
+/// A client changes the dataset while it is destroyed, with all its snapshots.
+pub(super) async fn doom(
+    world: Arc<dyn World>,
+    disks: &[SimDisk],
+    model: &Mutex<Model>,
+    (seed, ops): (u64, u64),
+) -> Result<(), String> {
+    let mut rng = Rng::stream(seed, "doom");
+    let options = ImportOptions { scale: SCALE, ..ImportOptions::default() };
+    model.lock().unwrap().served.begin(world.now());
+    let service = open(world.clone(), disks, &options).await?;
+    come_back(&service, model).await?;
+    if model.lock().unwrap().rewound {
+        check_past(&service, model).await?;
+        clones::check_past(&service, model).await?;
+        model.lock().unwrap().rewound = false;
+    }
+    check(&service, model).await?;
+    clones::check(&service, model).await?;
+    let work = client(&service, model, Rng::stream(seed, "client"), ops);
+    let destroyed = async {
+        world.sleep(Duration::from_micros(rng.below(4000))).await;
+        destroy_dataset(&service, &world, model).await?;
+        loop {
+            world.sleep(Duration::from_millis(1)).await;
+            service.pool.sync().await.map_err(|error| error.to_string())?;
+        }
+    };
+    match select(std::pin::pin!(work), std::pin::pin!(destroyed)).await {
+        // Its handles are stale now.
+        Either::Left((Err(_), _)) if model.lock().unwrap().doomed => Ok(()),
+        Either::Left((done, _)) | Either::Right((done, _)) => done,
+    }
+}
+
+/// Destroys everything. Then nothing may be left.
+pub(super) async fn end(
+    world: Arc<dyn World>,
+    disks: &[SimDisk],
+    model: &Mutex<Model>,
+) -> Result<(), String> {
+    model.lock().unwrap().served.begin(world.now());
+    let service = open(world.clone(), disks, &ImportOptions::default()).await?;
+    come_back(&service, model).await?;
+    if service.datasets.by_name(DATASET).is_none() {
+        if !model.lock().unwrap().doomed {
+            return Err("the dataset is gone".into());
+        }
+        let clones: Vec<String> = model.lock().unwrap().clones.keys().cloned().collect();
+        if let Some(left) = clones.iter().find(|name| service.datasets.by_name(name).is_some()) {
+            return Err(format!("{left} outlives its origin"));
+        }
+        return settle(&service, disks).await;
+    }
+    if model.lock().unwrap().gone {
+        return Err("the dataset was destroyed, and is there".into());
+    }
+    if model.lock().unwrap().rewound {
+        check_past(&service, model).await?;
+        clones::check_past(&service, model).await?;
+    }
+    check(&service, model).await?;
+    clones::check(&service, model).await?;
+    clones::destroy_all(&service, model).await?;
+    holds::release_all(&service, &world, model).await?;
+    let names: Vec<String> = model.lock().unwrap().snapshots.keys().cloned().collect();
+    for names in names.chunks(2) {
+        destroy(&service, &world, model, names).await?;
+    }
+    let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
+    quiesce(&service).await?;
+    if dataset.dead_bytes() > 0 {
+        return Err(format!("{} bytes are left of snapshots", dataset.dead_bytes()));
+    }
+    let root = service.files.root(DATASET).ok_or("the dataset is gone")?;
+    let found = look(&service.files, root).await.map_err(|error| error.to_string())?;
+    if found != *model.lock().unwrap().head() {
+        return Err("the head went with the snapshots".into());
+    }
+    settle(&service, disks).await
+}
+
+/// Waits until nothing is freed in the background any more.
+async fn quiesce(service: &Service) -> Result<(), String> {
+    for _ in 0..200 {
+        if !service.datasets.has_background_work() {
+            return Ok(());
+        }
+        service.pool.sync().await.map_err(|error| error.to_string())?;
+    }
+    Err("what was destroyed is not freed".into())
+}
+
+async fn settle(service: &Service, disks: &[SimDisk]) -> Result<(), String> {
+    quiesce(service).await?;
+    service.pool.export().await.map_err(|error| error.to_string())?;
+    inspected(disks, true, 2).await
+}
