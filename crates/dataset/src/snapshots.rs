@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::config::FEATURE_SNAPSHOTS;
 use aquifer_ondisk::dataset::{
     DatasetRecord, Item, ItemClass, ItemKey, SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord, SweepRecord,
@@ -412,7 +413,9 @@ impl Datasets {
                 snapshots.list.insert(txg, snapshot);
                 let mut items = vec![put(ItemClass::Snapshot, txg, Some(value))];
                 if !keep.is_empty() {
-                    items.push(put(ItemClass::Keep, txg, Some(keep.encode())));
+                    if !left_out(Rule::MarksAreOnDisk) {
+                        items.push(put(ItemClass::Keep, txg, Some(keep.encode())));
+                    }
                     dataset.keeping.lock().insert(txg, keep);
                 }
                 items

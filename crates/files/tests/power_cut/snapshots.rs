@@ -459,6 +459,7 @@ fn a_rule_left_out_is_found() {
         (Rule::SweepsEndAtTheNext, 100),
         (Rule::HeldIsKept, 20),
         (Rule::HoldsLastInService, 100),
+        (Rule::MarksAreOnDisk, 200),
     ] {
         crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }
