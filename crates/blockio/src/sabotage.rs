@@ -204,6 +204,8 @@ pub enum Rule {
     HeldIsKept,
     /// A hold with an end also lasts its time in service, whatever the wall clock says.
     HoldsLastInService,
+    /// The mark of a schedule is on disk with its snapshot.
+    MarksAreOnDisk,
 }
 
 /// The number of rules that there may be.

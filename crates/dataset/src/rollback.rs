@@ -143,7 +143,8 @@ impl Datasets {
     /// when this returns. Returns the names of the destroyed snapshots.
     ///
     /// # Errors
-    /// There is no such snapshot, there are later ones, one of them is held or has clones, a client may lose data that waits for
+    /// There is no such snapshot, there are later ones, one of these is held or has clones, a client
+    /// may lose data that waits for
     /// COMMIT, or something cannot be read. Then nothing has changed.
     pub async fn rollback(
         &self,

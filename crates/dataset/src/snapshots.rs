@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::Returning;
 use aquifer_ondisk::config::FEATURE_SNAPSHOTS;
 use aquifer_ondisk::dataset::{
@@ -445,7 +446,9 @@ impl Datasets {
                 snapshots.list.insert(txg, snapshot);
                 let mut items = vec![put(ItemClass::Snapshot, txg, Some(value))];
                 if !keep.is_empty() {
-                    items.push(put(ItemClass::Keep, txg, Some(keep.encode())));
+                    if !left_out(Rule::MarksAreOnDisk) {
+                        items.push(put(ItemClass::Keep, txg, Some(keep.encode())));
+                    }
                     dataset.keeping.lock().insert(txg, keep);
                 }
                 items

@@ -4,8 +4,8 @@
 //! These rules must hold. What was acknowledged is in the head. A snapshot that was taken is there,
 //! with the state of the dataset at one moment between request and answer, and every look at it
 //! finds that same state. One that was destroyed is gone. A dataset that was rolled back has the
-//! state of the snapshot. Requests that were cut off are carried out or not. A snapshot that is held
-//! or has clones stays. The dataset is where it was renamed to. The inspector finds no block that a
+//! state of the snapshot. Requests that were cut off are carried out or not. A snapshot with a hold
+//! or a clone stays. The dataset is where it was renamed to. The inspector finds no block that a
 //! snapshot shows and nothing keeps, and none that is kept for nothing. When all snapshots are
 //! destroyed, nothing of them is left.
 
@@ -392,6 +392,7 @@ fn a_rule_left_out_is_found() {
         (Rule::SweepsEndAtTheNext, 100),
         (Rule::HeldIsKept, 100),
         (Rule::HoldsLastInService, 200),
+        (Rule::MarksAreOnDisk, 300),
         (Rule::FloorIsKept, 100),
         (Rule::RollbackRevives, 100),
         (Rule::RevivesAllLater, 100),
