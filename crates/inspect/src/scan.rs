@@ -102,7 +102,7 @@ impl<'a> Scan<'a> {
 
     /// Whether the present tree does not own what was born then.
     pub fn is_of_another(&self, birth: Txg) -> bool {
-        birth <= self.floor
+        self.floor > Txg(0) && birth <= self.floor
     }
 
     /// Breadth of reads of blocks with a checksum in a pointer.

@@ -10,21 +10,22 @@ use crate::bed::{Bed, make, noise, write};
 
 const PAGES: u64 = 1000;
 
-/// Writes pages that lie apart, in the file and on the disk: each is an extent of its own, and dies
-/// as a block of its own.
-async fn write_all(service: &Service, salt: u64) {
+/// Writes pages of a file, each an extent of its own: from one of them on, every `step`th.
+async fn write_pages(service: &Service, salt: u64, (from, step): (u64, usize)) {
     let root = service.files.root("tank/d").unwrap();
     let file = match crate::bed::find(service, "tank/d", "disk").await {
         Ok(file) => file,
         Err(_) => make(service, root, "disk").await,
     };
-    for half in 0..2 {
-        for at in (half..PAGES).step_by(2) {
-            let data = noise(salt + at, 1);
-            write(service, file, at * 2, &data, Stability::Unstable).await.unwrap();
-        }
-        service.pool.sync().await.unwrap();
+    for at in (from..2 * PAGES).step_by(step) {
+        let data = noise(salt + at, 1);
+        write(service, file, at * 2, &data, Stability::Unstable).await.unwrap();
     }
+    service.pool.sync().await.unwrap();
+}
+
+async fn write_all(service: &Service, salt: u64) {
+    write_pages(service, salt, (0, 1)).await;
 }
 
 async fn destroy_all(service: &Service) {
@@ -40,7 +41,8 @@ async fn settle(service: &Service) {
     }
 }
 
-/// A pool with two snapshots, each of which alone shows a thousand blocks.
+/// A pool with two snapshots, after each of which a thousand blocks died. They lie apart on the
+/// disk: the dead tree names each of them.
 fn with_dead_blocks() -> Bed {
     let mut bed = Bed::new(2, 65536);
     bed.life(async |service| {
@@ -48,7 +50,7 @@ fn with_dead_blocks() -> Bed {
         write_all(&service, 0).await;
         for round in 1..3 {
             service.datasets.snapshot(&[format!("tank/d@{round}")], false).await.unwrap();
-            write_all(&service, round * 10_000).await;
+            write_pages(&service, round * 10_000, (round - 1, 2)).await;
         }
     });
     bed.assert_clean();
