@@ -29,6 +29,7 @@ mod revive;
 mod scrub;
 mod serving;
 mod shares;
+mod silence;
 mod snapshots;
 mod startup;
 mod vdevs;

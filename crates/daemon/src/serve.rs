@@ -132,6 +132,7 @@ async fn run(
             manager::report_health(&starting),
             look_in_time(&starting),
             starting.look_for_disks(),
+            starting.listen_to_disks(),
             starting.watch_disks(),
             starting.replace_gone_disks(),
         );
