@@ -12,8 +12,8 @@
 //!   never exist without the entry: before the txg's commit both come back by replay, after it both
 //!   are in the trees. The first answer waits for the record, and so does a repeated answer.
 //! - A call that heard *later* changed nothing, and its client sends another one. Copies of it that
-//!   are on their way hear the same for a while (`later`); else one of them might run beside the other
-//!   call.
+//!   are on their way hear the same for a while (`later`); else one of them might run beside the
+//!   other call.
 //! - A call that *failed* changed nothing. It is kept in memory only: after a crash it runs again,
 //!   as if it had come later.
 //!
@@ -253,9 +253,9 @@ impl Replies {
 }
 
 impl Running {
-    /// The call hears "later", with this status and answer, if it may: not if its changes were made.
-    /// These are durable, or become so, or are lost with the pool's other changes in memory; only
-    /// the same call can learn which. Whether it may.
+    /// The call hears "later", with this status and answer, if it may: not if its changes were
+    /// made. These are durable, or become so, or are lost with the pool's other changes in memory;
+    /// only the same call can learn which. Whether it may.
     pub fn hears_later(self, status: u32, body: &[u8]) -> bool {
         let now = self.replies.pool.world().now();
         let mut state = self.replies.state.lock();

@@ -56,8 +56,9 @@ pub enum Unanswered {
     /// It is no call, and no answer is possible: close the stream.
     #[error("not a call: {0}")]
     NoCall(#[from] CallError),
-    /// The call may have been carried out, and only its pool can say: its disks do not answer, or it
-    /// is not in service. Pass it in again after a while. If nobody does, its client sends it again.
+    /// The call may have been carried out, and only its pool can say: its disks do not answer, or
+    /// it is not in service. Pass it in again after a while. If nobody does, its client sends it
+    /// again.
     #[error("a call whose fate is open")]
     Unsettled,
 }

@@ -44,7 +44,7 @@ use std::pin::{Pin, pin};
 use aquifer_files::Promised;
 use aquifer_rpc::xdr::{Encode, EncodeBuf, Mark};
 
-use crate::proto::v3::{Args3, Nfsstat3, Res3, Write3ResOk};
+use crate::proto::v3::{Args3, Nfsstat3, Procedure3, Res3, Write3ResOk};
 use crate::status::nfsstat3;
 
 pub(crate) use names::to_look_up;
@@ -64,18 +64,40 @@ pub(crate) async fn carry_out(
     args: &Args3<'_>,
     to: &mut EncodeBuf,
 ) -> (Nfsstat3, u32) {
-    let whole = (request, args);
-    let status = match args {
-        Args3::Null => Nfsstat3::Ok,
+    match args {
+        Args3::Null => (Nfsstat3::Ok, 0),
         Args3::Write(args) => {
             let writes = [(*args, request.pages)];
-            let done = write::carry_out_writes(request, &writes, &mut [&mut *to]).await;
-            return match done {
+            match write::carry_out_writes(request, &writes, &mut [&mut *to]).await {
                 Ok(Nfsstat3::Ok) => (Nfsstat3::Ok, write::count(&args.head)),
                 Ok(status) => (status, 0),
                 Err(fail) => (put::<Write3ResOk, _>(to, Err(fail)), 0),
-            };
+            }
         }
+        args if args.procedure() == Procedure3::Commit || is_once(args.procedure()) => {
+            (change(request, args, to).await, 0)
+        }
+        _ => {
+            let begun = to.mark();
+            let shown = {
+                let shown = pin!(show(request, args, to));
+                unless_silent(request, object_of(args), shown).await
+            };
+            match shown {
+                Ok(shown) => shown,
+                Err(status) => {
+                    to.truncate(begun);
+                    (fail(args, status, to), 0)
+                }
+            }
+        }
+    }
+}
+
+/// Carries out a call that changes something, other than a WRITE.
+async fn change(request: &Request<'_>, args: &Args3<'_>, to: &mut EncodeBuf) -> Nfsstat3 {
+    let whole = (request, args);
+    match args {
         Args3::Setattr(args) => {
             put_kept(whole, to, Box::pin(setattr::setattr(request, args))).await
         }
@@ -90,22 +112,8 @@ pub(crate) async fn carry_out(
         Args3::Rename(args) => put_kept(whole, to, Box::pin(rename::rename(request, args))).await,
         Args3::Link(args) => put_kept(whole, to, Box::pin(link::link(request, args))).await,
         Args3::Commit(args) => put_kept(whole, to, Box::pin(commit::commit(request, args))).await,
-        _ => {
-            let begun = to.mark();
-            let shown = {
-                let shown = pin!(show(request, args, to));
-                unless_silent(request, object_of(args), shown).await
-            };
-            return match shown {
-                Ok(shown) => shown,
-                Err(status) => {
-                    to.truncate(begun);
-                    (fail(args, status, to), 0)
-                }
-            };
-        }
-    };
-    (status, 0)
+        _ => fail(args, Nfsstat3::ServerFault, to),
+    }
 }
 
 /// Carries out a call that changes nothing.

@@ -10,8 +10,8 @@
 //! Invariants:
 //! - Silence ends nothing: all that was begun goes on, and is durable once the disks have answered.
 //!   Who gave up knows nothing of the outcome.
-//! - Time is counted in listens of this process, not by the clock: a machine that stood still blames
-//!   no disk.
+//! - Time is counted in listens of this process, not by the clock: a machine that stood still
+//!   blames no disk.
 
 use std::collections::HashMap;
 

@@ -262,8 +262,8 @@ fn serve_hanging(place: &Place) -> Daemon {
 /// How long a call may wait for a disk that hangs, with room for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(16);
 
-/// A disk that hangs is waited for: nothing is lost, and nothing is suspended. Clients get an answer
-/// all the same, but for a call whose fate is open.
+/// A disk that hangs is waited for: nothing is lost, and nothing is suspended. Clients get an
+/// answer all the same, but for a call whose fate is open.
 #[test]
 fn a_pool_whose_only_disk_hangs_goes_on_when_it_answers() {
     let place = Place::new();

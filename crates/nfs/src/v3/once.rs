@@ -34,7 +34,7 @@ use crate::status::nfsstat3;
 
 use super::request::{Outcome, Request, Target};
 use super::silence::{fail, object_of};
-use super::{carry_out, put};
+use super::{change, put};
 
 /// Whether this procedure must not run twice.
 pub(crate) fn is_once(procedure: Procedure3) -> bool {
@@ -91,12 +91,12 @@ pub(crate) async fn carry_out_once(
             return Err(Unsettled);
         }
         // A handle that opens nothing changes nothing.
-        _ => return Ok(carry_out(request, args, to).await.0),
+        _ => return Ok(change(request, args, to).await),
     };
     let answer = match target.files.datasets().replies().begin(call).await {
         Ok(Begun::New(running)) => {
             let mut body = EncodeBuf::new();
-            let (status, _) = carry_out(request, args, &mut body).await;
+            let status = change(request, args, &mut body).await;
             let said = body.contiguous().unwrap_or_default();
             if status != Nfsstat3::Jukebox {
                 running.answered(status.wire(), said);

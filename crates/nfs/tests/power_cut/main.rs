@@ -17,7 +17,7 @@ mod silence;
 mod wire;
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ use aquifer_sim::{Image, Rng};
 use connection::Held;
 use door::{Known, NfsDoor, Server};
 use futures_util::future::{Either, select};
+use silence::Disturber;
 
 /// Clients, at most.
 const CLIENTS_MAX: u64 = 6;
@@ -46,13 +47,14 @@ fn exports(service: &Service) -> Exports {
     Exports::new(vec![Export::new("/shared", DATASET)], root_of).unwrap()
 }
 
-/// A life: the pool is imported, and once more after each loss of its disks.
+/// A life: the pool is imported, and once more if its disks were lost.
 async fn live(life: &Life<'_>, clients: &[Arc<Mutex<Known>>]) -> Result<(), String> {
-    let mut rng = Rng::stream(life.seed, "silence");
-    let mut service = life.open().await?;
-    while let Some(suspended) = serve(life, &mut rng, clients, service).await? {
+    let mut disturber = Disturber::of(life);
+    let service = life.open().await?;
+    if let Some(suspended) = serve(life, &mut disturber, clients, service).await? {
         ends(life, suspended).await?;
-        service = life.open_again().await?;
+        let service = life.open_again().await?;
+        serve(life, &mut Disturber::calm(), clients, service).await?;
     }
     Ok(())
 }
@@ -60,7 +62,7 @@ async fn live(life: &Life<'_>, clients: &[Arc<Mutex<Known>>]) -> Result<(), Stri
 /// Serves a pool. Returns what is left of it if its disks were lost.
 async fn serve(
     life: &Life<'_>,
-    rng: &mut Rng,
+    disturber: &mut Disturber,
     clients: &[Arc<Mutex<Known>>],
     service: Service,
 ) -> Result<Option<Arc<Pool>>, String> {
@@ -87,13 +89,14 @@ async fn serve(
     server.service.pool.sync().await.map_err(|error| error.to_string())?;
     restart::check(&doors[0], &shared, life.end()).await?;
     life.is_checked();
-    let (pool, lost) = (server.service.pool.clone(), AtomicBool::new(false));
+    let pool = server.service.pool.clone();
     let work = async {
         life.work(&server.service, &shared, |at| doors[at as usize].clone()).await?;
         server.is_quiet().await;
         Ok::<(), String>(())
     };
-    match select(pin!(work), pin!(silence::suspended(life, &pool, rng, &lost))).await {
+    let lost = disturber.lost.clone();
+    match select(pin!(work), pin!(disturber.until_suspended(life, &pool))).await {
         Either::Left((Err(what), _)) if !what.contains("the pool is suspended") => {
             return Err(what);
         }
