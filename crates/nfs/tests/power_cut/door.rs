@@ -218,10 +218,9 @@ impl Inner {
             {
                 let mut known = self.known.lock().unwrap();
                 known.under_way.remove(&xid);
-                if let Some(number) = number.filter(|_| wire::is_once(op)) {
-                    if wire::is_later(&answer) {
-                        known.later.insert(number, op.clone());
-                    }
+                let is_later = wire::is_once(op) && wire::is_later(&answer);
+                if let Some(number) = number.filter(|_| is_later) {
+                    known.later.insert(number, op.clone());
                 }
             }
             if let Ok(Reply::Done { moments_ns, .. }) = &mut answer {
