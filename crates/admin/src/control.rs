@@ -30,6 +30,7 @@ mod rollback;
 mod scrub;
 mod serving;
 mod shares;
+mod silence;
 mod snapshots;
 mod startup;
 mod vdevs;

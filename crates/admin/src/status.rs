@@ -96,6 +96,9 @@ fn worst(vdevs: impl Iterator<Item = Health>) -> Health {
     vdevs.max_by_key(rank).unwrap_or(Health::Unavail)
 }
 
+/// Why clients wait for a pool whose disks do not answer.
+const SILENT: &str = "its disks do not answer";
+
 /// The line of the list for a pool in service.
 pub fn summary(status: &pool::PoolStatus) -> PoolSummary {
     let health = match status.suspended {
@@ -110,7 +113,7 @@ pub fn summary(status: &pool::PoolStatus) -> PoolSummary {
         allocated_bytes: status.space.taken * SECTOR,
         free_bytes: status.space.free() * SECTOR,
         damaged_files: 0,
-        reason: status.suspended.clone(),
+        reason: status.suspended.clone().or_else(|| status.silent.then(|| SILENT.into())),
     }
 }
 

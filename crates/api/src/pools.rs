@@ -27,7 +27,7 @@ pub struct PoolSummary {
     /// Files that are partly unreadable, or lost changes.
     #[serde(default)]
     pub damaged_files: u64,
-    /// The reason why it is not in service, if it is not.
+    /// The reason why it is not in service, or answers no changes, if that is so.
     pub reason: Option<String>,
 }
 

@@ -64,6 +64,8 @@ pub enum Rule {
     ReplyInTable,
     /// A repeated reply waits until the changes of its call are durable.
     ReplyAfterDurable,
+    /// A call that must not run twice hears "later" only if it changed nothing.
+    LaterChangedNothing,
     /// A new chain of the log is named by the root of the txg that was open when the old one ended,
     /// or by a later one.
     NewChainWaitsForItsTxg,

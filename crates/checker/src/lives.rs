@@ -97,6 +97,39 @@ impl Life<'_> {
         Ok(service)
     }
 
+    /// Takes all disks away at once, by their links or by their power.
+    pub fn lose_disks(&self, rng: &mut Rng) {
+        let how = if rng.coin() { Vanish::LinkLost } else { Vanish::PowerLost };
+        self.disks.iter().for_each(|disk| disk.vanish(how));
+    }
+
+    /// Lets all disks complete nothing for some time.
+    pub fn stall_disks(&self, time: Duration) {
+        self.disks.iter().for_each(|disk| disk.stall(time));
+    }
+
+    /// Whether all its disks are there, and may be lost for a moment.
+    pub fn has_all_disks(&self) -> bool {
+        !self.options.missing_log
+    }
+
+    /// Imports the pool once more in this life, after its disks were lost and its old instance has
+    /// ended. They are back, and fail no more.
+    ///
+    /// # Errors
+    /// It cannot be imported.
+    pub async fn open_again(&self) -> Result<Service, String> {
+        let estate = self.state.lock().unwrap().estate.clone();
+        for disk in self.disks {
+            disk.clear_faults();
+            disk.come_back();
+        }
+        let options = ImportOptions { rewind: 0, ..self.options.clone() };
+        let service = open_found(self.world.clone(), self.found.clone(), &options).await?;
+        estate.check(&service).await?;
+        Ok(service)
+    }
+
     /// The witness of the clients.
     ///
     /// # Errors

@@ -133,6 +133,7 @@ async fn run(
             look_in_time(&starting),
             look_each_minute(&starting),
             starting.look_for_disks(),
+            starting.listen_to_disks(),
             starting.watch_disks(),
             starting.replace_gone_disks(),
         );

@@ -11,6 +11,9 @@
 //!   the same txg, in the pool's reply table ([`Replies::record`], under the hold). So the changes
 //!   never exist without the entry: before the txg's commit both come back by replay, after it both
 //!   are in the trees. The first answer waits for the record, and so does a repeated answer.
+//! - A call that heard *later* changed nothing, and its client sends another one. Copies of it that
+//!   are on their way hear the same for a while (`later`); else one of them might run beside the
+//!   other call.
 //! - A call that *failed* changed nothing. It is kept in memory only: after a crash it runs again,
 //!   as if it had come later.
 //!
@@ -25,6 +28,7 @@
 //! on calls are known in memory only; the pool serves on.
 
 mod kept;
+mod later;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -43,6 +47,7 @@ use aquifer_sync::atomic::{AtomicU64, Ordering};
 use aquifer_sync::{Mutex, Notify, OwnedNotified};
 
 use kept::{Kept, Known};
+use later::Later;
 
 /// Answers kept: those of 16 clients with 256 calls each, twice what Linux has under way. A txg may
 /// leave some more in the table if the next one already makes room, far fewer than up to
@@ -111,6 +116,7 @@ struct State {
     logged: Kept,
     /// In memory only.
     unlogged: Kept,
+    later: Later,
     /// Changes to the table by each txg that is not on disk yet.
     changes: BTreeMap<Txg, BTreeMap<u64, Option<ReplyEntry>>>,
     root: Option<BlockPointer>,
@@ -143,7 +149,7 @@ impl Replies {
     /// durable.
     ///
     /// # Errors
-    /// Its changes could not be made durable.
+    /// Its changes could not be made durable, or are not yet since the disks do not answer.
     pub async fn begin(self: &Arc<Self>, call: CallId) -> Result<Begun, PoolError> {
         loop {
             match self.look(call) {
@@ -151,7 +157,7 @@ impl Replies {
                 Seen::UnderWay(ended) => ended.await,
                 Seen::Known(answer, ticket) => {
                     if let Some(ticket) = ticket.filter(|_| !left_out(Rule::ReplyAfterDurable)) {
-                        ticket.durable().await?;
+                        ticket.or_silent().await?;
                     }
                     return Ok(Begun::Answered(answer));
                 }
@@ -164,6 +170,9 @@ impl Replies {
         let mut state = self.state.lock();
         if let Some(under_way) = state.running.get(&call) {
             return Seen::UnderWay(under_way.clone().notified_owned());
+        }
+        if let Some(answer) = state.later.find(&call, self.pool.world().now()) {
+            return Seen::Known(answer, None);
         }
         if let Some(known) = state.find(&call, oldest) {
             let answer = Answer { entry: known.entry, body: known.body.clone() };
@@ -244,14 +253,33 @@ impl Replies {
 }
 
 impl Running {
+    /// The call hears "later", with this status and answer, if it may: not if its changes were
+    /// made. These are durable, or become so, or are lost with the pool's other changes in memory;
+    /// only the same call can learn which. Whether it may.
+    pub fn hears_later(self, status: u32, body: &[u8]) -> bool {
+        let now = self.replies.pool.world().now();
+        let mut state = self.replies.state.lock();
+        if self.is_recorded(&mut state).is_some() {
+            return false;
+        }
+        let entry = unlogged_entry(self.call, 0, status);
+        state.later.insert(self.call, Answer { entry, body: Some(Arc::from(body)) }, now);
+        true
+    }
+
+    /// Its entry, if its changes were made.
+    fn is_recorded<'s>(&self, state: &'s mut State) -> Option<&'s mut Known> {
+        let recorded = state.logged.find(&self.call, Duration::ZERO);
+        recorded.filter(|known| known.entry.order >= self.first_order)
+    }
+
     /// The call has this answer: a success, which its record made durable, or a failure, which
     /// changed nothing.
     pub fn answered(self, status: u32, body: &[u8]) {
         let (since, oldest) = (self.replies.pool.world().now(), self.replies.oldest());
         let kept = (body.len() <= REPLY_BYTES_MAX).then(|| Arc::from(body));
         let mut state = self.replies.state.lock();
-        let recorded = state.logged.find(&self.call, Duration::ZERO);
-        if let Some(known) = recorded.filter(|known| known.entry.order >= self.first_order) {
+        if let Some(known) = self.is_recorded(&mut state) {
             // If it failed after it was recorded, its fate is unknown yet: a repeated call waits
             // for the record too.
             if status == 0 {
@@ -262,15 +290,19 @@ impl Running {
         let Some(body) = kept else { return };
         let order = self.replies.next_order.load(Ordering::Relaxed);
         let order = state.unlogged.last_order().map_or(order, |last| order.max(last + 1));
-        let nothing = (DatasetId(0), ObjectId(0), 0);
-        let (call, (dataset, object, generation)) = (self.call, nothing);
-        let entry = ReplyEntry { order, call, status, dataset, object, generation };
+        let entry = unlogged_entry(self.call, order, status);
         state.unlogged.insert(Known { entry, since, ticket: None, body: Some(body) });
         for _ in 0..FORGOTTEN_AT_ONCE {
             let Some(order) = state.unlogged.surplus(oldest, REPLIES_KEPT) else { break };
             state.unlogged.remove(order);
         }
     }
+}
+
+/// The entry of a call that changed nothing.
+fn unlogged_entry(call: CallId, order: u64, status: u32) -> ReplyEntry {
+    let (dataset, object, generation) = (DatasetId(0), ObjectId(0), 0);
+    ReplyEntry { order, call, status, dataset, object, generation }
 }
 
 impl Drop for Running {

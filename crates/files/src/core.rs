@@ -158,6 +158,16 @@ impl Files {
         self.verifier.store(self.pool.world().random(), Ordering::Relaxed);
     }
 
+    /// Whether the pool's disks owe answers for so long that a change should not begin.
+    pub fn is_silent(&self) -> bool {
+        self.pool.is_silent()
+    }
+
+    /// Waits until that is so.
+    pub async fn silence(&self) {
+        self.pool.silence().await;
+    }
+
     /// The datasets below.
     pub fn datasets(&self) -> &Arc<Datasets> {
         &self.datasets

@@ -52,13 +52,29 @@ impl Promised {
     /// # Errors
     /// The record did not become durable: the caller must not answer that the change was made.
     pub async fn kept(self) -> Result<(), FsError> {
-        if let Some(ticket) = self.ticket {
+        if let Some(ticket) = &self.ticket {
             ticket.durable().await?;
         }
+        self.note();
+        Ok(())
+    }
+
+    /// As [`Promised::kept`], but gives up while the disks do not answer.
+    ///
+    /// # Errors
+    /// The same, or the record may become durable later.
+    pub async fn kept_or_silent(self) -> Result<(), FsError> {
+        if let Some(ticket) = &self.ticket {
+            ticket.or_silent().await?;
+        }
+        self.note();
+        Ok(())
+    }
+
+    fn note(self) {
         if let Some(StableWrites { pool, begun, count }) = self.writes {
             pool.note_stable_writes(begun, count);
         }
-        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@
 //! - No socket, no clock, no task: the caller brings a record and a peer, and sends the reply.
 //! - A handle is worth nothing by itself: every call passes the export table, even from a client
 //!   that mounted long ago.
-//! - Any bytes give a reply or [`NoCall`], never a panic.
+//! - Any bytes give a reply or [`Unanswered`], never a panic.
 
 mod access;
 mod attributes;
@@ -38,6 +38,6 @@ pub use export::{
 pub use network::{Network, NetworkError};
 pub use refusals::Why;
 pub use security::{Security, Xprtsec};
-pub use server::{Nfs, NoCall, Origin, write_data};
+pub use server::{Nfs, Origin, Unanswered, write_data};
 pub use together::{Answered, PagedWrite};
 pub use volume::{Root, Volume};

@@ -1,8 +1,8 @@
 //! From a record to its reply: RPC, and the programs that this server has.
 //!
 //! Invariants:
-//! - Every call whose xid can be read is answered exactly once. A record that cannot be answered
-//!   leaves the buffer as it was.
+//! - Every call whose xid can be read is answered exactly once, unless its fate is open
+//!   ([`Unanswered::Unsettled`]). A record that gets no answer leaves the buffer as it was.
 //! - A refused call gets the reason in RPC's own terms, at once: a client that asks for NFSv4 gets
 //!   PROG_MISMATCH with the versions that exist, and continues.
 
@@ -50,10 +50,30 @@ pub struct Nfs {
     traffic: Traffic,
 }
 
-/// A record is no call, and no answer is possible: close the stream.
+/// Why a record gets no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a call: {0}")]
-pub struct NoCall(#[from] pub CallError);
+pub enum Unanswered {
+    /// It is no call, and no answer is possible: close the stream.
+    #[error("not a call: {0}")]
+    NoCall(#[from] CallError),
+    /// The call may have been carried out, and only its pool can say: its disks do not answer, or
+    /// it is not in service. Pass it in again after a while. If nobody does, its client sends it
+    /// again.
+    #[error("a call whose fate is open")]
+    Unsettled,
+}
+
+/// A call is not carried out, or its fate is open.
+enum Undone {
+    Refused(Accepted),
+    Unsettled,
+}
+
+impl From<Accepted> for Undone {
+    fn from(why: Accepted) -> Self {
+        Undone::Refused(why)
+    }
+}
 
 /// The origin of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,13 +180,13 @@ impl Nfs {
     /// Dropping the future may leave the call carried out and unanswered, like a lost connection.
     ///
     /// # Errors
-    /// [`NoCall`]; `out` is then as it was.
+    /// [`Unanswered`]; `out` is then as it was.
     pub fn answer<'a>(
         &'a self,
         peer: impl Into<Origin>,
         record: &'a [u8],
         out: &'a mut EncodeBuf,
-    ) -> impl Future<Output = Result<Option<Done>, NoCall>> + 'a {
+    ) -> impl Future<Output = Result<Option<Done>, Unanswered>> + 'a {
         self.answer_with(peer.into(), record, None, out)
     }
 
@@ -174,14 +194,14 @@ impl Nfs {
     /// `record` ends where the data begins.
     ///
     /// # Errors
-    /// [`NoCall`]; `out` is then as it was.
+    /// [`Unanswered`]; `out` is then as it was.
     pub async fn answer_with(
         &self,
         origin: Origin,
         record: &[u8],
         pages: Option<&[Page]>,
         out: &mut EncodeBuf,
-    ) -> Result<Option<Done>, NoCall> {
+    ) -> Result<Option<Done>, Unanswered> {
         let mut from = Decoder::new(record);
         let call = match Call::decode(&mut from) {
             Ok(call) => call,
@@ -189,13 +209,13 @@ impl Nfs {
                 self.refuse(&Reply::denied(xid, why), out);
                 return Ok(None);
             }
-            Err(error) => return Err(NoCall(error)),
+            Err(error) => return Err(error.into()),
         };
         if call.program == portmap::PROGRAM {
             self.counters.count_portmap();
             let table = self.portmap();
             let answered = portmap::answer(&table, origin.peer.ip(), record, Framing::Record, out);
-            answered.map_err(|error| NoCall(CallError::Unreadable(error)))?;
+            answered.map_err(CallError::Unreadable)?;
             return Ok(None);
         }
         if let Credential::Other(_) = call.credential {
@@ -209,16 +229,24 @@ impl Nfs {
             self.refuse(&Reply::denied(call.xid, why), out);
             return Ok(None);
         }
+        let begun = out.mark();
         let open = begin_record(out);
         out.put(&Reply::accepted(call.xid, Accepted::Success));
-        let done = self.carry_out(&origin, &call, (&mut from, pages), out).await;
-        if let Err(status) = done {
-            self.counters.count_refused();
-            out.truncate(open.body());
-            out.put(&Reply::accepted(call.xid, status));
-        }
+        let done = match self.carry_out(&origin, &call, (&mut from, pages), out).await {
+            Ok(done) => done,
+            Err(Undone::Refused(why)) => {
+                self.counters.count_refused();
+                out.truncate(open.body());
+                out.put(&Reply::accepted(call.xid, why));
+                None
+            }
+            Err(Undone::Unsettled) => {
+                out.truncate(begun);
+                return Err(Unanswered::Unsettled);
+            }
+        };
         end_record(out, open);
-        Ok(done.unwrap_or(None))
+        Ok(done)
     }
 
     /// The longest reply that the call in `record` can have, in bytes, including its mark. Reserve
@@ -244,7 +272,7 @@ impl Nfs {
         call: &Call<'_>,
         (from, pages): (&mut Decoder<'_>, Option<&[Page]>),
         out: &mut EncodeBuf,
-    ) -> Result<Option<Done>, Accepted> {
+    ) -> Result<Option<Done>, Undone> {
         match call.program {
             nfs_proto::PROGRAM => {
                 served(call.version, nfs_proto::VERSION, nfs_proto::VERSION)?;
@@ -271,7 +299,7 @@ impl Nfs {
                 nsm::carry_out(&self.lock_request(origin), call.procedure, from, out)?;
                 Ok(None)
             }
-            _ => Err(Accepted::ProgUnavail),
+            _ => Err(Accepted::ProgUnavail.into()),
         }
     }
 
@@ -302,7 +330,7 @@ impl Nfs {
         call: &Call<'_>,
         (from, pages): (&mut Decoder<'_>, Option<&[Page]>),
         out: &mut EncodeBuf,
-    ) -> Result<Done, Accepted> {
+    ) -> Result<Done, Undone> {
         let procedure = Procedure3::from_wire(call.procedure).ok_or(Accepted::ProcUnavail)?;
         let rest = from.remaining();
         let args = match pages {
@@ -317,7 +345,10 @@ impl Nfs {
         let credential = call.credential;
         let request = v3::Request { exports: &self.exports, origin, credential, call: id, pages };
         let (status, bytes) = match id {
-            Some(id) => (v3::carry_out_once(&request, id, &args, out).await, 0),
+            Some(id) => match v3::carry_out_once(&request, id, &args, out).await {
+                Ok(status) => (status, 0),
+                Err(v3::Unsettled) => return Err(Undone::Unsettled),
+            },
             None => v3::carry_out(&request, &args, out).await,
         };
         Ok(Done { procedure, status, file: traffic::file_of(&args, status), bytes })

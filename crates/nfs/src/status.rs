@@ -92,6 +92,7 @@ fn pool(error: &PoolError) -> Nfsstat3 {
         PoolError::Destroyed => Nfsstat3::Stale,
         PoolError::Suspended(_)
         | PoolError::TakenOver(_)
+        | PoolError::Silent
         | PoolError::Exported
         | PoolError::Contradiction(_) => Nfsstat3::Jukebox,
         PoolError::Read(_)

@@ -18,7 +18,7 @@ use aquifer_rpc::xdr::{Decoder, EncodeBuf};
 use futures_util::future::join_all;
 
 use crate::proto::v3::{Nfsstat3, Procedure3};
-use crate::server::{Nfs, NoCall, Origin, decode_write};
+use crate::server::{Nfs, Origin, Unanswered, decode_write};
 use crate::traffic::{self, Done};
 use crate::v3;
 
@@ -50,7 +50,7 @@ impl<'a> PagedWrite<'a> {
 
 /// A reply with its mark, and what was done if it was a call of NFSv3; otherwise the reason for no
 /// reply.
-pub type Answered = (EncodeBuf, Result<Option<Done>, NoCall>);
+pub type Answered = (EncodeBuf, Result<Option<Done>, Unanswered>);
 
 impl Nfs {
     /// Carries out calls from `origin`: together, or each by itself if that is not possible. The

@@ -34,19 +34,24 @@ mod rename;
 mod request;
 mod rmdir;
 mod setattr;
+mod silence;
 mod symlink;
 mod write;
+
+use std::future::Future;
+use std::pin::{Pin, pin};
 
 use aquifer_files::Promised;
 use aquifer_rpc::xdr::{Encode, EncodeBuf, Mark};
 
-use crate::proto::v3::{Args3, Nfsstat3, Res3, Write3ResOk};
+use crate::proto::v3::{Args3, Nfsstat3, Procedure3, Res3, Write3ResOk};
 use crate::status::nfsstat3;
 
 pub(crate) use names::to_look_up;
-pub(crate) use once::{call_id, carry_out_once, is_once};
+pub(crate) use once::{Unsettled, call_id, carry_out_once, is_once};
 use request::{Fail, Promise, Unknown};
 pub(crate) use request::{Outcome, Request};
+use silence::{fail, object_of, unless_silent};
 pub(crate) use write::{Paged, carry_out_writes};
 
 /// Carries out one call and appends its results. Returns the status and the number of content bytes
@@ -59,37 +64,72 @@ pub(crate) async fn carry_out(
     args: &Args3<'_>,
     to: &mut EncodeBuf,
 ) -> (Nfsstat3, u32) {
+    match args {
+        Args3::Null => (Nfsstat3::Ok, 0),
+        Args3::Write(args) => {
+            let writes = [(*args, request.pages)];
+            match write::carry_out_writes(request, &writes, &mut [&mut *to]).await {
+                Ok(Nfsstat3::Ok) => (Nfsstat3::Ok, write::count(&args.head)),
+                Ok(status) => (status, 0),
+                Err(fail) => (put::<Write3ResOk, _>(to, Err(fail)), 0),
+            }
+        }
+        args if args.procedure() == Procedure3::Commit || is_once(args.procedure()) => {
+            (change(request, args, to).await, 0)
+        }
+        _ => {
+            let begun = to.mark();
+            let shown = {
+                let shown = pin!(show(request, args, to));
+                unless_silent(request, object_of(args), shown).await
+            };
+            match shown {
+                Ok(shown) => shown,
+                Err(status) => {
+                    to.truncate(begun);
+                    (fail(args, status, to), 0)
+                }
+            }
+        }
+    }
+}
+
+/// Carries out a call that changes something, other than a WRITE.
+async fn change(request: &Request<'_>, args: &Args3<'_>, to: &mut EncodeBuf) -> Nfsstat3 {
+    let whole = (request, args);
+    match args {
+        Args3::Setattr(args) => {
+            put_kept(whole, to, Box::pin(setattr::setattr(request, args))).await
+        }
+        Args3::Create(args) => put_kept(whole, to, Box::pin(create::create(request, args))).await,
+        Args3::Mkdir(args) => put_kept(whole, to, Box::pin(mkdir::mkdir(request, args))).await,
+        Args3::Symlink(args) => {
+            put_kept(whole, to, Box::pin(symlink::symlink(request, args))).await
+        }
+        Args3::Mknod(args) => put_kept(whole, to, Box::pin(mknod::mknod(request, args))).await,
+        Args3::Remove(args) => put_kept(whole, to, Box::pin(remove::remove(request, args))).await,
+        Args3::Rmdir(args) => put_kept(whole, to, Box::pin(rmdir::rmdir(request, args))).await,
+        Args3::Rename(args) => put_kept(whole, to, Box::pin(rename::rename(request, args))).await,
+        Args3::Link(args) => put_kept(whole, to, Box::pin(link::link(request, args))).await,
+        Args3::Commit(args) => put_kept(whole, to, Box::pin(commit::commit(request, args))).await,
+        _ => fail(args, Nfsstat3::ServerFault, to),
+    }
+}
+
+/// Carries out a call that changes nothing.
+async fn show(request: &Request<'_>, args: &Args3<'_>, to: &mut EncodeBuf) -> (Nfsstat3, u32) {
     let status = match args {
-        Args3::Null => Nfsstat3::Ok,
         Args3::Getattr(args) => put(to, getattr::getattr(request, args).await),
-        Args3::Setattr(args) => put_kept(to, Box::pin(setattr::setattr(request, args)).await).await,
         Args3::Lookup(args) => put(to, lookup::lookup(request, args).await),
         Args3::Access(args) => put(to, access::access(request, args).await),
         Args3::Readlink(args) => Box::pin(readlink::readlink(request, args, to)).await,
         Args3::Read(args) => return read::read(request, args, to).await,
-        Args3::Write(args) => {
-            let writes = [(*args, request.pages)];
-            let done = write::carry_out_writes(request, &writes, &mut [&mut *to]).await;
-            return match done {
-                Ok(Nfsstat3::Ok) => (Nfsstat3::Ok, write::count(&args.head)),
-                Ok(status) => (status, 0),
-                Err(fail) => (put::<Write3ResOk, _>(to, Err(fail)), 0),
-            };
-        }
-        Args3::Create(args) => put_kept(to, Box::pin(create::create(request, args)).await).await,
-        Args3::Mkdir(args) => put_kept(to, Box::pin(mkdir::mkdir(request, args)).await).await,
-        Args3::Symlink(args) => put_kept(to, Box::pin(symlink::symlink(request, args)).await).await,
-        Args3::Mknod(args) => put_kept(to, Box::pin(mknod::mknod(request, args)).await).await,
-        Args3::Remove(args) => put_kept(to, Box::pin(remove::remove(request, args)).await).await,
-        Args3::Rmdir(args) => put_kept(to, Box::pin(rmdir::rmdir(request, args)).await).await,
-        Args3::Rename(args) => put_kept(to, Box::pin(rename::rename(request, args)).await).await,
-        Args3::Link(args) => put_kept(to, Box::pin(link::link(request, args)).await).await,
         Args3::Readdir(args) => Box::pin(readdir::readdir(request, args, to)).await,
         Args3::Readdirplus(args) => Box::pin(readdirplus::readdirplus(request, args, to)).await,
         Args3::Fsstat(args) => put(to, fsstat::fsstat(request, args).await),
         Args3::Fsinfo(args) => put(to, fsinfo::fsinfo(request, args).await),
         Args3::Pathconf(args) => put(to, pathconf::pathconf(request, args).await),
-        Args3::Commit(args) => put_kept(to, commit::commit(request, args).await).await,
+        _ => fail(args, Nfsstat3::ServerFault, to),
     };
     (status, 0)
 }
@@ -103,13 +143,18 @@ pub(crate) fn put<T: Encode, F: Encode>(to: &mut EncodeBuf, outcome: Outcome<T, 
     res.status()
 }
 
-/// Appends the answer to a change, and waits until it may be sent.
+/// Makes a change, appends its answer, and waits until that may be sent.
 async fn put_kept<T: Encode, F: Encode + Unknown>(
+    (request, args): (&Request<'_>, &Args3<'_>),
     to: &mut EncodeBuf,
-    change: Promise<T, F>,
+    mut change: Pin<Box<impl Future<Output = Promise<T, F>> + Send>>,
 ) -> Nfsstat3 {
     let begun = to.mark();
-    match change {
+    let made = match unless_silent(request, object_of(args), change.as_mut()).await {
+        Ok(made) => made,
+        Err(status) => return fail(args, status, to),
+    };
+    match made {
         Ok((resok, promised)) => {
             put::<T, F>(to, Ok(resok));
             keep::<T, F>(promised, &mut [to], &[begun]).await
@@ -126,7 +171,7 @@ async fn keep<T: Encode, F: Encode + Unknown>(
     to: &mut [&mut EncodeBuf],
     begun: &[Mark],
 ) -> Nfsstat3 {
-    let Err(error) = promised.kept().await else { return Nfsstat3::Ok };
+    let Err(error) = promised.kept_or_silent().await else { return Nfsstat3::Ok };
     let status = nfsstat3(&error);
     for (to, begun) in to.iter_mut().zip(begun) {
         to.truncate(*begun);
@@ -161,6 +206,7 @@ mod tests {
             bytes_of(rmdir::rmdir),
             bytes_of(rename::rename),
             bytes_of(link::link),
+            bytes_of(commit::commit),
             bytes_of_listing(readlink::readlink),
             bytes_of_listing(readdir::readdir),
             bytes_of_listing(readdirplus::readdirplus),

@@ -12,6 +12,7 @@
 //!   replies are sent if the connection still can.
 
 mod end;
+mod holds;
 mod receive;
 mod requests;
 mod send;
@@ -27,7 +28,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use aquifer_nfs::{Nfs, Origin, Security, Why};
+use aquifer_nfs::{Nfs, Origin, Security, Unanswered, Why};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, timeout};
@@ -199,6 +200,7 @@ impl Connection {
             Phase::Serve => {}
             Phase::Drain => {
                 self.end.get_or_insert(End::Stopped);
+                self.requests.end_holds();
                 self.requests.drop_received();
             }
             Phase::Close => self.lose(End::Stopped),
@@ -210,6 +212,7 @@ impl Connection {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Way> {
         if self.seat.is_evicted(cx) && self.end.is_none() {
             self.end = Some(End::Evicted);
+            self.requests.end_holds();
             self.receiver.discard(&mut self.requests);
         }
         let turn_begun = self.begun;
@@ -342,7 +345,9 @@ impl Connection {
         match done.outcome {
             Outcome::Answered(_) if self.stream.is_some() => self.sender.push(done.reply),
             Outcome::Answered(_) => self.requests.reply_lease.give(done.reply.len()),
-            Outcome::NoCall(error) => self.break_off(error.to_string()),
+            // Its client sends it again, maybe elsewhere.
+            Outcome::Unanswered(Unanswered::Unsettled) => {}
+            Outcome::Unanswered(error) => self.break_off(error.to_string()),
             Outcome::Panicked(panic) => {
                 let why = panic_text(panic.as_ref());
                 tracing::error!(
@@ -385,6 +390,7 @@ impl Connection {
             Poll::Ready(Ok(0)) => {
                 // XCP-ng's probe ends here, after one byte of a mark: no log entry needed.
                 self.end = Some(End::ByClient);
+                self.requests.end_holds();
                 self.receiver.discard(&mut self.requests);
                 true
             }
@@ -444,6 +450,7 @@ impl Connection {
     fn lose(&mut self, end: End) {
         self.stream = None;
         self.tick = None;
+        self.requests.end_holds();
         self.receiver.discard(&mut self.requests);
         self.requests.drop_received();
         self.sender.discard(&mut self.requests.reply_lease);

@@ -32,6 +32,10 @@ pub enum PoolError {
     /// Another host uses the pool now: this one must not import it again by itself.
     #[error("the pool is suspended: {0}")]
     TakenOver(String),
+    /// The disks have not answered for so long that the caller did not wait any more. What it
+    /// waited for may still happen.
+    #[error("the disks of the pool do not answer")]
+    Silent,
     /// The dataset was destroyed while the request waited.
     #[error("the dataset was destroyed")]
     Destroyed,

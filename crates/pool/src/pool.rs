@@ -30,6 +30,7 @@ use crate::limits::Limits;
 use crate::readers::Readers;
 use crate::record::RecordRing;
 use crate::resilver::progress::Progress;
+use crate::silence::Silence;
 use crate::space::Space;
 use crate::sync::SyncContext;
 use crate::sync::pace::Window;
@@ -114,6 +115,7 @@ pub struct Pool {
     pub(crate) roots: Mutex<Roots>,
     pub(crate) trees: OnceLock<Weak<dyn Trees>>,
     pub(crate) import: Import,
+    pub(crate) silence: Silence,
 }
 
 /// Acts of the administrator on vdevs.
@@ -231,6 +233,7 @@ impl Pool {
                 found: Mutex::new(Vec::new()),
                 discards_unreadable: AtomicBool::new(parts.discards_unreadable),
             },
+            silence: Silence::default(),
         })
     }
 

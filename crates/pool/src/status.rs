@@ -89,6 +89,8 @@ pub struct PoolStatus {
     pub txg: Txg,
     /// The reason for a suspension, if the pool is suspended.
     pub suspended: Option<String>,
+    /// Its disks do not answer.
+    pub silent: bool,
     /// The use of its sectors.
     pub space: SpaceUse,
     /// Metaslabs closed to allocation.
@@ -143,6 +145,7 @@ impl Pool {
             guid: self.guid(),
             txg: self.committed_txg(),
             suspended: self.suspended(),
+            silent: self.is_silent(),
             space: space.space_use(),
             closed_metaslabs: space.closed().len(),
             vdevs: tree

@@ -85,7 +85,11 @@ pub struct Leaf {
     pub uberblock_sequence: AtomicU64,
     /// I/O that the disk was given and has not answered.
     unanswered: AtomicU64,
-    /// Of this, what nobody waits for any more.
+    /// I/O that somebody waits for, or a task of its own.
+    pub(crate) owed: AtomicU64,
+    /// How often such I/O has ended.
+    pub(crate) answers: AtomicU64,
+    /// Of what it was given and has not answered, what nobody waits for any more.
     late: AtomicU64,
     /// It failed because it did not answer: nobody waits for it.
     hangs: AtomicBool,
@@ -128,6 +132,8 @@ impl Leaf {
             last_error: Mutex::new(None),
             uberblock_sequence: AtomicU64::new(0),
             unanswered: AtomicU64::new(0),
+            owed: AtomicU64::new(0),
+            answers: AtomicU64::new(0),
             late: AtomicU64::new(0),
             hangs: AtomicBool::new(false),
             turn: Mutex::new(()),

@@ -137,6 +137,19 @@ impl Vdev {
         self.on_each(Act::Flush).await
     }
 
+    /// If each of its leaves that hold everything owes an answer: how often they have answered so
+    /// far. While that number stays, nobody who needs this vdev gets on.
+    pub fn owes(&self) -> Option<u64> {
+        let mut answers = None;
+        for leaf in self.online() {
+            if leaf.owed.load(Ordering::Relaxed) == 0 {
+                return None;
+            }
+            answers = Some(answers.unwrap_or(0) + leaf.answers.load(Ordering::Relaxed));
+        }
+        answers
+    }
+
     /// Whether any leaf is left.
     pub fn check(&self) -> Result<(), VdevLost> {
         if self.online().next().is_some() { Ok(()) } else { Err(VdevLost(self.index)) }

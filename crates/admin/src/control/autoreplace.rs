@@ -73,7 +73,7 @@ impl Control {
         }
     }
 
-    /// Replaces a disk. An error is told once for each new disk and reason.
+    /// Replaces a disk. It logs an error once for each new disk and reason.
     async fn replace_gone(
         &self,
         serving: &Serving,
@@ -118,5 +118,5 @@ fn away(serving: &Serving) -> Vec<LeafStatus> {
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// A disk that was not taken is not tried again before.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// Why it was not is told once more after this time.
+/// After this time it logs once more why it was not replaced.
 const FORGET_AFTER: Duration = Duration::from_secs(3600);

@@ -24,7 +24,7 @@ static FAULTS: LazyLock<Mutex<HashMap<Identity, Arc<Faults>>>> = LazyLock::new(M
 /// The faults of a disk.
 #[derive(Debug)]
 pub(crate) struct Faults {
-    /// Whoever hangs waits for a change.
+    /// Operations that hang wait for a change of it.
     wanted: watch::Sender<InjectRequest>,
     turns: [AtomicU64; 5],
 }

@@ -47,7 +47,8 @@ fn problems(pool: &PoolStatus) -> Vec<Problem> {
             vec![Problem { status: "The pool is being imported.".into(), action: None }]
         }
         _ => {
-            let mut all = disks(pool);
+            let mut all = silent(pool);
+            all.extend(disks(pool));
             all.extend(logs(pool));
             all.extend(expects_to_fail(pool));
             all.extend(degraded(pool));
@@ -76,6 +77,22 @@ fn suspended(pool: &PoolStatus) -> Problem {
              it out of service."
         ),
     )
+}
+
+/// The disks of a pool in service do not answer.
+fn silent(pool: &PoolStatus) -> Vec<Problem> {
+    let Some(reason) = &pool.summary.reason else { return Vec::new() };
+    let name = &pool.summary.name;
+    vec![Problem::new(
+        format!(
+            "Changes wait, and clients ask again later: {reason}. Nothing is lost; what is in \
+             memory is read."
+        ),
+        format!(
+            "The pool goes on when a disk answers. Look at cables, controller and the kernel's \
+             log. `aquifer pool export --force {name}` takes it out of service without them."
+        ),
+    )]
 }
 
 fn unavailable(pool: &PoolStatus) -> Problem {

@@ -38,6 +38,7 @@ fn mirror(states: [Engine; 2]) -> pool::PoolStatus {
         guid: Guid(1),
         txg: Txg(9),
         suspended: None,
+        silent: false,
         space: aquifer_space::SpaceUse { total: 1000, taken: 300, held: 20 },
         closed_metaslabs: 0,
         vdevs: vec![vdev],
@@ -65,6 +66,10 @@ fn health_follows_the_disks() {
     let shown = status(&suspended, Beside::default());
     assert_eq!(shown.summary.health, Health::Suspended);
     assert_eq!(shown.summary.reason, suspended.suspended);
+    let silent = pool::PoolStatus { silent: true, ..mirror([Online, Online]) };
+    let shown = status(&silent, Beside::default());
+    assert_eq!(shown.summary.health, Health::Online);
+    assert_eq!(shown.summary.reason.as_deref(), Some("its disks do not answer"));
 }
 
 #[test]

@@ -137,6 +137,7 @@ fn example() -> String {
         guid: Guid(1),
         txg: Txg(9),
         suspended: None,
+        silent: false,
         space: aquifer_space::SpaceUse { total: 1000, taken: 300, held: 20 },
         closed_metaslabs: 0,
         vdevs: vec![pool::VdevStatus {

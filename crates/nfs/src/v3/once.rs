@@ -11,10 +11,16 @@
 //!   transaction id, procedure, credential and arguments. The stamp in an AUTH_SYS credential does
 //!   not count: Linux before 5.1 puts the seconds since its start there, a new value each time it
 //!   sends.
+//! - "Later" (NFS3ERR_JUKEBOX) says that nothing was changed: the client sends a new call, with a
+//!   new transaction id, which nothing connects with the first. So a call that was carried out, or
+//!   may have been, and whose fate is open, gets no answer ([`Unsettled`]). Its caller keeps it and
+//!   carries it out again, which finds the outcome here: when the disks answer, when the pool is
+//!   back, in this process or the next one.
 //! - READ, WRITE, COMMIT and the procedures that change nothing are not involved.
 
 use std::net::{IpAddr, SocketAddr};
 
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_files::{Begun, CallId, FileHandle, FsError, ReplyEntry};
 use aquifer_rpc::auth::{AuthSys, Credential};
 use aquifer_rpc::message::Call;
@@ -22,12 +28,13 @@ use aquifer_rpc::xdr::EncodeBuf;
 
 use crate::attributes::nfs_fh3;
 use crate::proto::v3::{
-    Args3, Create3ResOk, DirOpArgs3, LinkWcc, NfsFh3, Nfsstat3, Procedure3, RenameWcc, WccData,
+    Args3, Create3ResOk, DirOpArgs3, LinkWcc, Nfsstat3, Procedure3, RenameWcc, WccData,
 };
 use crate::status::nfsstat3;
 
-use super::request::{Fail, Outcome, Request, Target};
-use super::{carry_out, put};
+use super::request::{Outcome, Request, Target};
+use super::silence::{fail, object_of};
+use super::{change, put};
 
 /// Whether this procedure must not run twice.
 pub(crate) fn is_once(procedure: Procedure3) -> bool {
@@ -63,51 +70,59 @@ pub(crate) fn call_id(peer: SocketAddr, call: &Call<'_>, arguments: &[u8]) -> Ca
     CallId::new(address.octets(), call.xid, (call.program, call.procedure), said)
 }
 
+/// The fate of a call is open: only its pool can say whether it was carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unsettled;
+
 /// Carries out such a call, or repeats its first answer. Returns the status, for the counters.
+///
+/// # Errors
+/// [`Unsettled`]; nothing is appended then.
 pub(crate) async fn carry_out_once(
     request: &Request<'_>,
     call: CallId,
     args: &Args3<'_>,
     to: &mut EncodeBuf,
-) -> Nfsstat3 {
-    // A handle that opens nothing changes nothing.
-    let Some(target) = changed_by(args).and_then(|handle| request.look(handle).ok()) else {
-        return carry_out(request, args, to).await.0;
+) -> Result<Nfsstat3, Unsettled> {
+    let target = match object_of(args).map(|handle| request.look(handle)) {
+        Some(Ok(target)) => target,
+        // Its pool is not in service: an earlier instance may have carried it out.
+        Some(Err(Nfsstat3::Jukebox)) if !left_out(Rule::LaterChangedNothing) => {
+            return Err(Unsettled);
+        }
+        // A handle that opens nothing changes nothing.
+        _ => return Ok(change(request, args, to).await),
     };
     let answer = match target.files.datasets().replies().begin(call).await {
         Ok(Begun::New(running)) => {
             let mut body = EncodeBuf::new();
-            let (status, _) = carry_out(request, args, &mut body).await;
-            running.answered(status.wire(), body.contiguous().unwrap_or_default());
+            let status = change(request, args, &mut body).await;
+            let said = body.contiguous().unwrap_or_default();
+            if status != Nfsstat3::Jukebox {
+                running.answered(status.wire(), said);
+            } else if !running.hears_later(status.wire(), said)
+                && !left_out(Rule::LaterChangedNothing)
+            {
+                return Err(Unsettled);
+            }
             to.append(body);
-            return status;
+            return Ok(status);
         }
         Ok(Begun::Answered(answer)) => answer,
-        Err(error) => return failed(nfsstat3(&FsError::Pool(error)), args, to),
+        Err(error) => {
+            return match nfsstat3(&FsError::Pool(error)) {
+                Nfsstat3::Jukebox if !left_out(Rule::LaterChangedNothing) => Err(Unsettled),
+                status => Ok(fail(args, status, to)),
+            };
+        }
     };
-    match answer.body {
+    Ok(match answer.body {
         Some(body) => {
             to.opaque_fixed(&body);
             Nfsstat3::from_wire(answer.entry.status).unwrap_or(Nfsstat3::Ok)
         }
         None => succeeded(request, &target, &answer.entry, args, to).await,
-    }
-}
-
-/// The object that a call changes: the file, or the directory. Of two directories it is the first:
-/// both are in one pool, or the call fails.
-fn changed_by<'a>(args: &'a Args3<'_>) -> Option<&'a NfsFh3> {
-    match args {
-        Args3::Setattr(args) => Some(&args.object),
-        Args3::Create(args) => Some(&args.place.dir),
-        Args3::Mkdir(args) => Some(&args.place.dir),
-        Args3::Symlink(args) => Some(&args.place.dir),
-        Args3::Mknod(args) => Some(&args.place.dir),
-        Args3::Remove(args) | Args3::Rmdir(args) => Some(&args.dir),
-        Args3::Rename(args) => Some(&args.from.dir),
-        Args3::Link(args) => Some(&args.file),
-        _ => None,
-    }
+    })
 }
 
 /// A success again, from the present state on disk: `wcc_data` without the earlier attributes,
@@ -137,7 +152,7 @@ async fn succeeded(
             put(to, outcome)
         }
         _ => {
-            let wcc = match changed_by(args) {
+            let wcc = match object_of(args) {
                 Some(handle) => request.untouched(handle).await,
                 None => WccData::NONE,
             };
@@ -159,14 +174,6 @@ async fn made(
     let obj_attributes = request.attributes_now(&obj).await;
     let dir_wcc = request.untouched(&place.dir).await;
     Ok(Create3ResOk { obj: Some(obj), obj_attributes, dir_wcc })
-}
-
-fn failed(status: Nfsstat3, args: &Args3<'_>, to: &mut EncodeBuf) -> Nfsstat3 {
-    match args {
-        Args3::Rename(_) => put::<RenameWcc, RenameWcc>(to, Err(Fail::from(status))),
-        Args3::Link(_) => put::<LinkWcc, LinkWcc>(to, Err(Fail::from(status))),
-        _ => put::<WccData, WccData>(to, Err(Fail::from(status))),
-    }
 }
 
 #[cfg(test)]

@@ -110,10 +110,12 @@ impl Request<'_> {
     /// The object of a call that changes something.
     ///
     /// # Errors
-    /// As [`Request::look`]; and [`Nfsstat3::Rofs`].
+    /// As [`Request::look`]; [`Nfsstat3::Rofs`]; and [`Nfsstat3::Jukebox`] while the disks do not
+    /// answer.
     pub(super) fn change(&self, handle: &NfsFh3) -> Result<Target, Nfsstat3> {
         match self.admit(handle)? {
             (_, rights) if rights.read_only => Err(Nfsstat3::Rofs),
+            (target, _) if target.files.is_silent() => Err(Nfsstat3::Jukebox),
             (target, _) => Ok(target),
         }
     }

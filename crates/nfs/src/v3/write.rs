@@ -3,6 +3,8 @@
 //! Invariant: `committed` is at least as durable as requested, and a stable write is answered only
 //! after `files` has reported it durable.
 
+use std::pin::pin;
+
 use aquifer_blockio::Page;
 use aquifer_files::{Data, Piece, Stability, Written};
 use aquifer_rpc::xdr::{EncodeBuf, Mark};
@@ -12,6 +14,7 @@ use crate::limits::{FILE_BYTES_MAX, TRANSFER_BYTES_MAX};
 use crate::proto::v3::{Nfsstat3, StableHow, WccData, Write3Args, Write3Head, Write3ResOk};
 
 use super::request::{Fail, Request, Target};
+use super::silence::unless_silent;
 use super::{keep, put};
 
 /// A WRITE; its data may have been received into separate pages.
@@ -28,7 +31,9 @@ pub(crate) async fn carry_out_writes(
     writes: &[Paged<'_>],
     to: &mut [&mut EncodeBuf],
 ) -> Result<Nfsstat3, Fail<WccData>> {
-    let (target, written) = write(request, writes).await?;
+    let object = writes.first().map(|(args, _)| &args.head.file);
+    let made = pin!(write(request, writes));
+    let (target, written) = unless_silent(request, object, made).await??;
     let committed = stable_how(written.stability);
     let begun: Vec<Mark> = to.iter().map(|to| to.mark()).collect();
     let verf = verifier(&target);

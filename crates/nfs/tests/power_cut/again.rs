@@ -22,12 +22,15 @@ pub async fn send_all(doors: &[NfsDoor], end: End) -> Result<(), String> {
         if end == End::Rewind {
             // No promise holds: the clients start over, too.
             known.under_way.clear();
+            known.later.clear();
             known.made.clear();
         }
         drop(known);
         if door.chance(8) {
             // A client that is gone for ever.
-            door.known().lock().unwrap().under_way.clear();
+            let mut known = door.known().lock().unwrap();
+            known.under_way.clear();
+            known.later.clear();
         }
     }
     let done = join_all(doors.iter().map(of_client)).await;
@@ -35,17 +38,28 @@ pub async fn send_all(doors: &[NfsDoor], end: End) -> Result<(), String> {
 }
 
 async fn of_client(door: &NfsDoor) -> Result<(), String> {
-    let (under_way, made) = {
+    let (under_way, later, made) = {
         let known = door.known().lock().unwrap();
-        (known.under_way.clone(), known.made.clone())
+        (known.under_way.clone(), known.later.clone(), known.made.clone())
     };
+    let begun = later.iter().map(|(number, op)| begin_again(door, op, *number));
+    let begun = async { join_all(begun).await.into_iter().collect::<Result<Vec<()>, String>>() };
     let again = under_way.iter().map(|(xid, sent)| resume(door, *xid, sent));
     let again = async { join_all(again).await.into_iter().collect::<Result<Vec<()>, String>>() };
     let twice = made.iter().filter(|_| door.chance(3)).map(|made| repeat(door, made));
     let twice: Vec<_> = twice.collect();
     let twice = async { join_all(twice).await.into_iter().collect::<Result<Vec<()>, String>>() };
-    let (again, twice) = futures_util::future::join(again, twice).await;
-    again.and(twice).map(drop)
+    let (again, twice, begun) = futures_util::future::join3(again, twice, begun).await;
+    again.and(twice).and(begun).map(drop)
+}
+
+/// Makes a call that heard "later": it was not made, so this is its first time.
+async fn begin_again(door: &NfsDoor, op: &Op, number: usize) -> Result<(), String> {
+    let outcome = door.begin_again(op, number).await;
+    let what = format!("{op:?} heard \"later\", and was made after a restart: {outcome:?}");
+    let is_wrong = matches!(outcome, Err(FsError::Pool(_) | FsError::TryLater));
+    door.shared().lock().unwrap().end(number, outcome);
+    if is_wrong { Err(what) } else { Ok(()) }
 }
 
 async fn resume(door: &NfsDoor, xid: u32, sent: &UnderWay) -> Result<(), String> {

@@ -1,23 +1,31 @@
 //! The server's side of a connection. It receives records in turns, begins them in order, and
 //! coalesces WRITEs where possible, as the daemon does (`nfsd::connection::requests`).
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use aquifer_blockio::buf::pages_of;
 use aquifer_blockio::{Page, World};
 use aquifer_checker::bed::{Asker, for_asker};
 use aquifer_nfs::limits::TOGETHER_MAX;
-use aquifer_nfs::{Nfs, PagedWrite, write_data};
+use aquifer_nfs::{Nfs, PagedWrite, Unanswered, write_data};
 use aquifer_rpc::xdr::EncodeBuf;
 use futures_util::stream::{FuturesUnordered, Stream};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::wire;
+
+/// Between two times that the server asks how a call ended, and how often it does.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
+const ASKED_MAX: u32 = 5_000;
+
+/// The calls that were kept for a while because their fate was open.
+pub type Held = Arc<Mutex<HashSet<Asker>>>;
 
 /// A connection, from its client's side.
 pub struct Connection {
@@ -56,12 +64,14 @@ impl Received {
 impl Connection {
     /// Connects a client.
     pub fn open(
-        world: &dyn World,
-        nfs: &Arc<Nfs>,
+        (world, nfs, held): (&Arc<dyn World>, &Arc<Nfs>, &Held),
         (client, peer): (u64, SocketAddr),
     ) -> Connection {
         let (to, from) = mpsc::unbounded_channel();
-        world.spawn("connection", Box::pin(serve(nfs.clone(), peer, from)));
+        world.spawn(
+            "connection",
+            Box::pin(serve((world.clone(), nfs.clone(), held.clone()), peer, from)),
+        );
         Connection { client, to }
     }
 
@@ -89,7 +99,11 @@ impl Connection {
     }
 }
 
-async fn serve(nfs: Arc<Nfs>, peer: SocketAddr, mut from: mpsc::UnboundedReceiver<Sent>) {
+async fn serve(
+    server: (Arc<dyn World>, Arc<Nfs>, Held),
+    peer: SocketAddr,
+    mut from: mpsc::UnboundedReceiver<Sent>,
+) {
     let mut received = VecDeque::new();
     let mut under_way = FuturesUnordered::new();
     poll_fn(|cx| {
@@ -102,12 +116,15 @@ async fn serve(nfs: Arc<Nfs>, peer: SocketAddr, mut from: mpsc::UnboundedReceive
         while !received.is_empty() {
             let turn = together(&received);
             let serving: Serving = match turn.len() {
-                0 | 1 => Box::pin(answer(nfs.clone(), peer, received.pop_front().unwrap())),
+                0 | 1 => {
+                    let record = received.pop_front().unwrap();
+                    Box::pin(answer(server.clone(), peer, record))
+                }
                 _ => {
                     let mut records: Vec<Received> =
                         turn.iter().rev().map(|at| received.remove(*at).unwrap()).collect();
                     records.reverse();
-                    Box::pin(answer_together(nfs.clone(), peer, records))
+                    Box::pin(answer_together(server.1.clone(), peer, records))
                 }
             };
             // Each begins before the next.
@@ -134,10 +151,29 @@ fn together(received: &VecDeque<Received>) -> Vec<usize> {
     next.filter(|(_, record)| goes(record)).map(|(at, _)| at).collect()
 }
 
-async fn answer(nfs: Arc<Nfs>, peer: SocketAddr, record: Received) {
+/// Answers a call; again and again, while its fate is open.
+async fn answer(
+    (world, nfs, held): (Arc<dyn World>, Arc<Nfs>, Held),
+    peer: SocketAddr,
+    record: Received,
+) {
     let mut reply = EncodeBuf::new();
-    let answered = nfs.answer_with(peer.into(), &record.bytes, record.pages.as_deref(), &mut reply);
-    served_for(record.asker, answered).await.expect("a call");
+    for attempt in 0.. {
+        assert!(attempt < ASKED_MAX, "a fate is not open for ever");
+        let pages = record.pages.as_deref();
+        let answered = nfs.answer_with(peer.into(), &record.bytes, pages, &mut reply);
+        match served_for(record.asker, answered).await {
+            Err(Unanswered::Unsettled) => {
+                assert!(reply.is_empty(), "no answer");
+                held.lock().unwrap().insert(record.asker);
+                world.sleep(ASK_AGAIN).await;
+            }
+            answered => {
+                answered.expect("a call");
+                break;
+            }
+        }
+    }
     assert!(reply.len() <= nfs.reply_bytes_max(&record.bytes), "no longer than was announced");
     record.answer(&reply);
 }

@@ -18,7 +18,7 @@ use aquifer_nfs::Nfs;
 use aquifer_sim::Rng;
 use tokio::sync::oneshot;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Held};
 use crate::wire;
 
 /// A server, and the state that it shares with the observers.
@@ -27,6 +27,8 @@ pub struct Server {
     pub service: Service,
     pub nfs: Arc<Nfs>,
     pub shared: Shared,
+    /// The calls whose fate was open for a while.
+    pub held: Held,
     /// Calls in progress that no client waits for.
     pub late: AtomicUsize,
 }
@@ -64,6 +66,9 @@ pub struct Known {
     last_xid: u32,
     /// By transaction id.
     pub under_way: BTreeMap<u32, UnderWay>,
+    /// Changes that must not be made twice, and were not made: they heard "later". By their numbers
+    /// with the witness.
+    pub later: BTreeMap<usize, Op>,
     /// The newest changes that must not be made twice.
     pub made: VecDeque<Made>,
 }
@@ -90,7 +95,7 @@ struct Wires {
 /// Connections of a client.
 const CONNECTIONS: usize = 3;
 /// How often a client asks again after the answer "later".
-const ATTEMPTS_MAX: u64 = 200;
+const ATTEMPTS_MAX: u64 = 400;
 /// Changes that are remembered.
 const MADE_MAX: usize = 6;
 
@@ -125,6 +130,17 @@ impl NfsDoor {
         self.0.ask(&sent.op, Some(number), Some((xid, sent.record.clone()))).await
     }
 
+    /// Makes a call that heard "later" of a server that is gone: a new call, with a new transaction
+    /// id.
+    pub async fn begin_again(&self, op: &Op, number: usize) -> Result<Reply, FsError> {
+        self.0.ask(op, Some(number), None).await
+    }
+
+    /// Loses all connections.
+    pub fn lose_connections(&self) {
+        self.0.wires.lock().unwrap().connections.iter().for_each(Connection::lose);
+    }
+
     /// Sends a record and waits for its reply, on as many connections as it takes.
     pub async fn repeat(&self, record: &[u8]) -> Vec<u8> {
         loop {
@@ -140,7 +156,8 @@ impl Wires {
     fn connect(&mut self, server: &Server, at: u64) -> Connection {
         self.next_port += 1;
         let peer = SocketAddr::from(([10, 0, 0, at as u8 + 1], self.next_port));
-        Connection::open(&*server.world, &server.nfs, (at, peer))
+        let world: Arc<dyn World> = server.world.clone();
+        Connection::open((&world, &server.nfs, &server.held), (at, peer))
     }
 }
 
@@ -192,25 +209,40 @@ impl Inner {
             });
             if let Some(number) = number {
                 let sent = UnderWay { op: op.clone(), record: record.clone(), number };
-                self.known.lock().unwrap().under_way.insert(xid, sent);
+                let mut known = self.known.lock().unwrap();
+                known.later.remove(&number);
+                known.under_way.insert(xid, sent);
             }
             let (reply, was_again) = self.exchange(op, &record, number).await;
-            self.known.lock().unwrap().under_way.remove(&xid);
             let mut answer = wire::answer(op, &reply);
+            {
+                let mut known = self.known.lock().unwrap();
+                known.under_way.remove(&xid);
+                let is_later = wire::is_once(op) && wire::is_later(&answer);
+                if let Some(number) = number.filter(|_| is_later) {
+                    known.later.insert(number, op.clone());
+                }
+            }
             if let Ok(Reply::Done { moments_ns, .. }) = &mut answer {
                 *moments_ns = self.server.world.told((self.at, xid));
             }
             if !wire::is_later(&answer) {
-                if matches!(answer, Ok(Reply::Done { .. })) && !is_again && !was_again {
+                let was_held = self.server.held.lock().unwrap().contains(&(self.at, xid));
+                let is_again = is_again || was_again || was_held;
+                if matches!(answer, Ok(Reply::Done { .. })) && !is_again {
                     shared.lock().unwrap().blame(format!("{op:?}: answered as if sent again"));
                 }
                 self.remember(op, record, &answer);
                 return answer;
             }
-            if let Some(number) = number.filter(|_| op.changes()) {
+            // Not so what must not run twice: "later" says that it did not.
+            if let Some(number) = number.filter(|_| op.changes() && !wire::is_once(op)) {
                 shared.lock().unwrap().lose(number);
             }
             self.server.world.sleep(Duration::from_millis(1 + attempt)).await;
+        }
+        if let Some(number) = number {
+            self.known.lock().unwrap().later.remove(&number);
         }
         Err(FsError::TryLater)
     }
@@ -306,8 +338,9 @@ impl Inner {
             };
             if let Ok(reply) = sent.await {
                 inner.compare(&op, &first, &reply);
-                if let Some(number) = number {
-                    let answer = wire::answer(&op, &reply);
+                let answer = wire::answer(&op, &reply);
+                // "Later" says nothing of what a READ would have found.
+                if let Some(number) = number.filter(|_| op.changes() || !wire::is_later(&answer)) {
                     inner.server.shared.lock().unwrap().end(number, answer);
                 }
             }

@@ -347,7 +347,7 @@ fn error(status: Nfsstat3) -> FsError {
         Nfsstat3::Dquot => FsError::Quota,
         Nfsstat3::NotEmpty => FsError::NotEmpty,
         Nfsstat3::Stale => FsError::Stale,
-        // It may have been carried out: that is unknown.
+        // A WRITE may have been carried out.
         Nfsstat3::Jukebox => FsError::Pool(PoolError::Suspended("JUKEBOX".into())),
         other => panic!("no call here is answered {other:?}"),
     }

@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use aquifer_blockio::Page;
 use aquifer_nfs::traffic::{self, Meter};
-use aquifer_nfs::{Answered, Nfs, NoCall, Origin, PagedWrite, Security};
+use aquifer_nfs::{Answered, Nfs, Origin, PagedWrite, Security, Unanswered};
 use aquifer_rpc::record::{begin_record, end_record};
 use aquifer_rpc::tls::{Probe, starttls};
 use aquifer_rpc::xdr::EncodeBuf;
@@ -31,6 +31,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, Stream};
 
 use super::Common;
+use super::holds::{Hold, Holds};
 use crate::budget::{Budget, Lease};
 use crate::crew::Crew;
 use crate::limits::{
@@ -99,8 +100,8 @@ pub(super) struct Done {
 pub(super) enum Outcome {
     /// It is answered; `Some` for a call of NFSv3.
     Answered(Option<traffic::Done>),
-    /// It was no call.
-    NoCall(NoCall),
+    /// It gets no answer.
+    Unanswered(Unanswered),
     /// It panicked: our bug.
     Panicked(Box<dyn Any + Send>),
 }
@@ -119,6 +120,7 @@ pub(super) struct Requests {
     /// When the received bytes were read: one look at the clock for each read.
     pub read_at: Instant,
     in_flight: FuturesUnordered<Serving>,
+    holds: Arc<Holds>,
     /// Requests in it.
     under_way: usize,
     /// Finished requests, to be taken one by one.
@@ -153,6 +155,8 @@ impl Requests {
             received: VecDeque::new(),
             read_at: Instant::now(),
             in_flight: FuturesUnordered::new(),
+            // The other half is for calls to other pools.
+            holds: Holds::new(limits.in_flight_max / 2),
             under_way: 0,
             ended: VecDeque::new(),
             read_lease: Lease::new(&budgets.reads, REQUEST_ALLOWANCE_BYTES),
@@ -261,7 +265,8 @@ impl Requests {
     ) -> Begun {
         let requests = records.len();
         let is_large = requests == 1 && reserved >= HANDED_OVER_BYTES_MIN;
-        let serving = serve(Arc::clone(&self.nfs), self.origin.clone(), records, reserved);
+        let of = (Arc::clone(&self.nfs), self.origin.clone(), Arc::clone(&self.holds));
+        let serving = serve(of, records, reserved);
         let mut serving: Serving = Box::pin(serving);
         if is_large && (is_full || self.under_way > 0) {
             match crew.hand_over(serving) {
@@ -329,6 +334,11 @@ impl Requests {
         }
     }
 
+    /// Those whose fate is open get no answer: the connection ends.
+    pub(super) fn end_holds(&self) {
+        self.holds.end();
+    }
+
     /// Forgets requests that have not begun.
     pub(super) fn drop_received(&mut self) {
         for record in std::mem::take(&mut self.received) {
@@ -363,13 +373,12 @@ impl Requests {
 
 /// Carries out a request or a batch of WRITEs, for which `reserved` is leased in all.
 async fn serve(
-    nfs: Arc<Nfs>,
-    origin: Origin,
+    (nfs, origin, holds): (Arc<Nfs>, Origin, Arc<Holds>),
     records: Vec<Received>,
     reserved: usize,
 ) -> Vec<Done> {
     let reserved = reserved / records.len();
-    let answering = AssertUnwindSafe(answer(&nfs, &origin, &records));
+    let answering = AssertUnwindSafe(answer(&nfs, &origin, &holds, &records));
     let (mut answered, mut panic) = match answering.catch_unwind().await {
         Ok(answered) => (answered.into_iter(), None),
         // The replies so far may end in the middle of one.
@@ -379,7 +388,7 @@ async fn serve(
     let done = |record| {
         let (reply, outcome) = match (answered.next(), panic.take()) {
             (Some((reply, Ok(done))), _) => (reply, Outcome::Answered(done)),
-            (Some((reply, Err(error))), _) => (reply, Outcome::NoCall(error)),
+            (Some((reply, Err(error))), _) => (reply, Outcome::Unanswered(error)),
             (None, Some(panic)) => (EncodeBuf::new(), Outcome::Panicked(panic)),
             (None, None) => (EncodeBuf::new(), Outcome::Answered(None)),
         };
@@ -388,15 +397,37 @@ async fn serve(
     records.into_iter().map(done).collect()
 }
 
-async fn answer(nfs: &Nfs, origin: &Origin, records: &[Received]) -> Vec<Answered> {
+async fn answer(nfs: &Nfs, origin: &Origin, holds: &Holds, records: &[Received]) -> Vec<Answered> {
     if let [record] = records {
-        let mut reply = EncodeBuf::with_capacity(USUAL_REPLY_BYTES);
-        let pages = record.pages.as_deref();
-        let done = nfs.answer_with(origin.clone(), &record.bytes, pages, &mut reply).await;
-        return vec![(reply, done)];
+        let mut hold = None;
+        loop {
+            let mut reply = EncodeBuf::with_capacity(USUAL_REPLY_BYTES);
+            let pages = record.pages.as_deref();
+            let done = nfs.answer_with(origin.clone(), &record.bytes, pages, &mut reply).await;
+            if done != Err(Unanswered::Unsettled) || !may_ask_again(&mut hold, holds, record).await
+            {
+                return vec![(reply, done)];
+            }
+        }
     }
     let calls: Vec<_> = records.iter().filter_map(Received::paged).collect();
     Box::pin(nfs.answer_together(origin, &calls)).await
+}
+
+/// Waits until it is time to ask again how a call ended. Whether it may be asked again.
+async fn may_ask_again<'h>(
+    hold: &mut Option<Hold<'h>>,
+    holds: &'h Holds,
+    record: &Received,
+) -> bool {
+    if hold.is_none() {
+        let xid = record.bytes.first_chunk().map_or(0, |xid| u32::from_be_bytes(*xid));
+        *hold = holds.hold(xid);
+    }
+    match hold {
+        Some(hold) => Box::pin(hold.wait()).await,
+        None => false,
+    }
 }
 
 #[cfg(test)]
@@ -407,7 +438,7 @@ mod tests {
     /// The memory of a running request is charged in full.
     #[test]
     fn the_future_of_a_request_is_no_larger_than_what_is_charged() {
-        fn bytes_of<R, F>(_: impl Fn(Arc<Nfs>, Origin, R, usize) -> F) -> usize {
+        fn bytes_of<R, F>(_: impl Fn((Arc<Nfs>, Origin, Arc<Holds>), R, usize) -> F) -> usize {
             size_of::<F>()
         }
         let bytes = bytes_of(serve);

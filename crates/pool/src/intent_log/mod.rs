@@ -29,7 +29,7 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::log_batch::LogRecord;
 use aquifer_ondisk::pool_root::LogRoot;
 use aquifer_ondisk::{Place, Txg};
-use aquifer_sync::atomic::{AtomicU64, Ordering};
+use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use aquifer_sync::{Mutex, Notify, OnceLock};
 
 pub use early::EarlyWrite;
@@ -51,6 +51,8 @@ pub struct Ticket(Arc<Outcome>);
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     result: OnceLock<Result<(), PoolError>>,
+    /// The disks do not answer: who may give up does so.
+    let_go: AtomicBool,
     done: Notify,
 }
 
@@ -59,11 +61,28 @@ impl Outcome {
         let _ = self.result.set(result);
         self.done.notify_waiters();
     }
+
+    fn let_go(&self) {
+        self.let_go.store(true, Ordering::Release);
+        self.done.notify_waiters();
+    }
 }
 
 impl Ticket {
     /// Waits until the record is on stable storage.
     pub async fn durable(&self) -> Result<(), PoolError> {
+        self.wait(false).await
+    }
+
+    /// As [`Ticket::durable`], but gives up while the disks do not answer.
+    ///
+    /// # Errors
+    /// [`PoolError::Silent`]: the record may become durable later.
+    pub async fn or_silent(&self) -> Result<(), PoolError> {
+        self.wait(true).await
+    }
+
+    async fn wait(&self, gives_up: bool) -> Result<(), PoolError> {
         if left_out(Rule::WaitersComeFirst) && self.0.result.get().is_none() {
             self.0.done.notified().await;
         }
@@ -72,6 +91,9 @@ impl Ticket {
             done.as_mut().enable();
             if let Some(result) = self.0.result.get() {
                 return result.clone();
+            }
+            if gives_up && self.0.let_go.load(Ordering::Acquire) {
+                return Err(PoolError::Silent);
             }
             done.as_mut().await;
             done.set(self.0.done.notified());
@@ -345,6 +367,21 @@ impl IntentLog {
         ready.into_iter().for_each(|batch| batch.outcome.set(Err(error.clone())));
         state.gathering.outcome.set(Err(error));
         self.early.fail();
+    }
+
+    /// The oldest batch that is on its way to disk.
+    pub(crate) fn owes(&self) -> Option<u64> {
+        self.state.lock().waiting.first_key_value().map(|(sequence, _)| *sequence)
+    }
+
+    /// The disks do not answer: those who wait for a record, and may give up, do so.
+    pub(crate) fn let_go(&self) {
+        let state = self.state.lock();
+        state.waiting.values().for_each(|batch| batch.outcome.let_go());
+        let gathered = state.ready.iter().chain([&state.gathering]);
+        // One without records is the next change's, after the disks have answered.
+        let gathered = gathered.filter(|batch| !batch.records.is_empty());
+        gathered.for_each(|batch| batch.outcome.let_go());
     }
 
     /// Begins a replay: until everything is applied, roots keep this floor.

@@ -7,7 +7,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use aquifer_blockio::{DiskError, Page, PageMut};
-use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::types::{Run, SEGMENT_SECTORS};
 use aquifer_ondisk::{Guid, Place};
 use aquifer_sync::Mutex;
@@ -168,6 +167,20 @@ impl Job {
     }
 }
 
+/// Refuses disks on which this work goes on.
+fn none_active(
+    jobs: &HashMap<Key, Arc<Job>>,
+    leaves: &[Arc<Leaf>],
+    work: FreeWork,
+) -> Result<(), FreeWorkError> {
+    let active =
+        |leaf: &&Arc<Leaf>| jobs.get(&(leaf.guid, work)).is_some_and(|job| job.is_active());
+    match leaves.iter().find(active) {
+        Some(leaf) => Err(FreeWorkError::Active(leaf.path.clone())),
+        None => Ok(()),
+    }
+}
+
 impl Pool {
     /// Begins work on the free space of these disks (all that hold data, if none is named), or
     /// resumes it where it was suspended; at most `rate` bytes a second on each.
@@ -182,11 +195,7 @@ impl Pool {
     ) -> Result<(), FreeWorkError> {
         let found = self.data_leaves(disks)?;
         let mut jobs = self.acts.trims.jobs.0.lock();
-        let active =
-            |leaf: &&Arc<Leaf>| jobs.get(&(leaf.guid, work)).is_some_and(|job| job.is_active());
-        if let Some(leaf) = found.iter().find(active) {
-            return Err(FreeWorkError::Active(leaf.path.clone()));
-        }
+        none_active(&jobs, &found, work)?;
         for leaf in found {
             let old = jobs.get(&(leaf.guid, work));
             let suspended =
@@ -244,11 +253,7 @@ impl Pool {
     pub fn forget_free_work(&self, work: FreeWork, disks: &[String]) -> Result<(), FreeWorkError> {
         let mut jobs = self.acts.trims.jobs.0.lock();
         let found = self.data_leaves(disks)?;
-        let active =
-            |leaf: &&Arc<Leaf>| jobs.get(&(leaf.guid, work)).is_some_and(|job| job.is_active());
-        if let Some(leaf) = found.iter().find(active) {
-            return Err(FreeWorkError::Active(leaf.path.clone()));
-        }
+        none_active(&jobs, &found, work)?;
         found.iter().for_each(|leaf| drop(jobs.remove(&(leaf.guid, work))));
         Ok(())
     }
@@ -292,9 +297,7 @@ impl Pool {
 
     /// The vdev and the leaf of a job, if it is still the pool's.
     fn leaf_of(&self, job: &Job) -> Option<(Arc<Vdev>, Arc<Leaf>)> {
-        let tree = self.tree();
-        let mut vdevs = tree.vdevs.iter().filter(|vdev| vdev.class == VdevClass::Data);
-        vdevs.find_map(|vdev| {
+        self.tree().data().find_map(|vdev| {
             let leaf = vdev.leaves.iter().find(|leaf| leaf.guid == job.leaf)?;
             Some((vdev.clone(), leaf.clone()))
         })

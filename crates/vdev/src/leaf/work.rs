@@ -96,6 +96,23 @@ impl Drop for Reading<'_> {
     }
 }
 
+/// I/O that ends when this is dropped: answered, or waited for by nobody.
+struct Owed<'a>(&'a Leaf);
+
+impl<'a> Owed<'a> {
+    fn new(leaf: &'a Leaf) -> Self {
+        leaf.owed.fetch_add(1, Ordering::Relaxed);
+        Owed(leaf)
+    }
+}
+
+impl Drop for Owed<'_> {
+    fn drop(&mut self) {
+        self.0.answers.fetch_add(1, Ordering::Relaxed);
+        self.0.owed.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Leaf {
     /// Reads from this leaf alone.
     pub async fn read(self: &Arc<Self>, sector: u64, count: usize) -> Result<Vec<Page>, DiskError> {
@@ -234,13 +251,16 @@ impl Leaf {
         let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
         self.unanswered.fetch_add(1, Ordering::AcqRel);
         let _reading = Reading(&self.unanswered);
+        let _owed = Owed::new(self);
         disk.read(sector, count).await
     }
 
     /// Counts I/O while the disk has not answered it.
     pub(super) async fn answered<T>(&self, io: impl Future<Output = T>) -> T {
         self.unanswered.fetch_add(1, Ordering::AcqRel);
+        let owed = Owed::new(self);
         let result = io.await;
+        drop(owed);
         self.unanswered.fetch_sub(1, Ordering::AcqRel);
         result
     }

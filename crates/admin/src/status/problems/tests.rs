@@ -282,6 +282,17 @@ fn damage_is_told() {
 }
 
 #[test]
+fn a_pool_whose_disks_do_not_answer_says_so_first() {
+    says(
+        with(|pool| pool.summary.reason = Some("its disks do not answer".into())),
+        "Changes wait, and clients ask again later: its disks do not answer. Nothing is lost; \
+         what is in memory is read.",
+        "The pool goes on when a disk answers. Look at cables, controller and the kernel's log. \
+         `aquifer pool export --force tank` takes it out of service without them.",
+    );
+}
+
+#[test]
 fn a_suspended_pool_comes_back_with_its_disks() {
     let mut pool = mirror(LeafState::Failed, LeafState::Missing);
     pool.summary.health = Health::Suspended;

@@ -86,7 +86,22 @@ impl Client {
     }
 
     pub fn mkdir(&mut self, dir: &[u8], name: &str) -> Vec<u8> {
-        self.make("mkdir", 9, dir, name, &words(&[1, 0o755, 0, 0, 0, 0, 0]))
+        self.try_mkdir(dir, name).unwrap()
+    }
+
+    /// Makes a directory, or returns the status.
+    pub fn try_mkdir(&mut self, dir: &[u8], name: &str) -> Result<Vec<u8>, u32> {
+        let how = words(&[1, 0o755, 0, 0, 0, 0, 0]);
+        let args = [opaque(dir), opaque(name.as_bytes()), how].concat();
+        let mut reply = self.nfs("mkdir", 9, &args)?;
+        assert_eq!(reply.word(), 1, "a handle follows");
+        Ok(reply.opaque())
+    }
+
+    /// The handle of a name, or the status.
+    pub fn lookup(&mut self, dir: &[u8], name: &str) -> Result<Vec<u8>, u32> {
+        let args = [opaque(dir), opaque(name.as_bytes())].concat();
+        Ok(self.nfs("lookup", 3, &args)?.opaque())
     }
 
     pub fn remove(&mut self, dir: &[u8], name: &str) {

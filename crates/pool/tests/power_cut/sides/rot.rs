@@ -65,7 +65,7 @@ impl Machine {
     /// A scrub of the whole pool, which stops after so many ms, and goes on after a pause. Returns
     /// the bytes of bad copies that it mended.
     async fn scrub(&self, open: &Open, stops: Option<u64>) -> Result<u64, String> {
-        // What ends the pool ends a scrub: that is told elsewhere.
+        // What ends the pool ends a scrub. Another place reports that.
         let Ok(in_place) = open.pool.examine_in_place().await else { return Ok(0) };
         let mut mended_bytes = in_place.repaired_bytes;
         let mut next = Some(WalkPosition::default());
