@@ -143,9 +143,9 @@ impl Datasets {
     /// when this returns. Returns the names of the destroyed snapshots.
     ///
     /// # Errors
-    /// There is no such snapshot, there are later ones, one of these is held or has clones, a client
-    /// may lose data that waits for
-    /// COMMIT, or something cannot be read. Then nothing has changed.
+    /// There is no such snapshot, there are later ones, one of these is held or has clones, a
+    /// client may lose data that waits for COMMIT, or something cannot be read. Then nothing has
+    /// changed.
     pub async fn rollback(
         &self,
         full: &str,

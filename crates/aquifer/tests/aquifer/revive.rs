@@ -314,7 +314,7 @@ fn a_pool_whose_only_disk_hangs_goes_on_when_it_answers() {
 #[test]
 fn a_call_under_way_at_a_suspension_gets_its_true_answer() {
     let place = Place::new();
-    let Some(disk) = Removable::new(&place, "a") else { return };
+    let Some(disk) = removable(&place, "a") else { return };
     let daemon = serve_hanging(&place);
     let file = with_file(&place, "tank", &[&disk.path]);
     let mut client = Client::new(&place, "127.0.0.1");
