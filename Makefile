@@ -32,8 +32,8 @@ lint:
 
 # Unit, property, golden, power-cut and client tests.
 #
-# Three tests at once on two cores: those of the program wait more than they compute.
-unit: export RUST_TEST_THREADS = 3
+# Four tests at once on two cores: those of the program wait more than they compute.
+unit: export RUST_TEST_THREADS = 4
 unit:
 	scripts/setup-deps.sh build clients guest capture peer service
 	cargo test --workspace --no-fail-fast

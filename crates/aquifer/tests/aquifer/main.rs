@@ -8,6 +8,7 @@
 )]
 
 mod autoreplace;
+mod away;
 mod bed;
 mod clones;
 mod disks;
@@ -32,7 +33,6 @@ mod revive;
 mod rollback;
 mod schedules;
 mod scrub;
-mod spares;
 mod status;
 mod support;
 mod trim;

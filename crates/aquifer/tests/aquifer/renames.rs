@@ -5,7 +5,7 @@ use crate::eyes::client::Client;
 use crate::support::Place;
 
 #[test]
-fn a_renamed_dataset_is_exported_anew_and_its_clients_go_on() {
+fn a_renamed_dataset_is_exported_at_its_new_place_and_clients_go_on() {
     let place = Place::new();
     let image = place.image("a");
     let daemon = place.serve();

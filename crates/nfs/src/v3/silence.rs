@@ -1,6 +1,6 @@
 //! Calls to a pool whose disks do not answer ([`aquifer_pool::Pool::is_silent`]).
 //!
-//! What is in memory is read. A change does not begin, and whoever waits for the disks waits no
+//! What is in memory is read. A change does not begin, and a call that waits for the disks waits no
 //! more: the client hears "later". A change that was made by then, and waits for its record, is the
 //! business of [`super::keep`] and [`super::once`].
 

@@ -1,4 +1,6 @@
 //! Spares take the place of disks that are away, and give it back.
+//!
+//! This waits for two real minutes. Tests begin by name: so it comes early.
 
 use std::fs;
 use std::time::{Duration, Instant};
