@@ -86,6 +86,18 @@ macro_rules! number {
             }
 
             /// As in `std`.
+            pub fn fetch_or(&self, value: $of, order: Ordering) -> $of {
+                point();
+                self.0.fetch_or(value, order)
+            }
+
+            /// As in `std`.
+            pub fn fetch_and(&self, value: $of, order: Ordering) -> $of {
+                point();
+                self.0.fetch_and(value, order)
+            }
+
+            /// As in `std`.
             pub fn fetch_max(&self, value: $of, order: Ordering) -> $of {
                 point();
                 self.0.fetch_max(value, order)
