@@ -212,9 +212,12 @@ impl Datasets {
         Ok(())
     }
 
-    /// Fails if one of these snapshots is held. The caller holds the lock of acts, and destroys
-    /// them under it.
-    pub(crate) fn check_not_held(
+    /// Fails if one of these snapshots is held. The caller lets no act come between this and their
+    /// destruction.
+    ///
+    /// # Errors
+    /// The first one that is held, and by what.
+    pub fn check_not_held(
         &self,
         dataset: &Dataset,
         snapshots: impl IntoIterator<Item = Txg>,

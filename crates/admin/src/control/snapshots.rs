@@ -82,6 +82,11 @@ impl Control {
         let free_bytes = unique_bytes(&serving, doomed.clone()).await?;
         if !dry_run {
             if clones {
+                // Or the clones would be gone when the snapshots are refused.
+                for of in &doomed {
+                    let held = serving.service().datasets.check_not_held(&of.dataset, of.txgs());
+                    held.map_err(properties::api_error)?;
+                }
                 self.destroy_clones(&serving, &doomed).await?;
             }
             let doomed = doomed.into_iter().filter(|of| !of.dataset.is_destroyed());

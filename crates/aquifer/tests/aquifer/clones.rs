@@ -47,6 +47,14 @@ fn a_clone_is_mounted_and_written_while_its_origin_lives_on() {
     place.must(&["snapshot", "tank/vms@b"]);
     place.must(&["rollback", "-r", "tank/vms@a"]);
     assert!(content(&mut client, &file) == old[..196_608]);
+    // A hold keeps the snapshot, and so its clones.
+    place.must(&["hold", "audit", "tank/vms@a"]);
+    for name in ["tank/vms@a", "tank/vms"] {
+        let said = place.ask(&["destroy", "-R", "-f", name]);
+        assert!(said.code == 1 && said.err.contains("is held by \"audit\""), "{said:?}");
+        place.must(&["list", "tank/new"]);
+    }
+    place.must(&["release", "audit", "tank/vms@a"]);
     place.must(&["destroy", "-R", "-f", "tank/vms@a"]);
     assert_eq!(place.ask(&["list", "tank/new"]).code, 1);
     assert!(content(&mut client, &file) == old[..196_608]);
