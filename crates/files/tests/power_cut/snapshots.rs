@@ -256,6 +256,7 @@ async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
         let model = &mut *model.lock().unwrap();
         let served = model.served.until(service.pool.world().now());
         holds::check(service, model, &name, served)?;
+        schedules::check(service, model, &name)?;
     }
     Ok(())
 }

@@ -87,3 +87,14 @@ pub(super) fn found(model: &mut Model, there: &[String], states: &[Arc<Tree>]) {
         });
     }
 }
+
+/// After a start: the mark of a schedule is where it was.
+pub(super) fn check(service: &Service, model: &Model, name: &str) -> Result<(), String> {
+    let full = format!("{}@{name}", model.dataset);
+    let found = service.datasets.snapshot_by_name(&full).map_err(|error| error.to_string())?;
+    let has_mark = service.datasets.schedule_of(&found.0, found.1.txg).is_some();
+    match model.snapshots[name].scheduled == has_mark {
+        true => Ok(()),
+        false => Err(format!("snapshot {name}: a schedule's mark is there: {has_mark}")),
+    }
+}
