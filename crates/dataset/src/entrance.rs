@@ -16,7 +16,11 @@ use aquifer_sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Entrance {
     /// How many changes are inside, and whether it is shut.
     state: AtomicU64,
-    moved: Notify,
+    /// For those who wait to pass.
+    opened: Notify,
+    /// For the act that waits until nobody is inside. Not the same: each change that meets a shut
+    /// entrance turns round, and would wake all others that wait to pass, which turn round.
+    emptied: Notify,
 }
 
 const SHUT: u64 = 1 << 63;
@@ -28,7 +32,11 @@ pub struct Passage(Arc<Entrance>);
 impl Entrance {
     /// An open one.
     pub fn new() -> Arc<Entrance> {
-        Arc::new(Entrance { state: AtomicU64::new(0), moved: Notify::new() })
+        Arc::new(Entrance {
+            state: AtomicU64::new(0),
+            opened: Notify::new(),
+            emptied: Notify::new(),
+        })
     }
 
     /// Waits while it is shut.
@@ -41,11 +49,11 @@ impl Entrance {
             }
             drop(passage);
             if left_out(Rule::WaitersComeFirst) {
-                self.moved.notified().await;
+                self.opened.notified().await;
             }
-            let moved = self.moved.notified();
+            let opened = self.opened.notified();
             if self.is_shut() {
-                moved.await;
+                opened.await;
             }
         }
     }
@@ -62,7 +70,7 @@ impl Entrance {
     /// Lets changes pass again.
     pub fn open(&self) {
         self.state.fetch_and(!SHUT, Ordering::SeqCst);
-        self.moved.notify_waiters();
+        self.opened.notify_waiters();
     }
 
     /// Shuts it until the returned guard is dropped.
@@ -74,11 +82,11 @@ impl Entrance {
     /// Of a shut one: waits until no change is inside.
     pub async fn is_empty(&self) {
         loop {
-            let moved = self.moved.notified();
+            let emptied = self.emptied.notified();
             if self.state.load(Ordering::SeqCst) & !SHUT == 0 {
                 return;
             }
-            moved.await;
+            emptied.await;
         }
     }
 }
@@ -87,7 +95,7 @@ impl Drop for Passage {
     fn drop(&mut self) {
         let before = self.0.state.fetch_sub(1, Ordering::SeqCst);
         if before == SHUT | 1 {
-            self.0.moved.notify_waiters();
+            self.0.emptied.notify_waiters();
         }
     }
 }
