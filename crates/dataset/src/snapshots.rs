@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_object::Returning;
+use aquifer_object::{Returning, covers};
 use aquifer_ondisk::config::FEATURE_SNAPSHOTS;
 use aquifer_ondisk::dataset::{
     Item, ItemClass, ItemKey, RollbackRecord, SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord, SweepRecord,
@@ -102,6 +102,11 @@ impl Snapshots {
         self.list.keys().copied().collect()
     }
 
+    /// The newest one.
+    pub fn newest(&self) -> Option<Txg> {
+        self.list.last_key_value().map(|(txg, _)| *txg)
+    }
+
     /// The name of one.
     pub fn name_of(&self, txg: Txg) -> Option<String> {
         self.list.get(&txg).map(|snapshot| snapshot.record.name.clone())
@@ -161,7 +166,9 @@ impl Dataset {
 
     /// Whether an overwrite of what was born in that txg frees nothing, since a snapshot shows it.
     pub fn is_shown(&self, birth: Txg) -> bool {
-        self.shown().covers(birth)
+        // Writes ask for each extent: without a copy of the list.
+        let floor = self.record.lock().floor;
+        covers(birth, floor, self.snapshots.lock().newest())
     }
 
     /// The snapshot that it shows, if it is no head.

@@ -116,14 +116,24 @@ impl<'a> Gate<'a> {
     }
 }
 
+/// Whether a snapshot, or another, shows what was born in that txg and lived until now: by the
+/// dataset's floor and its newest snapshot.
+pub fn covers(birth: Txg, floor: Txg, newest: Option<Txg>) -> bool {
+    is_inherited(birth, floor) || newest.is_some_and(|newest| birth <= newest)
+}
+
+fn is_inherited(birth: Txg, floor: Txg) -> bool {
+    birth <= floor && !left_out(Rule::FloorIsKept)
+}
+
 impl Shown {
     /// Whether a snapshot, or another, shows what was born in that txg and lived until now.
     pub fn covers(&self, birth: Txg) -> bool {
-        self.is_of_another(birth) || self.listed.last().is_some_and(|newest| birth <= *newest)
+        covers(birth, self.floor, self.listed.last().copied())
     }
 
     fn is_of_another(&self, birth: Txg) -> bool {
-        birth <= self.floor && !left_out(Rule::FloorIsKept)
+        is_inherited(birth, self.floor)
     }
 
     /// The bucket of a block that dies now; `None` if no snapshot shows it.
