@@ -15,7 +15,7 @@ use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::property::{LocalValues, Properties, Property, SyncMode};
 use crate::quota::Wanted;
-use crate::tree::check_component;
+use crate::tree::split_new;
 use crate::values::bytes_of;
 
 /// A dataset to be made.
@@ -63,11 +63,7 @@ impl Datasets {
         name: &str,
         properties: &[(String, String)],
     ) -> Result<New, DatasetError> {
-        let bad = |why: &str| DatasetError::BadName { name: name.into(), why: why.into() };
-        let (parent, last) = name
-            .rsplit_once('/')
-            .ok_or_else(|| bad("is a pool's name: a dataset lies below one, as in tank/vms"))?;
-        check_component(last).map_err(bad)?;
+        let (parent, last) = split_new(name)?;
         let mut local = LocalValues::new();
         for (property, value) in properties {
             let property = Property::from_name(property)?;

@@ -21,7 +21,7 @@ use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::property::{Property, SyncMode};
 use crate::snapshots::{Act, check_name};
-use crate::tree::check_component;
+use crate::tree::split_new;
 
 impl Datasets {
     /// Gives a dataset another name, with all below it; on disk when this returns.
@@ -63,10 +63,7 @@ impl Datasets {
         if dataset.record.lock().parent.0 == 0 {
             return Err(bad("cannot be that of a pool's own dataset: a pool keeps its name"));
         }
-        let (above, last) = new
-            .rsplit_once('/')
-            .ok_or_else(|| bad("is a pool's name: a dataset lies below one, as in tank/vms"))?;
-        check_component(last).map_err(bad)?;
+        let (above, last) = split_new(new)?;
         if new.split('/').next() != Some(self.pool.name()) {
             return Err(bad("is in another pool: a dataset stays in its pool"));
         }

@@ -172,16 +172,13 @@ impl Datasets {
             return Err(DatasetError::DeadUnreadable(self.full_name(&dataset)));
         }
         self.use_feature(FEATURE_ROLLBACK).await?;
-        let begun = self.begin_rollback(&dataset, &snapshot, options).await;
-        if let Err(error) = begun {
-            dataset.forget_back();
-            dataset.entrance.open();
-            return Err(error);
-        }
         let mut acts = vec![Act::Rollback { dataset: dataset.id, to: snapshot.txg }];
         acts.extend(later.iter().map(|of| Act::Destroy { dataset: dataset.id, snapshot: of.txg }));
-        // From here on the sync opens the entrance, also if this is cut off.
-        let queued = self.queue(acts).await;
+        let queued = match self.begin_rollback(&dataset, &snapshot, options).await {
+            // Once they are queued the sync opens the entrance, also if this is cut off.
+            Ok(()) => self.queue(acts).await,
+            failed => failed,
+        };
         if queued.is_err() {
             dataset.forget_back();
             dataset.entrance.open();

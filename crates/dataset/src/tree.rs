@@ -1,4 +1,4 @@
-//! The tree of a pool's datasets: names, and who is above whom.
+//! The tree of a pool's datasets: names, and which lies above which.
 //!
 //! A dataset may be older or younger than the one above it, since datasets are renamed.
 
@@ -10,6 +10,7 @@ use aquifer_ondisk::dataset::DATASET_NAME_BYTES_MAX;
 
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
+use crate::error::DatasetError;
 
 impl Datasets {
     /// A dataset's full name, the pool's name first.
@@ -74,8 +75,21 @@ pub(crate) fn children_first(all: Vec<Arc<Dataset>>) -> Vec<Arc<Dataset>> {
     ordered
 }
 
+/// The name above that of a new dataset, and its own last component.
+///
+/// # Errors
+/// No dataset may be called so.
+pub(crate) fn split_new(name: &str) -> Result<(&str, &str), DatasetError> {
+    let bad = |why: &str| DatasetError::BadName { name: name.into(), why: why.into() };
+    let (above, last) = name
+        .rsplit_once('/')
+        .ok_or_else(|| bad("is a pool's name: a dataset lies below one, as in tank/vms"))?;
+    check_component(last).map_err(bad)?;
+    Ok((above, last))
+}
+
 /// Whether one component of a dataset's name is allowed; if not, why.
-pub(crate) fn check_component(name: &str) -> Result<(), &'static str> {
+fn check_component(name: &str) -> Result<(), &'static str> {
     if name.is_empty() {
         return Err("has an empty component");
     }

@@ -14,7 +14,7 @@ use crate::error::FsError;
 /// Most directory entries that a search for a path reads, unless the caller needs a faster answer.
 pub const SEARCH_ENTRIES_MAX: usize = 1_000_000;
 /// The same limit for the path in an event.
-pub(crate) const EVENT_ENTRIES_MAX: usize = 10_000;
+const EVENT_ENTRIES_MAX: usize = 10_000;
 /// Entries read at a time.
 const SEARCH_ENTRIES: usize = 1_000;
 
@@ -113,8 +113,7 @@ impl Files {
             return;
         }
         let name = self.datasets.full_name(dataset);
-        let mut paths = self.paths_of(&name, HashSet::from([id]), EVENT_ENTRIES_MAX).await;
-        let path = paths.remove(&id).unwrap_or_else(|| format!("#{id}"));
+        let path = self.path_in_event(&name, id).await;
         let bytes: Vec<_> = pages.iter().map(|(from, to)| (from * 4096, to * 4096)).collect();
         tracing::error!(
             class = "file.unreadable", dataset = %name, file = %path, ?bytes, %error,
@@ -136,6 +135,12 @@ impl Files {
     /// A path of an object. Searches the readable directories, up to a million entries.
     pub async fn path_of(&self, dataset: &str, object: ObjectId) -> Option<String> {
         self.paths_of(dataset, HashSet::from([object]), SEARCH_ENTRIES_MAX).await.remove(&object)
+    }
+
+    /// A path of an object for an event, or `#` and its number if none was found soon.
+    pub(crate) async fn path_in_event(&self, dataset: &str, object: ObjectId) -> String {
+        let mut paths = self.paths_of(dataset, HashSet::from([object]), EVENT_ENTRIES_MAX).await;
+        paths.remove(&object).unwrap_or_else(|| format!("#{object}"))
     }
 
     /// A path of each of these objects. One search like that of [`Files::path_of`] finds them,

@@ -151,16 +151,16 @@ impl Item {
     }
 }
 
-/// Begins a record: version, and no flags.
-fn begin() -> Writer {
+/// Begins a record of the namespace: version, and no flags.
+pub(crate) fn begin() -> Writer {
     let mut w = Writer::new();
     w.u16(VERSION);
     w.u16(0);
     w
 }
 
-/// Opens a record, behind version and flags.
-fn open<'a>(value: &'a [u8], what: &'static str) -> Result<Reader<'a>, FormatError> {
+/// Opens a record of the namespace, behind version and flags.
+pub(crate) fn open<'a>(value: &'a [u8], what: &'static str) -> Result<Reader<'a>, FormatError> {
     let mut r = Reader::new(value, what);
     let version = r.u16()?;
     if version != VERSION {

@@ -7,11 +7,10 @@
 //! hold clock: version u16  flags u16 (0)  ms u64
 //! ```
 
-use crate::codec::{FormatError, Reader, Writer};
-use crate::dataset::ITEM_VALUE_BYTES_MAX;
+use crate::codec::FormatError;
+use crate::dataset::{ITEM_VALUE_BYTES_MAX, begin, open};
 use crate::inode::Time;
 
-const VERSION: u16 = 1;
 /// Holds on a snapshot at most.
 pub const HOLDS_MAX: usize = 12;
 /// Longest tag of a hold, bytes.
@@ -100,9 +99,7 @@ impl KeepRecord {
 
     /// The item's value.
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::new();
-        w.u16(VERSION);
-        w.u16(0);
+        let mut w = begin();
         w.u8(self.schedule.map_or(0, |cadence| cadence as u8));
         let count = self.holds.len();
         assert!(count <= HOLDS_MAX, "{count} holds could not be read back");
@@ -158,9 +155,7 @@ pub struct HoldClock {
 impl HoldClock {
     /// The item's value.
     pub fn encode(self) -> Vec<u8> {
-        let mut w = Writer::new();
-        w.u16(VERSION);
-        w.u16(0);
+        let mut w = begin();
         w.u64(self.ms);
         w.into_bytes()
     }
@@ -169,14 +164,4 @@ impl HoldClock {
     pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
         Ok(HoldClock { ms: open(value, "hold clock")?.u64()? })
     }
-}
-
-fn open<'a>(value: &'a [u8], what: &'static str) -> Result<Reader<'a>, FormatError> {
-    let mut r = Reader::new(value, what);
-    let version = r.u16()?;
-    if version != VERSION {
-        return Err(FormatError::NewerVersion { what, version: version.into() });
-    }
-    r.u16()?;
-    Ok(r)
 }

@@ -20,9 +20,9 @@ use aquifer_sync::{Mutex, Notify};
 
 use crate::pool::Pool;
 
-/// After this many listens without an answer, one a second, a pool is silent. Clients are told to
-/// come back before they send the same again (XCP-ng: after 20 s), lose a lock (ESXi: 35 s), or
-/// fail a guest's disk (Windows: 60 s).
+/// After this many listens without an answer, one a second, a pool is silent. Clients hear
+/// "later" before they send the same again (XCP-ng: after 20 s), lose a lock (ESXi: 35 s), or fail
+/// a guest's disk (Windows: 60 s).
 pub const SILENT_AFTER: u32 = 10;
 
 /// What may owe an answer.

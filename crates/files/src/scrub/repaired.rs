@@ -1,13 +1,10 @@
 //! Which files had bad copies that a scrub rewrote.
 
-use std::collections::HashSet;
-
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::scrub::WalkPosition;
 use aquifer_pool::{Repaired, Span};
 
 use crate::core::Files;
-use crate::damage::EVENT_ENTRIES_MAX;
 
 /// Files that are listed by name. A disk that lost everything may concern millions.
 const FILES_MAX: usize = 64;
@@ -104,8 +101,7 @@ impl Files {
         let Some((head, object)) = self.object_of(&repaired.span) else { return };
         let name = self.datasets.full_name(&head);
         // A snapshot shows the object under the same number, and mostly the same name.
-        let mut paths = self.paths_of(&name, HashSet::from([object]), EVENT_ENTRIES_MAX).await;
-        let file = paths.remove(&object).unwrap_or_else(|| format!("#{object}"));
+        let file = self.path_in_event(&name, object).await;
         let dataset = self.snapshot_of(&repaired.span).unwrap_or(name);
         let mut file = RepairedFile { dataset, file, bytes: 0, ranges: Vec::new(), more: false };
         file.add(repaired);

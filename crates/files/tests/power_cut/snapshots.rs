@@ -119,6 +119,12 @@ impl Model {
         states
     }
 
+    /// Snapshots that are there for certain.
+    fn there(&self) -> Vec<String> {
+        let there = self.snapshots.iter().filter(|(_, known)| known.taken && !known.doomed);
+        there.map(|(name, _)| name.clone()).collect()
+    }
+
     /// What was under way is not any more.
     fn stop(&mut self) {
         (self.under_way, self.step, self.target) = (None, None, None);

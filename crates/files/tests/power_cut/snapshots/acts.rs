@@ -41,11 +41,7 @@ pub(super) async fn act(
     run: &Mutex<Run>,
 ) -> Result<(), String> {
     {
-        let names: Vec<String> = {
-            let model = model.lock().unwrap();
-            let there = model.snapshots.iter().filter(|(_, known)| known.taken && !known.doomed);
-            there.map(|(name, _)| name.clone()).collect()
-        };
+        let names = model.lock().unwrap().there();
         run.lock().unwrap().acts += 1;
         let some = rng.pick(&names).cloned();
         // Clones are not held, moved or scheduled.

@@ -53,9 +53,7 @@ pub(super) async fn act(
 ) -> Result<(), String> {
     let (names, clones) = {
         let model = model.lock().unwrap();
-        let there = model.snapshots.iter().filter(|(_, known)| known.taken && !known.doomed);
-        let names: Vec<String> = there.map(|(name, _)| name.clone()).collect();
-        (names, model.clones.clone())
+        (model.there(), model.clones.clone())
     };
     let clones: Vec<(String, Clone)> = clones.into_iter().collect();
     match (rng.below(10), rng.pick(&clones), rng.pick(&names)) {
