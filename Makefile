@@ -21,8 +21,9 @@ build:
 	scripts/setup-deps.sh build
 	cargo build --release
 
-# Everything that CI runs.
-test: lint unit sabotage threads-short fuzz-short
+# Everything that CI runs. The last three have builds of their own: one builds while another runs.
+test: lint unit
+	$(MAKE) -j3 --output-sync=target --no-print-directory sabotage threads-short fuzz-short
 
 lint:
 	scripts/setup-deps.sh build
@@ -30,13 +31,11 @@ lint:
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo clippy -p aquifer-threads --features permute --all-targets -- -D warnings
 
-# Unit, property, golden, power-cut and client tests.
-#
-# Four tests at once on two cores: those of the program wait more than they compute.
-unit: export RUST_TEST_THREADS = 4
+# Unit, property, golden, power-cut and client tests: two programs at once, else as `cargo test
+# --workspace` runs them.
 unit:
 	scripts/setup-deps.sh build clients guest capture peer service
-	cargo test --workspace --no-fail-fast
+	cargo run -q -p xtask -- test
 
 # Power cuts: make sim SEEDS=100000 (FROM=100000 for the next ones); make sim SEED=17 replays one
 # and tells its story.

@@ -8,6 +8,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::programs;
+
 /// The copy, in `target/mutants`. Unchanged files are not written again, so a second build is
 /// short.
 #[derive(Debug)]
@@ -110,7 +112,8 @@ impl Workspace {
             let refusals = messages.iter().filter_map(refusal).map(|refusal| refusal.message);
             return Err(format!("tests do not build: {:?}", refusals.collect::<Vec<_>>()));
         }
-        Ok(messages.iter().filter_map(|message| program(&self.tree, message)).collect())
+        let programs = messages.iter().filter_map(|message| programs::program(&self.tree, message));
+        Ok(programs.map(|program| ((program.room, program.name), program.executable)).collect())
     }
 
     /// The directory in which the tests of a crate run.
@@ -119,18 +122,14 @@ impl Workspace {
     }
 
     fn cargo(&self, what: &[&str], rooms: &[&str]) -> Result<(bool, Vec<Value>), String> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(cargo);
-        command.args(what).args(["--quiet", "--message-format=json"]).current_dir(&self.tree);
+        let mut command = programs::cargo_command();
+        command.args(what).args(["--quiet", "--message-format=json"]);
         command.args(rooms.iter().flat_map(|room| ["-p".to_string(), format!("aquifer-{room}")]));
         command.env("CARGO_TARGET_DIR", self.directory.join("build"));
         command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("RUSTFLAGS", "--cap-lints=warn");
         // The check runs again and again, each time with a little less; tests are built once.
         command.env("CARGO_INCREMENTAL", if what == ["check"] { "1" } else { "0" });
-        let output = command.output().map_err(|error| format!("cargo: {error}"))?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let messages = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
-        Ok((output.status.success(), messages.map_err(|error| format!("cargo: {error}"))?))
+        programs::cargo(&self.tree, &mut command)
     }
 }
 
@@ -170,14 +169,4 @@ fn refusal(message: &Value) -> Option<Refusal> {
     // The last message only counts the errors before it.
     let text = message["rendered"].as_str().unwrap_or_default().to_string();
     (!places.is_empty()).then_some(Refusal { message: text, places })
-}
-
-fn program(tree: &Path, message: &Value) -> Option<((String, String), PathBuf)> {
-    let is_test = message.pointer("/profile/test")? == true;
-    let executable = message.get("executable")?.as_str().filter(|_| is_test)?;
-    let manifest = Path::new(message["manifest_path"].as_str()?);
-    let room = manifest.strip_prefix(tree.join("crates")).ok()?.parent()?.to_str()?.to_string();
-    let is_library = message.pointer("/target/kind/0")? == "lib";
-    let name = if is_library { "lib" } else { message.pointer("/target/name")?.as_str()? };
-    Some(((room, name.to_string()), PathBuf::from(executable)))
 }

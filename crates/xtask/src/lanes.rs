@@ -1,0 +1,142 @@
+//! The tests of the workspace, two programs at once.
+//!
+//! `cargo test` runs one program after the other. Those with real clients wait for much of their
+//! time: for guests, for daemons that start, for limits that run out. The worlds of the simulator
+//! compute. So one lane takes the programs that wait, from the front of a row, and the other
+//! computes, from its end; they meet where they meet. A program's output comes in one piece, when
+//! it has ended.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::programs::{self, Program};
+
+/// Programs whose tests wait, the longest first. Another program may stand anywhere: only time is
+/// lost.
+const WAITERS: [(&str, &str); 5] = [
+    ("conformance", "aquifer"),
+    ("aquifer", "aquifer"),
+    ("bench", "attacks"),
+    ("nfsd", "clients"),
+    ("nfsd", "overload"),
+];
+
+/// Programs that compute, the longest last.
+const COMPUTERS: [(&str, &str); 4] =
+    [("files", "files"), ("nfs", "power_cut"), ("files", "power_cut"), ("pool", "power_cut")];
+
+/// Tests at once: many of those that wait, one for each of the two processors of those that
+/// compute.
+const WAITING_THREADS: &str = "4";
+const COMPUTING_THREADS: &str = "2";
+
+/// Builds and runs all tests; the programs that failed.
+///
+/// # Errors
+/// Something does not build, or cannot be run.
+pub fn run(root: &Path) -> Result<Vec<String>, String> {
+    let mut command = programs::cargo_command();
+    command.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    let (is_built, messages) = programs::cargo(root, command.stderr(Stdio::inherit()))?;
+    if !is_built {
+        return Err("the tests do not build".to_string());
+    }
+    let programs = messages.iter().filter_map(|message| programs::program(root, message));
+    let row = Mutex::new(in_order(programs.collect()));
+    let failed = Mutex::new(Vec::new());
+    let next = |is_front: bool| {
+        let mut row = row.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_front { row.pop_front() } else { row.pop_back() }
+    };
+    let lane = |is_front: bool| -> Result<(), String> {
+        let threads = if is_front { WAITING_THREADS } else { COMPUTING_THREADS };
+        while let Some(program) = next(is_front) {
+            if !run_one(root, &program, threads)? {
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                failed.push(format!("{} {}", program.room, program.name));
+            }
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| lane(false));
+        let ended = [lane(true), other.join().unwrap_or(Err("a lane panicked".to_string()))];
+        ended.into_iter().collect::<Result<Vec<()>, String>>()
+    })?;
+    let mut failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut examples = programs::cargo_command();
+    examples.args(["test", "--workspace", "--quiet", "--doc"]).current_dir(root);
+    if !examples.status().map_err(|error| format!("cargo: {error}"))?.success() {
+        failed.push("examples in docstrings".to_string());
+    }
+    Ok(failed)
+}
+
+/// Waiters to the front, computers to the back.
+fn in_order(mut programs: Vec<Program>) -> VecDeque<Program> {
+    let place = |list: &[(&str, &str)], program: &Program| {
+        list.iter().position(|named| *named == (program.room.as_str(), program.name.as_str()))
+    };
+    programs.sort_by_key(|program| match place(&WAITERS, program) {
+        Some(place) => (0, place),
+        None => place(&COMPUTERS, program).map_or((1, 0), |place| (2, place)),
+    });
+    programs.into()
+}
+
+/// Runs a program and prints what it said; whether its tests passed.
+fn run_one(root: &Path, program: &Program, threads: &str) -> Result<bool, String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", program.executable.display());
+    let directory = root.join("crates").join(&program.room);
+    let (mut said, began) = (unnamed_file(root).map_err(failed)?, Instant::now());
+    let (out, err) = (said.try_clone().map_err(failed)?, said.try_clone().map_err(failed)?);
+    let mut command = Command::new(&program.executable);
+    command.env("CARGO_MANIFEST_DIR", &directory).current_dir(&directory).stdin(Stdio::null());
+    command.env("RUST_TEST_THREADS", threads).stdout(out).stderr(err);
+    let status = command.status().map_err(failed)?;
+    let mut text = Vec::new();
+    said.rewind().and_then(|()| said.read_to_end(&mut text)).map_err(failed)?;
+    let mut out = std::io::stdout().lock();
+    let took_s = began.elapsed().as_secs_f64();
+    writeln!(out, "\n{} {}: {took_s:.1} s", program.room, program.name).map_err(failed)?;
+    out.write_all(&text).map_err(failed)?;
+    Ok(status.success())
+}
+
+/// A file that is gone when it is closed: nothing stays after an interrupt.
+fn unnamed_file(root: &Path) -> std::io::Result<File> {
+    static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let path = root.join(format!("target/test-{}-{number}.log", std::process::id()));
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(path)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiters_go_to_one_lane_and_computers_to_the_other() {
+        let program = |room: &str, name: &str| Program {
+            room: room.to_string(),
+            name: name.to_string(),
+            executable: Path::new("/").join(room),
+        };
+        let row = in_order(vec![
+            program("pool", "power_cut"),
+            program("rpc", "lib"),
+            program("nfsd", "clients"),
+            program("files", "power_cut"),
+            program("aquifer", "aquifer"),
+        ]);
+        let rooms: Vec<&str> = row.iter().map(|program| program.room.as_str()).collect();
+        assert_eq!(rooms, ["aquifer", "nfsd", "rpc", "files", "pool"]);
+    }
+}
