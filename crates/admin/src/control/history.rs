@@ -19,10 +19,34 @@ use tokio::sync::MutexGuard;
 
 use super::Control;
 use super::serving::Serving;
+use super::snapshots::SnapshotState;
 use crate::status::{self, Beside};
 
 /// A state, as named values.
 pub type Facts = BTreeMap<String, String>;
+
+/// What an act is about, as it is at one moment.
+#[derive(Debug, Clone)]
+pub enum State {
+    /// Named values.
+    Values(Facts),
+    /// The snapshots of a pool, of which there may be tens of thousands.
+    Snapshots(SnapshotState),
+}
+
+impl State {
+    /// The differences between this state and a later one of the same kind.
+    pub fn changes(&self, after: &State) -> Vec<HistoryChange> {
+        match (self, after) {
+            (State::Values(before), State::Values(after)) => changes(before, after),
+            (State::Snapshots(before), State::Snapshots(after)) => {
+                let (before, after) = before.differing(after);
+                changes(&before, &after)
+            }
+            _ => Vec::new(),
+        }
+    }
+}
 
 /// The pools in which an act is noted.
 #[derive(Debug, Clone)]
@@ -205,8 +229,7 @@ impl Control {
     }
 }
 
-/// The differences between two states.
-pub fn changes(before: &Facts, after: &Facts) -> Vec<HistoryChange> {
+fn changes(before: &Facts, after: &Facts) -> Vec<HistoryChange> {
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let of = |facts: &Facts, name: &String| facts.get(name).cloned().unwrap_or_default();
     let change = |name: &String| HistoryChange {

@@ -4,7 +4,7 @@ mod choice;
 mod holds;
 pub(super) mod schedules;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aquifer_api::{
@@ -149,14 +149,41 @@ impl Control {
         infos(&serving, found).await
     }
 
-    /// The snapshots of a pool, by their full names, with their txgs.
-    pub fn facts_of_snapshots(&self, pool: &str) -> Facts {
-        let Ok(serving) = self.serving(pool) else { return Facts::new() };
-        let all = list(&serving, pool, true).unwrap_or_default();
-        let each = all.iter().flat_map(|of| {
-            of.snapshots.iter().map(|snapshot| (of.full(snapshot), format!("txg {}", snapshot.txg)))
-        });
-        each.collect()
+    /// The snapshots of a pool, as they are now.
+    pub fn state_of_snapshots(&self, pool: &str) -> SnapshotState {
+        let serving = self.serving(pool);
+        let all = serving.and_then(|serving| list(&serving, pool, true));
+        SnapshotState(all.unwrap_or_default())
+    }
+}
+
+/// The snapshots of a pool at one moment.
+#[derive(Debug, Clone)]
+pub struct SnapshotState(Vec<SnapshotsOf>);
+
+impl SnapshotState {
+    /// What differs from a later moment, then and now: txgs of snapshots by their full names. A
+    /// snapshot that nothing changed of is not looked into, so a look costs some nanoseconds each.
+    pub(super) fn differing(&self, after: &SnapshotState) -> (Facts, Facts) {
+        (self.unlike(after), after.unlike(self))
+    }
+
+    fn unlike(&self, other: &SnapshotState) -> Facts {
+        let others: BTreeMap<&str, &SnapshotsOf> =
+            other.0.iter().map(|of| (of.name.as_str(), of)).collect();
+        let mut facts = Facts::new();
+        for of in &self.0 {
+            let there = others.get(of.name.as_str()).map_or(&[][..], |there| &there.snapshots);
+            let alike = of.snapshots.iter().zip(there).take_while(|(a, b)| Arc::ptr_eq(a, b));
+            for snapshot in of.snapshots.iter().skip(alike.count()) {
+                let same = there.binary_search_by_key(&snapshot.txg, |other| other.txg);
+                let same = same.ok().and_then(|at| there.get(at));
+                if !same.is_some_and(|other| Arc::ptr_eq(other, snapshot)) {
+                    facts.insert(of.full(snapshot), format!("txg {}", snapshot.txg));
+                }
+            }
+        }
+        facts
     }
 }
 

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::net::IpAddr;
 
-use aquifer_admin::control::history::{Concerned, Facts, Leaving, changes};
+use aquifer_admin::control::history::{Concerned, Facts, Leaving, State};
 use aquifer_api::{ApiError, ImportRequest, Role};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -85,7 +85,7 @@ impl Acting {
             _ if is_forced => None,
             _ => Some(control.look_turn().await),
         };
-        let before = self.facts(&about);
+        let before = self.state(&about);
         let noting = control.note_begin(&about.concerned(), who, words);
         let (result, noting) = match &about {
             About::Leaving(_, leaving) => {
@@ -96,19 +96,19 @@ impl Acting {
             _ => (act.await, Some(noting)),
         };
         if let Some(noting) = noting {
-            let changed = changes(&before, &self.facts(&about));
+            let changed = before.changes(&self.state(&about));
             control.note_end(noting, result.as_ref().map(drop), changed);
         }
         drop(turn);
         answer(result)
     }
 
-    fn facts(&self, about: &About) -> Facts {
+    fn state(&self, about: &About) -> State {
         let control = &self.api.control;
-        match about {
+        let values = match about {
             About::Pool(name) => control.facts_of_pool(name),
             About::Dataset(name, properties) => control.facts_of_dataset(name, properties),
-            About::Snapshots(pool) => control.facts_of_snapshots(pool),
+            About::Snapshots(pool) => return State::Snapshots(control.state_of_snapshots(pool)),
             About::Locks(address) => control.facts_of_locks(*address),
             About::Token(name) => {
                 let tokens = self.api.tokens.list().into_iter();
@@ -120,7 +120,8 @@ impl Acting {
                 of.collect()
             }
             About::Leaving(..) | About::Coming | About::Nothing => Facts::new(),
-        }
+        };
+        State::Values(values)
     }
 }
 
