@@ -13,7 +13,7 @@ THREADS_CRATES := sync blockio arc meter ondisk space vdev object pool dataset f
 SABOTAGE := RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/scripts/rustc-sabotage.sh
 
 .PHONY: all build test lint unit sim powercut sabotage threads threads-short mutants deny fuzz fuzz-short fuzz-build fuzz-merge conformance \
-	bench bench-sync bench-disks attacks demo pgo install clean
+	bench bench-sync bench-disks bench-snapshots attacks demo pgo install clean
 
 all: build
 
@@ -152,6 +152,13 @@ bench-disks:
 	scripts/setup-deps.sh build bench
 	cargo build --release -p aquifer -p aquifer-bench
 	target/release/aquifer-bench disks $(BENCH)
+
+# What snapshots and clones take, and what clients notice of them, in about ten minutes; for instance
+# make bench-snapshots BENCH="--only destroy --file 4096 --disk 16384".
+bench-snapshots:
+	scripts/setup-deps.sh build bench
+	cargo build --release -p aquifer -p aquifer-bench
+	target/release/aquifer-bench snapshots $(BENCH)
 
 # What a host that is let in is served under each of nine attacks, in about seven minutes; fails if a
 # limit is broken. For instance make attacks ATTACKS="--seconds 300" (an hour).

@@ -4,14 +4,13 @@
 //! Each figure is compared with the disk alone, or with the same clients without the work beside
 //! them, in the same run.
 
-use std::fmt::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use aquifer_rig::work::{Scratch, WorkDir};
-use serde::Serialize;
 use serde_json::Value;
 
+use crate::figures::{Figure, Figures, number};
 use crate::load::Life;
 use crate::measure::{self, Sample};
 use crate::raw::{Io, Raw};
@@ -33,21 +32,6 @@ pub struct Options {
     pub fills: bool,
 }
 
-/// One figure.
-#[derive(Clone, Debug, Serialize)]
-pub struct Figure {
-    /// What was measured.
-    pub what: String,
-    /// The figure, and its unit.
-    pub value: f64,
-    /// See `value`.
-    pub unit: &'static str,
-    /// Its ratio to something, which `to` names.
-    pub ratio: f64,
-    /// See `ratio`.
-    pub to: &'static str,
-}
-
 /// Measures all of it, on mirrors of two slow disks, each with a third one beside.
 ///
 /// # Errors
@@ -62,7 +46,7 @@ pub fn run(options: &Options) -> Result<Vec<Figure>> {
         bench.wear()?;
         bench.new_side("new side, pool written over at random")?;
         bench.returning_side()?;
-        figures.append(&mut bench.figures);
+        figures.append(&mut bench.figures.0);
     }
     if options.fills {
         figures.append(&mut fills(options)?);
@@ -80,7 +64,7 @@ fn fills(options: &Options) -> Result<Vec<Figure>> {
         let setup = Setup { file_bytes, ..options.setup.clone() };
         let mut bench = Disks::new(&setup, options.length)?;
         took.push(bench.new_side(&format!("new side, pool {percent} % full"))?);
-        figures.append(&mut bench.figures);
+        figures.append(&mut bench.figures.0);
     }
     if let [half, tenth] = took.as_slice() {
         figures.push(Figure {
@@ -94,24 +78,13 @@ fn fills(options: &Options) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// The figures as a table.
-#[must_use]
-pub fn text(figures: &[Figure]) -> String {
-    let mut out = String::new();
-    for Figure { what, value, unit, ratio, to } in figures {
-        // Writing to a string cannot fail.
-        let _ = writeln!(out, "{what:<58} {value:>9.1} {unit:<5} {ratio:>5.2} of {to}");
-    }
-    out
-}
-
 /// Dropped in this order: the server has the third disk open.
 struct Disks {
     target: Target,
     third: SlowDisk,
     _beside: Scratch,
     length: Duration,
-    figures: Vec<Figure>,
+    figures: Figures,
 }
 
 impl Disks {
@@ -122,13 +95,7 @@ impl Disks {
         let beside = work.scratch("third")?;
         let third = beside.join("c.img");
         let third = SlowDisk::new(&third, setup.image_bytes, true, Limits::default())?;
-        Ok(Disks { target, third, _beside: beside, length, figures: Vec::new() })
-    }
-
-    fn add(&mut self, what: &str, value: f64, unit: &'static str, ratio: f64, to: &'static str) {
-        let figure = Figure { what: what.into(), value, unit, ratio, to };
-        eprint!("{}", text(std::slice::from_ref(&figure)));
-        self.figures.push(figure);
+        Ok(Disks { target, third, _beside: beside, length, figures: Figures::default() })
     }
 
     fn ask(&self, words: &[&str]) -> Result<String> {
@@ -153,9 +120,13 @@ impl Disks {
         let begun = Instant::now();
         self.ask(&["pool", "scrub", "-w", "tank"])?;
         let took = begun.elapsed().as_secs_f64();
-        let bytes = number(&self.status()?, &["scrub", "examined_bytes"])?;
+        let bytes = number(&self.status()?, "/scrub/examined_bytes")?;
         let rate = bytes / took;
-        self.add("scrub, idle", rate / 1e6, "MB/s", rate / raw, "a disk's sequential reads");
+        self.figures.add(
+            "scrub, idle",
+            (rate / 1e6, "MB/s"),
+            (rate / raw, "a disk's sequential reads"),
+        );
         Ok(())
     }
 
@@ -171,19 +142,35 @@ impl Disks {
         self.ask(&["pool", "scrub", "tank"])?;
         let begun = Instant::now();
         let beside = self.clients()?;
-        let bytes = number(&self.status()?, &["scrub", "examined_bytes"])?;
+        let bytes = number(&self.status()?, "/scrub/examined_bytes")?;
         let rate = bytes / begun.elapsed().as_secs_f64();
         // It may have ended by itself.
         let _ = self.ask(&["pool", "scrub", "-s", "tank"]);
         let (own, with) = (&alone.latency, &beside.latency);
         let p99 = with.p99_us / own.p99_us;
-        self.add("32 stable 4 KiB writes beside a scrub: p99", with.p99_us / 1e3, "ms", p99, ALONE);
+        self.figures.add(
+            "32 stable 4 KiB writes beside a scrub: p99",
+            (with.p99_us / 1e3, "ms"),
+            (p99, ALONE),
+        );
         let ops = beside.ops_per_s / alone.ops_per_s;
-        self.add("32 stable 4 KiB writes beside a scrub", beside.ops_per_s, "/s", ops, ALONE);
+        self.figures.add(
+            "32 stable 4 KiB writes beside a scrub",
+            (beside.ops_per_s, "/s"),
+            (ops, ALONE),
+        );
         let gap = beside.gap_ms as f64;
         let gaps = gap / (alone.gap_ms as f64).max(1.0);
-        self.add("32 stable 4 KiB writes beside a scrub: longest gap", gap, "ms", gaps, ALONE);
-        self.add("scrub beside them", rate / 1e6, "MB/s", rate / raw, "a disk's sequential reads");
+        self.figures.add(
+            "32 stable 4 KiB writes beside a scrub: longest gap",
+            (gap, "ms"),
+            (gaps, ALONE),
+        );
+        self.figures.add(
+            "scrub beside them",
+            (rate / 1e6, "MB/s"),
+            (rate / raw, "a disk's sequential reads"),
+        );
         Ok(())
     }
 
@@ -209,9 +196,9 @@ impl Disks {
         self.ask(&["pool", "attach", "-f", "tank", shown(&first)?, shown(&new)?])?;
         self.ask(&["pool", "wait", "tank"])?;
         let took = begun.elapsed().as_secs_f64();
-        let bytes = number(&self.status()?, &["scan", "copied_bytes"])?;
+        let bytes = number(&self.status()?, "/scan/copied_bytes")?;
         let rate = bytes / took;
-        self.add(what, rate / 1e6, "MB/s", rate / raw, "a disk's sequential writes");
+        self.figures.add(what, (rate / 1e6, "MB/s"), (rate / raw, "a disk's sequential writes"));
         self.ask(&["pool", "detach", "tank", shown(&new)?])?;
         self.third.throttle(false)?;
         Ok(took)
@@ -231,14 +218,16 @@ impl Disks {
         // Those before the window, too.
         let away = missed.seconds + self.target.warm_up().as_secs_f64();
         let ratio = bytes / (missed.ops_per_s * away * 4096.0);
-        self.add(
+        self.figures.add(
             "side that was away: written to it",
-            bytes / 1e6,
-            "MB",
-            ratio,
-            "what clients wrote",
+            (bytes / 1e6, "MB"),
+            (ratio, "what clients wrote"),
         );
-        self.add("side that was away: back after", took, "s", took / away, "the time it was away");
+        self.figures.add(
+            "side that was away: back after",
+            (took, "s"),
+            (took / away, "the time it was away"),
+        );
         Ok(())
     }
 }
@@ -250,12 +239,6 @@ fn written_bytes(device: &Path) -> Result<f64> {
     let text = std::fs::read_to_string(&stat).map_err(Error::at("read", &stat))?;
     let sectors = text.split_whitespace().nth(6).and_then(|count| count.parse::<f64>().ok());
     sectors.map(|sectors| sectors * 512.0).ok_or(Error::Malformed(text))
-}
-
-fn number(status: &Value, path: &[&str]) -> Result<f64> {
-    let found = path.iter().try_fold(status, |value, name| value.get(name));
-    let found = found.and_then(Value::as_f64);
-    found.ok_or_else(|| Error::Malformed(format!("no {path:?} in the status: {status}")))
 }
 
 fn shown(path: &Path) -> Result<&str> {

@@ -14,12 +14,14 @@
 //! [`null`] is the server that stores nothing; [`slow`] are disks that the kernel slows down;
 //! [`target`] starts servers. [`measure`], [`idle`], [`raw`] and [`system`] take the figures.
 //! [`run`] takes turns, and so does [`sync`] on slow disks, with [`depth1`]. [`report`] prints the
-//! results. [`disks`] measures scrub and resilver on slow disks. [`attacks`] stands by itself: the
+//! results. [`disks`] measures scrub and resilver on slow disks, [`snapshots`] snapshots and
+//! clones; both give [`figures`]. [`attacks`] stands by itself: the
 //! service of a host while others attack.
 
 pub mod attacks;
 pub mod depth1;
 pub mod disks;
+pub mod figures;
 pub mod idle;
 pub mod load;
 pub mod measure;
@@ -30,6 +32,7 @@ pub mod raw;
 pub mod report;
 pub mod run;
 pub mod slow;
+pub mod snapshots;
 pub mod sync;
 pub mod system;
 pub mod target;

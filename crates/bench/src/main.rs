@@ -11,7 +11,9 @@ use aquifer_bench::pattern::PAGE_BYTES;
 use aquifer_bench::run::{self, OfWorkload, Options, Results};
 use aquifer_bench::system::load_average;
 use aquifer_bench::target::{BASELINES, NAMES, SLOW_NAMES, Setup, Target};
-use aquifer_bench::{Error, Result, attacks, disks, measure, null, report, sync};
+use aquifer_bench::{
+    Error, Result, attacks, disks, figures, measure, null, report, snapshots, sync,
+};
 use aquifer_nfs::proto::v3::StableHow;
 use clap::{Parser, Subcommand};
 
@@ -53,6 +55,8 @@ enum Command {
     Sync(SyncArgs),
     /// Scrub, new and returning sides on slow disks, and what clients notice of them.
     Disks(DisksArgs),
+    /// Snapshots and clones: what they take, and what clients notice of them.
+    Snapshots(SnapshotsArgs),
     /// Attack Aquifer from all sides, and see what a client that is let in is served meanwhile.
     Attacks(AttacksArgs),
     /// Load a server that runs on this machine. A file bench.img is made in its export.
@@ -128,6 +132,28 @@ struct DisksArgs {
 }
 
 #[derive(Debug, clap::Args)]
+struct SnapshotsArgs {
+    /// How long clients are measured.
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Size of the file that is worked on, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    file: usize,
+    /// Size of each image, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 6144)]
+    disk: u64,
+    /// How many snapshots; there are a tenth of it of clones.
+    #[arg(long, default_value_t = 10_000)]
+    many: usize,
+    /// Only these: acts, each-second, held, destroy, many, clones.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Print everything as JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
 struct AttacksArgs {
     /// How long each attack lasts. The calm before each lasts a fifth of it, at least 5 s.
     #[arg(long, default_value_t = 30.0)]
@@ -183,6 +209,7 @@ fn main() -> ExitCode {
     match &args.command {
         Some(Command::Attacks(attacks)) => return self::attacks(attacks),
         Some(Command::Disks(disks)) => return self::disks(disks),
+        Some(Command::Snapshots(snapshots)) => return self::snapshots(snapshots),
         _ => {}
     }
     let json = args.json || matches!(&args.command, Some(Command::Sync(sync)) if sync.json);
@@ -190,7 +217,7 @@ fn main() -> ExitCode {
         Some(Command::Null { listen, file_bytes }) => serve_null(listen, file_bytes),
         Some(Command::Sync(ref sync)) => slow(sync).map(Some),
         Some(Command::Load(ref load)) => self::load(load).map(Some),
-        Some(Command::Attacks(_) | Command::Disks(_)) => Ok(None),
+        Some(Command::Attacks(_) | Command::Disks(_) | Command::Snapshots(_)) => Ok(None),
         None => compare(&args).map(Some),
     };
     match results {
@@ -218,11 +245,27 @@ fn disks(args: &DisksArgs) -> ExitCode {
             fills: args.only.as_deref() != Some("steps"),
         })
     });
+    shown(ran, args.json)
+}
+
+fn snapshots(args: &SnapshotsArgs) -> ExitCode {
+    let ran = setup(args.file, args.disk << 20).and_then(|setup| {
+        snapshots::run(&snapshots::Options {
+            setup,
+            length: Duration::try_from_secs_f64(args.seconds).unwrap_or(Duration::from_secs(1)),
+            many: args.many,
+            only: args.only.clone(),
+        })
+    });
+    shown(ran, args.json)
+}
+
+fn shown(ran: Result<Vec<figures::Figure>>, json: bool) -> ExitCode {
     match ran {
         Ok(figures) => {
             match serde_json::to_string_pretty(&figures) {
-                Ok(json) if args.json => println!("{json}"),
-                _ => print!("{}", disks::text(&figures)),
+                Ok(text) if json => println!("{text}"),
+                _ => print!("{}", figures::text(&figures)),
             }
             ExitCode::SUCCESS
         }

@@ -9,7 +9,7 @@ use crate::pattern::{self, PAGE_BYTES};
 use crate::{Error, Result};
 
 /// A file of the generator's.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Pages {
     states: Vec<State>,
     counts: bool,

@@ -244,9 +244,27 @@ impl Target {
     /// # Errors
     /// It is another server; [`Error::Failed`] if the command fails.
     pub fn ask(&self, words: &[&str], limit: Duration) -> Result<String> {
+        Ok(self.command()?.args(words).check(limit)?.text())
+    }
+
+    /// A command of Aquifer's, without words, for another thread.
+    ///
+    /// # Errors
+    /// It is another server.
+    pub fn command(&self) -> Result<Invocation> {
         let daemon = self.server.daemon();
-        let daemon = daemon.ok_or_else(|| Error::Malformed("this is not Aquifer".into()))?;
-        Ok(daemon.command().args(words).check(limit)?.text())
+        Ok(daemon.ok_or_else(|| Error::Malformed("this is not Aquifer".into()))?.command())
+    }
+
+    /// What its file holds now.
+    #[must_use]
+    pub fn content(&self) -> Pages {
+        self.pages.clone()
+    }
+
+    /// Its file was rolled back: this is what it holds.
+    pub fn holds(&mut self, content: Pages) {
+        self.pages = content;
     }
 
     /// One of its slow disks.

@@ -11,9 +11,23 @@ use aquifer_bench::load::Plan;
 use aquifer_bench::null::{self, Behaviour, Fault};
 use aquifer_bench::run::{self, Options};
 use aquifer_bench::target::{Setup, Target};
-use aquifer_bench::{Error, measure, report, workload};
+use aquifer_bench::{Error, measure, report, snapshots, workload};
 
 const FILE_BYTES: usize = 16 << 20;
+
+fn setup(bench: PathBuf) -> Setup {
+    Setup {
+        aquifer: common::aquifer(&bench),
+        bench,
+        file_bytes: FILE_BYTES,
+        image_bytes: 512 << 20,
+        sparse_disks: false,
+        written_images: false,
+        memory_bytes: None,
+        connections: None,
+        aged: false,
+    }
+}
 
 /// The server that stores nothing, in this process, with this fault.
 fn null_server(fault: Fault) -> u16 {
@@ -65,17 +79,7 @@ fn a_server_that_stores_nothing_is_found_if_it_should_store() {
 fn two_workloads_on_aquifer_and_null() {
     let bench = PathBuf::from(env!("CARGO_BIN_EXE_aquifer-bench"));
     let options = Options {
-        setup: Setup {
-            aquifer: common::aquifer(&bench),
-            bench,
-            file_bytes: FILE_BYTES,
-            image_bytes: 512 << 20,
-            sparse_disks: false,
-            written_images: false,
-            memory_bytes: None,
-            connections: None,
-            aged: false,
-        },
+        setup: setup(bench),
         targets: vec!["aquifer".into(), "null".into()],
         only: vec!["mixed-70-30".into(), "write-4k-commit".into(), workload::IDLE.into()],
         rounds: 2,
@@ -96,4 +100,25 @@ fn two_workloads_on_aquifer_and_null() {
     let text = report::text(&results);
     assert!(text.contains("write-4k-commit") && text.contains("COMMITs"), "{text}");
     assert!(serde_json::to_string(&results).unwrap().contains("\"p999_us\""));
+}
+
+/// Each part of the benchmark of snapshots, small. Contents are compared in it, after rollbacks and
+/// an import too; here, that each part gives figures and leaves nothing.
+#[test]
+fn snapshots_are_measured() {
+    let bench = PathBuf::from(env!("CARGO_BIN_EXE_aquifer-bench"));
+    let options = snapshots::Options {
+        setup: setup(bench),
+        length: Duration::from_millis(300),
+        many: 20,
+        only: Vec::new(),
+    };
+    let figures = snapshots::run(&options).unwrap();
+    let value = |what: &str| figures.iter().find(|figure| figure.what == what).unwrap().value;
+    let held = value("bytes written for each byte, pages held");
+    assert!((2.0..8.0).contains(&held), "two sides were given {held} bytes for each");
+    assert!(value("destroy, nothing beside: extents freed") > 0.0);
+    assert!(value("32 stable 4 KiB writes, many snapshots") > 0.0);
+    let none = snapshots::Options { only: vec!["nothing".into()], ..options };
+    assert!(snapshots::run(&none).unwrap_err().to_string().contains("no part \"nothing\""));
 }
