@@ -120,6 +120,11 @@ impl Bench {
         self.ask(&["destroy", "-f", SETTLER]).map(drop)
     }
 
+    /// A second, if clients are measured for some of them.
+    fn gap(&self) -> Duration {
+        Duration::from_secs(1).min(self.length / 3)
+    }
+
     fn clients(&mut self) -> Result<Sample> {
         measure::sample(&mut self.target, &workload::stable_4k_32(), 1, self.length)
     }
@@ -201,7 +206,7 @@ impl Bench {
                 let name = format!("{DATASET}@s{round}-{number}");
                 Some(vec!["snapshot".into(), name])
             };
-            beside.push(self.clients_beside(Duration::from_secs(1), take)?.0);
+            beside.push(self.clients_beside(self.gap(), take)?.0);
         }
         self.compared("32 stable 4 KiB writes, a snapshot a second", &alone, &beside);
         self.clear()
@@ -226,7 +231,7 @@ impl Bench {
         let alone = [self.clients()?];
         self.hold_all()?;
         let destroy = |number| (number == 0).then(|| DESTROY.map(String::from).to_vec());
-        let (sample, took) = self.clients_beside(Duration::from_secs(1), destroy)?;
+        let (sample, took) = self.clients_beside(self.gap(), destroy)?;
         let answered = median(took);
         let gap = ("ms", answered / 1e3, "a second");
         self.figures.add("destroy beside them: answered", (answered, gap.0), (gap.1, gap.2));
@@ -389,6 +394,6 @@ const SAMPLES: usize = 3;
 /// Pages that a rollback takes back.
 const ROLLED_BACK: u32 = 1000;
 /// So long nothing more is freed when all is.
-const STEADY: Duration = Duration::from_secs(3);
+const STEADY: Duration = Duration::from_millis(1500);
 const LOOK: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(600);
