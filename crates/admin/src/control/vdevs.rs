@@ -104,7 +104,7 @@ impl Control {
     }
 
     /// Replaces a disk with another one. A new disk for data is resilvered in the background; an
-    /// old one that holds everything leaves after that.
+    /// old one that holds everything leaves after that. A spare of the pool stands in instead.
     ///
     /// # Errors
     /// There is none of this name; any reason to refuse the new one.
@@ -116,6 +116,9 @@ impl Control {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
         let member = self.one_disk(&serving, &request.disk)?;
+        if let Some(spare) = spare(&serving, &request.new) {
+            return self.use_spare(&serving, member, spare).await;
+        }
         let guid = member.guid.to_string();
         let act =
             async move |pool: Arc<Pool>, new, force| pool.replace_disk(&guid, new, force).await;
@@ -137,6 +140,20 @@ impl Control {
         };
         tracing::info!(class, pool = name, old, new = path, "{message}");
         Ok(PoolDone::new(name, notes))
+    }
+
+    /// Lets a spare stand in for a disk now.
+    async fn use_spare(
+        &self,
+        serving: &Arc<Serving>,
+        member: Member,
+        spare: Guid,
+    ) -> Result<PoolDone, ApiError> {
+        let member = member.with_data()?;
+        let path = member.path;
+        let act = async move |pool: Arc<Pool>| pool.use_spare(&path, spare).await;
+        on_pool(serving, act).await?;
+        Ok(PoolDone::new(serving.name(), self.list_anew(serving).into_iter().collect()))
     }
 
     /// Adds a disk as another side of the vdev of one. It is resilvered in the background.
@@ -398,5 +415,11 @@ pub(super) fn member_named(serving: &Serving, name: &str) -> Result<Member, ApiE
     let pool = serving.name();
     Err(ApiError::not_found(format!(
         "{name}: is no disk of pool {pool:?}; `aquifer pool status {pool}` shows those that are"
+    if spare(serving, name).is_some() {
+        return Err(ApiError::invalid(format!(
+            "{name}: is a spare of pool {pool:?} that stands for no disk now; `aquifer pool remove \
+             {pool} {name}` takes it out of the pool"
+        )));
+    }
     )))
 }
