@@ -242,6 +242,9 @@ pub enum PoolCommand {
         /// Also what was asked for and not carried out.
         #[arg(short = 'a')]
         all: bool,
+        /// Also what pools did by themselves.
+        #[arg(short = 'i')]
+        internal: bool,
         /// The pool; without one, all.
         name: Option<String>,
     },
