@@ -13,6 +13,7 @@ use aquifer_ondisk::Guid;
 use aquifer_pool::create::NamedDisk;
 use aquifer_pool::{ImportError, LeafStatus, Pool};
 use aquifer_vdev::LeafState;
+use aquifer_vdev::label_io::LabelError;
 
 use super::add::expand;
 use super::serving::Serving;
@@ -149,7 +150,13 @@ impl Control {
         member: Member,
         spare: Guid,
     ) -> Result<PoolDone, ApiError> {
-        let member = member.with_data()?;
+        if member.class == VdevClass::Log {
+            let (path, name) = (&member.path, serving.name());
+            return Err(ApiError::invalid(format!(
+                "{path}: is a disk of the log, and spares stand only for disks that hold data; \
+                 `aquifer pool remove {name}` the spare, and replace the disk by it"
+            )));
+        }
         let path = member.path;
         let act = async move |pool: Arc<Pool>| pool.use_spare(&path, spare).await;
         on_pool(serving, act).await?;
@@ -210,7 +217,9 @@ impl Control {
     {
         let ReplaceDisk { disk: _, new, force, create_bytes } = request;
         let in_use = self.disks_in_use();
-        let wanted = TakeRequest { disks: vec![new], force, create_bytes, dry_run: false, in_use };
+        let pool = serving.name().to_string();
+        let wanted =
+            TakeRequest { disks: vec![new], force, create_bytes, dry_run: false, in_use, pool };
         let mut taken = take(wanted).await?;
         let opened = taken.opened().pop();
         let opened = opened.ok_or_else(|| ApiError::failed("the new disk was not opened"))?;
@@ -363,6 +372,9 @@ where
     let done = serving.run(act(pool)).await;
     done.map_err(|error| ApiError::failed(error.to_string()))?.map_err(|error| match error {
         ImportError::BadConfig(_) => ApiError::invalid(error.to_string()),
+        ImportError::Label { error: LabelError::NoLabel | LabelError::Damaged(_), .. } => {
+            ApiError::refused(format!("{error}; `pool replace` takes a new disk in its place"))
+        }
         ImportError::BadDisk { .. } | ImportError::Label { .. } => {
             ApiError::refused(error.to_string())
         }
@@ -413,13 +425,13 @@ pub(super) fn member_named(serving: &Serving, name: &str) -> Result<Member, ApiE
         });
     }
     let pool = serving.name();
-    Err(ApiError::not_found(format!(
-        "{name}: is no disk of pool {pool:?}; `aquifer pool status {pool}` shows those that are"
     if spare(serving, name).is_some() {
         return Err(ApiError::invalid(format!(
             "{name}: is a spare of pool {pool:?} that stands for no disk now; `aquifer pool remove \
              {pool} {name}` takes it out of the pool"
         )));
     }
+    Err(ApiError::not_found(format!(
+        "{name}: is no disk of pool {pool:?}; `aquifer pool status {pool}` shows those that are"
     )))
 }

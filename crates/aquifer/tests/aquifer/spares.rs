@@ -171,6 +171,16 @@ fn wrong_acts_on_spares_say_what_to_do() {
     for act in ["detach", "offline", "online"] {
         place.refuses(&["pool", act, "tank", d], &waits);
     }
+    let log = place.image("log");
+    place.must(&["pool", "add", "tank", "log", &log]);
+    place.refuses(
+        &["pool", "replace", "tank", &log, d],
+        &format!(
+            "{log}: is a disk of the log, and spares stand only for disks that hold data; \
+             `aquifer pool remove tank` the spare, and replace the disk by it"
+        ),
+    );
+    place.must(&["pool", "remove", "tank", &log]);
     let new = place.image("new");
     place.refuses(&["pool", "replace", "tank", d, &new], &waits);
     place.refuses(&["pool", "attach", "tank", d, &new], &waits);

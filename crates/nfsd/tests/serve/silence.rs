@@ -45,6 +45,15 @@ fn silence(fixture: &Fixture) {
     assert!(pool.is_silent());
 }
 
+/// The disk answers, and the pool knows.
+fn speak(fixture: &Fixture) {
+    fixture.gate.open();
+    fixture.until("the disk to answer", |fixture| {
+        fixture.pool().pool.listen();
+        !fixture.pool().pool.is_silent()
+    });
+}
+
 #[test]
 fn a_claim_is_granted_and_other_locks_hear_later() {
     let (place, file) = cold();
@@ -67,11 +76,7 @@ fn a_claim_is_granted_and_other_locks_hear_later() {
     let told = client.call((PROGRAM, VERSION, Procedure::Test.wire()), &test).ok().unwrap();
     assert_eq!(told.decode::<TestRes4<'_>>().stat, Nlm4Stats::DeniedGracePeriod);
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    place.fixture.gate.open();
-    place.fixture.until("the disk to answer", |fixture| {
-        fixture.pool().pool.listen();
-        !fixture.pool().pool.is_silent()
-    });
+    speak(&place.fixture);
     assert_eq!(locked(&mut client, &file, 2), Nlm4Stats::Denied, "the claim holds");
     assert_eq!(locked(&mut client, &file, 1), Nlm4Stats::Granted);
 }
@@ -90,7 +95,7 @@ fn an_export_is_mounted_and_what_is_below_it_waits_for_the_disk() {
     let asked = below.xid;
     below.ping();
     assert_eq!(client.mount("/vms").unwrap(), root);
-    place.fixture.gate.open();
+    speak(&place.fixture);
     let (xid, answer) = below.answer();
     assert_eq!(xid, asked);
     let answer = answer.ok().unwrap();
