@@ -12,6 +12,7 @@
 
 mod add;
 mod autoreplace;
+mod by_itself;
 mod counts;
 mod datasets;
 mod disks;

@@ -75,6 +75,11 @@ impl EventRing {
         self.after(after)
     }
 
+    /// Whether the daemon stops: nothing waits any more.
+    pub fn has_ended(&self) -> bool {
+        *self.newest.borrow() == u64::MAX
+    }
+
     /// Ends all waiting: the daemon stops.
     pub fn end(&self) {
         self.newest.send_replace(u64::MAX);

@@ -178,7 +178,7 @@ pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
         held_bytes: status.space.held * SECTOR,
         closed_metaslabs: u64::try_from(status.closed_metaslabs).unwrap_or(u64::MAX),
         vdevs: shown(status).map(|shown| of_vdev(shown, status, &disks)).collect(),
-        spares: status.spares.iter().map(spare).collect(),
+        spares: status.spares.iter().map(|of| spare(of, &disks)).collect(),
         import_notes,
         notes,
         damaged,
@@ -290,7 +290,7 @@ fn of_leaf(leaf: &pool::LeafStatus, status: &pool::PoolStatus) -> LeafStatus {
     }
 }
 
-fn spare(spare: &pool::SpareStatus) -> SpareInfo {
+fn spare(spare: &pool::SpareStatus, disks: &BTreeMap<Guid, DiskInfo>) -> SpareInfo {
     SpareInfo {
         path: spare.path.clone(),
         guid: guid_text(spare.guid.0),
@@ -300,6 +300,7 @@ fn spare(spare: &pool::SpareStatus) -> SpareInfo {
             (true, Some(_)) => SpareState::InUse,
         },
         stands_for: spare.stands_for.clone(),
+        disk: disks.get(&spare.guid).cloned(),
     }
 }
 

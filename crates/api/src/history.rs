@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Who did what a pool does by itself.
+pub const HISTORY_ITSELF: &str = "itself";
+
 /// One act, in `GET /pools/{name}/history`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryEntry {
@@ -9,11 +12,12 @@ pub struct HistoryEntry {
     pub order: u64,
     /// When it began, in nanoseconds since 1970.
     pub began_ns: u64,
-    /// The caller: `uid 0`, `token NAME from ADDRESS`.
+    /// The caller: `uid 0`, `token NAME from ADDRESS`; [`HISTORY_ITSELF`] for what the pool did by
+    /// itself.
     pub who: String,
     /// The machine that carried it out.
     pub host: String,
-    /// The request, in words of the command line.
+    /// The request, in words of the command line. What the pool did by itself, as a sentence.
     pub act: String,
     /// Its outcome.
     pub outcome: HistoryOutcome,

@@ -47,7 +47,7 @@ pub use disk_acts::{DiskRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
 pub use disks::{DiskInfo, SlowInfo, SmartInfo};
 pub use drill::{DrillInfo, DrillPhase, DrillRequest, DrillState, DrillStep};
 pub use free_space::{FreeWork, FreeWorkAct, FreeWorkInfo, FreeWorkRequest, FreeWorkState};
-pub use history::{HistoryChange, HistoryEntry, HistoryOutcome};
+pub use history::{HISTORY_ITSELF, HistoryChange, HistoryEntry, HistoryOutcome};
 #[cfg(debug_assertions)]
 pub use inject::{InjectRequest, Share};
 pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};

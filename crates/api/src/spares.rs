@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::DiskInfo;
+
 /// A disk that takes the place of one that fails.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpareInfo {
@@ -14,6 +16,9 @@ pub struct SpareInfo {
     /// The path of the disk for which it stands now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stands_for: Option<String>,
+    /// What the disk is, as far as that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskInfo>,
 }
 
 /// The state of a spare.

@@ -250,14 +250,12 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
         PoolCommand::Export { force, name } => pool::export(client, output, &name, force).await,
         PoolCommand::Clear { name, disk } => pool::clear(client, output, &name, disk).await,
         PoolCommand::List { name } => pool::list(client, output, name).await,
-        PoolCommand::Status { verbose, problems: false, name } => {
-            status::status(client, output, verbose, name).await
+        PoolCommand::Status { verbose, trim, initialize, problems, name } => {
+            let show = status::Show { verbose, trim, initialize, problems };
+            status::status(client, output, show, name).await
         }
-        PoolCommand::Status { verbose, problems: true, name } => {
-            status::problems(client, output, verbose, name).await
-        }
-        PoolCommand::History { long, all, name } => {
-            history::history(client, output, history::Show { long, all }, name).await
+        PoolCommand::History { long, all, internal, name } => {
+            history::history(client, output, history::Show { long, all, internal }, name).await
         }
         PoolCommand::Destroy { force, name } => pool::destroy(client, output, force, &name).await,
     }

@@ -150,8 +150,8 @@ fn of_disks(page: &mut Page, pools: &[pool::PoolStatus]) {
 fn of_hardware(page: &mut Page, pools: &[pool::PoolStatus], disks: &BTreeMap<String, DiskInfo>) {
     let name = "aquifer_disk_info";
     page.family(name, "gauge", "What a disk is: always 1.");
-    each_leaf(pools, |labels, leaf| {
-        let Some(disk) = disks.get(&guid_text(leaf.guid.0)) else { return };
+    each_disk(pools, |labels, guid| {
+        let Some(disk) = disks.get(guid) else { return };
         let text = |text: &'_ Option<String>| text.clone().unwrap_or_default();
         let (model, serial, by_id) = (text(&disk.model), text(&disk.serial), text(&disk.by_id));
         let what = [("model", model.as_str()), ("serial", &serial), ("by_id", &by_id)];
@@ -159,14 +159,14 @@ fn of_hardware(page: &mut Page, pools: &[pool::PoolStatus], disks: &BTreeMap<Str
     });
     let name = "aquifer_disk_smart_failing";
     page.family(name, "gauge", "Whether a disk expects to fail, by SMART.");
-    each_leaf(pools, |labels, leaf| {
-        let smart = disks.get(&guid_text(leaf.guid.0)).and_then(|disk| disk.smart.as_ref());
+    each_disk(pools, |labels, guid| {
+        let smart = disks.get(guid).and_then(|disk| disk.smart.as_ref());
         smart.iter().for_each(|smart| page.sample(name, labels, u64::from(!smart.passed)));
     });
     let name = "aquifer_disk_temperature_celsius";
     page.family(name, "gauge", "Temperature of a disk, by SMART.");
-    each_leaf(pools, |labels, leaf| {
-        let smart = disks.get(&guid_text(leaf.guid.0)).and_then(|disk| disk.smart.as_ref());
+    each_disk(pools, |labels, guid| {
+        let smart = disks.get(guid).and_then(|disk| disk.smart.as_ref());
         let degrees = smart.and_then(|smart| u64::try_from(smart.temperature_c?).ok());
         degrees.iter().for_each(|degrees| page.sample(name, labels, *degrees));
     });
@@ -190,6 +190,17 @@ fn each_leaf(pools: &[pool::PoolStatus], mut each: impl FnMut(&[Label<'_>], &poo
                 let pool = ("pool", pool.name.as_str());
                 each(&[pool, ("vdev", &vdev_name), ("class", class), ("disk", path)], leaf);
             }
+        }
+    }
+}
+
+/// The leaves of vdevs, and spares that wait.
+fn each_disk(pools: &[pool::PoolStatus], mut each: impl FnMut(&[Label<'_>], &str)) {
+    each_leaf(pools, |labels, leaf| each(labels, &guid_text(leaf.guid.0)));
+    for pool in pools {
+        for spare in pool.waiting_spares() {
+            let of = [("pool", pool.name.as_str()), ("vdev", ""), ("class", "spare")];
+            each(&[&of[..], &[("disk", spare.path.as_str())]].concat(), &guid_text(spare.guid.0));
         }
     }
 }

@@ -136,6 +136,7 @@ async fn run(
             starting.listen_to_disks(),
             starting.watch_disks(),
             starting.replace_gone_disks(),
+            starting.note_acts_by_itself(),
         );
     });
     let name = signals.next().await;

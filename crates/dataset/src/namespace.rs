@@ -7,6 +7,7 @@ use aquifer_ondisk::dataset::{
     DatasetRecord, Item, ItemClass, ItemKey, LineRecord, RollbackRecord, SnapshotRecord,
     SweepRecord,
 };
+use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::Namespace;
@@ -26,6 +27,8 @@ pub(crate) struct Found {
     pub destroyed: BTreeSet<DatasetId>,
     pub damages: DamageList,
     pub scrub: Scrubbed,
+    /// The pool takes them.
+    free_work: Vec<FreeWorkRecord>,
     pub values: BTreeMap<DatasetId, LocalValues>,
     pub snapshots: BTreeMap<DatasetId, Snapshots>,
     pub keeping: BTreeMap<DatasetId, BTreeMap<Txg, KeepRecord>>,
@@ -41,6 +44,7 @@ impl Found {
             destroyed: BTreeSet::new(),
             damages: DamageList::default(),
             scrub: Scrubbed::default(),
+            free_work: Vec::new(),
             values: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             keeping: BTreeMap::new(),
@@ -53,6 +57,7 @@ impl Found {
         while let Some(item) = scan.next().await? {
             found.take(&item)?;
         }
+        pool.load_free_work(std::mem::take(&mut found.free_work));
         Ok(found)
     }
 
@@ -107,7 +112,18 @@ impl Found {
             (Some(ItemClass::Line), _) => {
                 self.lines.insert(dataset, LineRecord::decode(value)?);
             }
-            (None, _) | (Some(ItemClass::Damage | ItemClass::Scrub | ItemClass::HoldClock), _) => {}
+            // It is only shown.
+            (Some(ItemClass::FreeWork), 0) => self.free_work.extend(FreeWorkRecord::decode(value)),
+            (None, _)
+            | (
+                Some(
+                    ItemClass::Damage
+                    | ItemClass::Scrub
+                    | ItemClass::HoldClock
+                    | ItemClass::FreeWork,
+                ),
+                _,
+            ) => {}
         }
         Ok(())
     }

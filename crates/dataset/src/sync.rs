@@ -8,11 +8,12 @@ use aquifer_object::sync::sync_object;
 use aquifer_object::{Damage, Gate, Object, btree, free_early};
 use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey};
 use aquifer_ondisk::dirent::Dirent;
+use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::scrub::WalkPosition;
 use aquifer_ondisk::tree_node::{Directory, Namespace, NodeOwner, Objects};
-use aquifer_ondisk::{BlockPointer, Corruption, ObjectId, Txg};
+use aquifer_ondisk::{BlockPointer, Corruption, Guid, ObjectId, Txg};
 use aquifer_pool::{BoxFuture, PoolError, Roots, SyncContext, Trees, Visitor};
 use aquifer_sync::atomic::Ordering;
 
@@ -76,6 +77,12 @@ impl Trees for Datasets {
     }
 }
 
+/// The last work on the free space of a disk, as an item.
+fn free_work_item((leaf, record): (Guid, Option<FreeWorkRecord>)) -> (ItemKey, Option<Item>) {
+    let key = FreeWorkRecord::key(leaf);
+    (key, record.map(|record| Item { key, value: record.encode() }))
+}
+
 impl Datasets {
     async fn sync_all(&self, sync: &SyncContext) -> Result<Roots, PoolError> {
         let (datasets, mut items, renamed, root) = {
@@ -100,6 +107,7 @@ impl Datasets {
         items.extend(self.carry_out(sync.txg()));
         items.extend(self.damages.take_items());
         items.extend(self.scrub.take_item());
+        items.extend(self.pool.take_free_work().into_iter().map(free_work_item));
         items.extend(self.hold_clock.take_item(self.pool.world().now()));
         let mut roots = self.pool.roots();
         let replies = self.replies.sync(sync).await?;

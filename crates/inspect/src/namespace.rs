@@ -7,6 +7,7 @@ use aquifer_ondisk::damage::{DamageKind, DamageRecord};
 use aquifer_ondisk::dataset::{
     DatasetRecord, Item, ItemClass, LineRecord, RollbackRecord, SnapshotRecord, SweepRecord,
 };
+use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::pool_root::{PoolRoot, TreeSlot};
 use aquifer_ondisk::reply::REPLIES_MAX;
@@ -128,16 +129,16 @@ impl Items {
                 return;
             }
             (0, CLASS_SCRUB) if number == 0 => {
-                if let Err(error) = ScrubRecord::decode(&item.value) {
-                    invalid(error.to_string());
-                }
-                return;
+                let told = ScrubRecord::decode(&item.value);
+                return told.map_or_else(|error| invalid(error.to_string()), drop);
+            }
+            (0, CLASS_FREE_WORK) => {
+                let told = FreeWorkRecord::decode(&item.value);
+                return told.map_or_else(|error| invalid(error.to_string()), drop);
             }
             (0, CLASS_HOLD_CLOCK) if number == 0 => {
-                if let Err(error) = HoldClock::decode(&item.value) {
-                    invalid(error.to_string());
-                }
-                return;
+                let told = HoldClock::decode(&item.value);
+                return told.map_or_else(|error| invalid(error.to_string()), drop);
             }
             (0, _) => return invalid("dataset 0 is the pool itself".into()),
             (_, CLASS_RECORD | CLASS_DESTROYED) if number != 0 => {
@@ -359,5 +360,6 @@ const CLASS_KEEP: u8 = ItemClass::Keep as u8;
 const CLASS_HOLD_CLOCK: u8 = ItemClass::HoldClock as u8;
 const CLASS_ROLLBACK: u8 = ItemClass::Rollback as u8;
 const CLASS_SCRUB: u8 = ItemClass::Scrub as u8;
+const CLASS_FREE_WORK: u8 = ItemClass::FreeWork as u8;
 const CLASS_DAMAGE: u8 = ItemClass::Damage as u8;
 const CLASS_DESTROYED: u8 = ItemClass::Destroyed as u8;

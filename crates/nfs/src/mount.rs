@@ -19,7 +19,7 @@ use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
 
 use crate::export::{Exports, listed_bytes_max};
 use crate::proto::mount::{DirPath, ExportNode, Name, Path, Procedure, VERSION};
-use crate::server::Origin;
+use crate::server::{Origin, Undone};
 
 pub(crate) use mounts::Mounts;
 
@@ -37,14 +37,14 @@ pub(crate) struct MountRequest<'a> {
 /// Carries out one call and appends its results.
 ///
 /// # Errors
-/// The status that RPC returns instead of results.
+/// The status that RPC returns instead of results; or the disks of the pool do not answer.
 pub(crate) async fn carry_out(
     request: &MountRequest<'_>,
     version: u32,
     procedure: u32,
     from: &mut Decoder<'_>,
     to: &mut EncodeBuf,
-) -> Result<(), Accepted> {
+) -> Result<(), Undone> {
     let path = |from: &mut Decoder<'_>| match DirPath::decode(from) {
         Ok(DirPath { path: Path(path) }) => Ok(path.to_vec()),
         Err(_) => Err(Accepted::GarbageArgs),
@@ -54,13 +54,15 @@ pub(crate) async fn carry_out(
     match Procedure::from_wire(procedure) {
         Some(Procedure::Null) => {}
         Some(Procedure::Mnt) if version == VERSION => {
-            to.put(&mnt::mnt(request, &path(from)?).await);
+            let path = path(from)?;
+            // MOUNT has no word for "later": every status makes clients give up.
+            to.put(&mnt::mnt(request, &path).await.ok_or(Undone::Unsettled)?);
         }
         Some(Procedure::Dump) => request.mounts.encode(only, to),
         Some(Procedure::Umnt) => request.mounts.remove(host, &path(from)?),
         Some(Procedure::Umntall) => request.mounts.remove_all(host),
         Some(Procedure::Export) => export(request.exports, only, to),
-        Some(Procedure::Mnt) | None => return Err(Accepted::ProcUnavail),
+        Some(Procedure::Mnt) | None => return Err(Accepted::ProcUnavail.into()),
     }
     Ok(())
 }

@@ -7,6 +7,9 @@
 //! - No datagram releases a lock that a client took over a connection.
 //! - The user does not matter: clients lock as any user (Linux as root), after the right user has
 //!   opened the file.
+//! - A call that waits for disks which do not answer hears "grace period": clients ask again after
+//!   some seconds (Linux: 5). A claim of an earlier lock is granted without them: clients give such
+//!   a lock up at any other answer.
 //! - An asynchronous procedure does the same as its synchronous one, and sends the results in a
 //!   call of its own.
 
@@ -129,7 +132,9 @@ impl LockRequest<'_> {
         let TestArgs4 { cookie, exclusive, ref alock } = *args;
         let found = match self.asked(alock, exclusive) {
             Ok(_) if self.locks.in_grace() => Err(Nlm4Stats::DeniedGracePeriod),
-            Ok(ask) => self.file(&alock.fh, false).await.map(|file| self.locks.test(file, &ask)),
+            Ok(ask) => {
+                self.file(&alock.fh, false, false).await.map(|file| self.locks.test(file, &ask))
+            }
             Err(stat) => Err(stat),
         };
         let holder = found.as_ref().ok().and_then(Option::as_ref).map(|blocker| Holder4 {
@@ -152,7 +157,10 @@ impl LockRequest<'_> {
             Ok(ask) if !self.is_its_time(&ask.owner.client, args.reclaim) => {
                 Err(Nlm4Stats::DeniedGracePeriod)
             }
-            Ok(ask) => self.file(&args.alock.fh, args.exclusive).await.map(|file| (file, ask)),
+            Ok(ask) => {
+                let file = self.file(&args.alock.fh, args.exclusive, args.reclaim).await;
+                file.map(|file| (file, ask))
+            }
             Err(stat) => Err(stat),
         };
         let (file, ask) = match asked {
@@ -220,7 +228,7 @@ impl LockRequest<'_> {
             Some(owner) if !self.is_its_time(&owner.client, reclaim) => {
                 Nlm4Stats::DeniedGracePeriod
             }
-            Some(owner) => match self.file(&share.fh, false).await {
+            Some(owner) => match self.file(&share.fh, false, reclaim).await {
                 Err(stat) => stat,
                 Ok(file) => match self.locks.share(file, &owner, share.access, share.mode) {
                     Shared::Granted => Nlm4Stats::Granted,
@@ -267,14 +275,23 @@ impl LockRequest<'_> {
         }
     }
 
-    /// The file, if it exists and the caller may lock it.
-    async fn file(&self, fh: &Netobj<'_>, to_write: bool) -> Result<FileHandle, Nlm4Stats> {
+    /// The file, if it exists and the caller may lock it. If its disks are silent, it exists for a
+    /// caller that `reclaims` an earlier lock in it.
+    async fn file(
+        &self,
+        fh: &Netobj<'_>,
+        to_write: bool,
+        reclaims: bool,
+    ) -> Result<FileHandle, Nlm4Stats> {
         let file = handle(fh).ok_or(Nlm4Stats::StaleFh)?;
         let (volume, rights) = self.exports.admit(file.fs_guid.0, self.origin)?;
         if to_write && rights.read_only {
             return Err(Nlm4Stats::Rofs);
         }
-        match volume.getattr(file).await.map_err(|error| nlm4_stats(&error)) {
+        let Some(found) = volume.unless_silent(volume.getattr(file)).await else {
+            return if reclaims { Ok(file) } else { Err(Nlm4Stats::DeniedGracePeriod) };
+        };
+        match found.map_err(|error| nlm4_stats(&error)) {
             Ok(_) => Ok(file),
             Err(stat) => {
                 if stat == Nlm4Stats::StaleFh {

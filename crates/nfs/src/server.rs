@@ -57,14 +57,14 @@ pub enum Unanswered {
     #[error("not a call: {0}")]
     NoCall(#[from] CallError),
     /// The call may have been carried out, and only its pool can say: its disks do not answer, or
-    /// it is not in service. Pass it in again after a while. If nobody does, its client sends it
-    /// again.
+    /// it is not in service. Or it waits for disks that do not answer, and its protocol has no word
+    /// for "later". Pass it in again after a while. If nobody does, its client sends it again.
     #[error("a call whose fate is open")]
     Unsettled,
 }
 
 /// A call is not carried out, or its fate is open.
-enum Undone {
+pub(crate) enum Undone {
     Refused(Accepted),
     Unsettled,
 }

@@ -1,8 +1,11 @@
 //! A pool's files, while clients use them.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
 use std::ops::Deref;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use aquifer_files::{FileHandle, Files};
 
@@ -19,6 +22,17 @@ impl Volume {
     /// Whether it belongs to this pool.
     pub fn is_of(&self, files: &Arc<Files>) -> bool {
         Arc::ptr_eq(&self.0, files)
+    }
+
+    /// Carries out a part of a call, unless the disks of the pool are silent while it waits for
+    /// something: `None` then. The part is dropped halfway, as with a lost connection.
+    pub(crate) async fn unless_silent<T>(&self, part: impl Future<Output = T>) -> Option<T> {
+        let (mut part, mut silence) = (pin!(part), pin!(self.silence()));
+        poll_fn(|context| match part.as_mut().poll(context) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending => silence.as_mut().poll(context).map(|()| None),
+        })
+        .await
     }
 
     /// The root directory `handle` of a dataset in this volume.

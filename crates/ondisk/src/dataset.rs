@@ -14,6 +14,8 @@
 //!   class 8   the newest rollback; number = 0
 //!   class 10  why a snapshot stays or goes (see [`crate::keeping`]); number = its txg
 //!   dataset 0, class 11  the hold clock; number = 0
+//!   dataset 0, class 12  when the free space of a disk was last worked on (see
+//!     [`crate::free_work`]); number = the low 56 bits of its guid
 //! entry: key 16 bytes, value string (u16 length)
 //!
 //! dataset record:
@@ -70,6 +72,8 @@ pub enum ItemClass {
     Keep = 10,
     /// Of dataset 0: the hold clock.
     HoldClock = 11,
+    /// Of dataset 0: when the free space of a disk was last worked on.
+    FreeWork = 12,
 }
 
 impl ItemClass {
@@ -87,6 +91,7 @@ impl ItemClass {
             8 => ItemClass::Rollback,
             10 => ItemClass::Keep,
             11 => ItemClass::HoldClock,
+            12 => ItemClass::FreeWork,
             _ => return None,
         })
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Guid;
-use aquifer_ondisk::config::{LeafConfig, VdevClass};
+use aquifer_ondisk::config::{LeafConfig, Stands, VdevClass};
 use aquifer_ondisk::layout::{LEAVES_MAX, leaf_segments};
 use aquifer_vdev::Leaf;
 use aquifer_vdev::label_io;
@@ -99,8 +99,11 @@ impl Pool {
     /// background; an old one that holds everything leaves after that. Returns whether the old disk
     /// has left the pool.
     ///
+    /// A disk in the place of a spare that stands in is that spare from then on.
+    ///
     /// # Errors
-    /// It is none of the pool's; the new disk is too small, or belongs to a pool (unless `force`).
+    /// It is none of the pool's, or is being replaced; the new disk is too small, or belongs to a
+    /// pool (unless `force`).
     pub async fn replace_disk(
         &self,
         disk: &str,
@@ -109,6 +112,7 @@ impl Pool {
     ) -> Result<bool, ImportError> {
         let _act = self.acts.turn.lock().await;
         let found = self.leaf_named(disk)?;
+        self.check_not_replaced(&found)?;
         self.check_new_leaf(&found, &new, force).await?;
         match found.class {
             VdevClass::Log => self.replace_log_disk(found, new).await.map(|()| true),
@@ -123,6 +127,11 @@ impl Pool {
         force: bool,
     ) -> Result<(), ImportError> {
         check_new_disk(new, force).await?;
+        self.check_size(found, new)
+    }
+
+    /// Checks that a new disk is large enough for the vdev of another one.
+    fn check_size(&self, found: &Found, new: &NamedDisk) -> Result<(), ImportError> {
         let tree = self.tree();
         let needs = tree.config.vdevs.get(found.vdev).map_or(0, |vdev| vdev.segments);
         let has = leaf_segments(new.disk.sectors());
@@ -131,6 +140,19 @@ impl Pool {
         }
         let reason = format!("is too small: {} MiB, {} needed", has * 4, (needs + 1) * 4);
         Err(ImportError::BadDisk { path: new.path.clone(), reason })
+    }
+
+    fn check_not_replaced(&self, found: &Found) -> Result<(), ImportError> {
+        let replaces = |leaf: &&LeafConfig| leaf.stands == Stands::Replaces(found.config.guid);
+        let tree = self.tree();
+        let Some(new) = tree.config.leaves().map(|(_, leaf)| leaf).find(replaces) else {
+            return Ok(());
+        };
+        let (old, new) = (&found.config.path, &new.path);
+        Err(ImportError::BadConfig(format!(
+            "{old} is being replaced by {new} already; wait until that is done, or end it with \
+             `pool detach` of {new}"
+        )))
     }
 
     fn new_leaf(&self, new: &NamedDisk) -> LeafConfig {
@@ -156,6 +178,7 @@ impl Pool {
         check_labels(&tree.config)?;
         let leaves = || tree.config.leaves().map(|(_, leaf)| leaf.guid);
         assert!(leaves().collect::<HashSet<_>>().len() == leaves().count(), "a disk has one place");
+        assert!(tree.has_all_spares(), "a spare has a place");
         for leaf in fresh {
             if let Some(disk) = leaf.disk() {
                 label_io::erase_labels(disk).await?;

@@ -126,6 +126,15 @@ pub struct SpareStatus {
 }
 
 impl PoolStatus {
+    /// Its spares that are no leaves of its vdevs now.
+    pub fn waiting_spares(&self) -> impl Iterator<Item = &SpareStatus> {
+        let stands = |spare: &SpareStatus| {
+            let mut leaves = self.vdevs.iter().flat_map(|vdev| &vdev.leaves);
+            leaves.any(|leaf| leaf.guid == spare.guid)
+        };
+        self.spares.iter().filter(move |spare| !stands(spare))
+    }
+
     /// Paths of its disks: the leaves of its vdevs, then its spares. One that stands in is twice
     /// there.
     pub fn paths(&self) -> impl Iterator<Item = &str> {

@@ -13,6 +13,7 @@
 
 mod auto;
 mod job;
+mod kept;
 
 use std::sync::{Arc, Weak};
 
@@ -38,6 +39,7 @@ pub(crate) struct Trims {
     autotrim: AtomicBool,
     released: auto::Released,
     jobs: job::Jobs,
+    kept: kept::Kept,
     loans: Mutex<Vec<Known>>,
     /// Something was released, or the pool ends.
     pub wanted: Notify,

@@ -28,7 +28,8 @@ impl Control {
         let status = serving.service().pool.status();
         let data = status.vdevs.iter().filter(|vdev| vdev.class == Class::Data);
         let present = data.map(|vdev: &VdevStatus| layout::kind(vdev.redundancy));
-        layout::check(present, &request)?;
+        let leaves = status.vdevs.iter().map(|vdev| vdev.leaves.len()).sum::<usize>();
+        layout::check(present, leaves + status.waiting_spares().count(), &request)?;
         let (mut taken, mut added) = self.take_wanted(name, &request).await?;
         if request.dry_run {
             return Ok(added);
@@ -77,6 +78,7 @@ impl Control {
             create_bytes: *create_bytes,
             dry_run: *dry_run,
             in_use: self.disks_in_use(),
+            pool: name.into(),
         });
         let taken = taken.await?;
         let mut takers = taken.disks.iter();

@@ -87,7 +87,14 @@ impl Control {
         }
         let disk = guid_text(leaf.guid.0);
         let request = ReplaceDisk { disk, new: new.into(), force: false, create_bytes: None };
-        let Err(error) = self.replace_disk(serving.name(), request).await else { return Ok(()) };
+        let Err(error) = self.replace_disk(serving.name(), request).await else {
+            let (pool, path) = (serving.name(), &leaf.path);
+            tracing::warn!(
+                class = "disk.autoreplaced", pool, leaf = %path, new,
+                "a new disk takes the place of one that is gone"
+            );
+            return Ok(());
+        };
         let why = error.message;
         match refused.insert(key, (why.clone(), Instant::now())) {
             Some((before, _)) if before == why => Ok(()),

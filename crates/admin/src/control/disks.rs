@@ -58,15 +58,17 @@ fn pool_guid(serving: &Serving) -> String {
 /// The disks of a pool, for questions about them.
 fn asked(serving: &Serving) -> Vec<Asked> {
     let (pool, open) = (pool_guid(serving), serving.disks());
-    let leaves = serving.service().pool.status().vdevs.into_iter().flat_map(|vdev| vdev.leaves);
-    let of_leaf = |leaf: aquifer_pool::LeafStatus| Asked {
+    let status = serving.service().pool.status();
+    let of = |guid: Guid, path: &str| Asked {
         file: open
             .iter()
-            .find(|disk| disk.path == leaf.path)
+            .find(|disk| disk.path == path)
             .map_or_else(Weak::new, |disk| Arc::downgrade(&disk.file)),
-        guid: leaf.guid,
-        path: leaf.path,
+        guid,
+        path: path.into(),
         pool: pool.clone(),
     };
-    leaves.map(of_leaf).collect()
+    let leaves = status.vdevs.iter().flat_map(|vdev| &vdev.leaves);
+    let leaves = leaves.map(|leaf| of(leaf.guid, &leaf.path));
+    leaves.chain(status.waiting_spares().map(|spare| of(spare.guid, &spare.path))).collect()
 }

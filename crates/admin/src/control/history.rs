@@ -190,6 +190,12 @@ impl Control {
                 facts.insert(leaf.path.clone(), format!("{word}{of}"));
             }
         }
+        let waits = |spare: &&api::SpareInfo| spare.state != api::SpareState::InUse;
+        for spare in status.spares.iter().filter(waits) {
+            let word = serde_json::to_value(spare.state).unwrap_or_default();
+            let word = word.as_str().unwrap_or_default();
+            facts.insert(spare.path.clone(), format!("{word} (spare)"));
+        }
         let guid = self.listed(name).map(|listed| listed.cached.guid);
         let dropped = guid.ok().and_then(|guid| self.dropped_logs.lock().get(&guid).cloned());
         facts.extend(dropped.map(|dropped| ("notice".to_string(), dropped.to_string())));

@@ -2,6 +2,7 @@
 
 use aquifer_api::{AddVdevs, ApiError, VdevKind, VdevLayout, VdevRequest};
 use aquifer_ondisk::config::Redundancy;
+use aquifer_ondisk::layout::LEAVES_MAX;
 use aquifer_pool::create::{NamedDisk, VdevSpec};
 
 use crate::devices::Taker;
@@ -14,13 +15,22 @@ pub(super) fn kind(redundancy: Redundancy) -> VdevKind {
     }
 }
 
-/// Checks vdevs that are wanted for a pool with data vdevs `present`: that each has its disks, and
-/// that all are as redundant.
+/// Checks vdevs and spares that are wanted for a pool with data vdevs `present` and so many disks:
+/// that each vdev has its disks, that they are not too many, and that all are as redundant.
 pub(super) fn check(
     present: impl Iterator<Item = VdevKind>,
+    disks: usize,
     wanted: &AddVdevs,
 ) -> Result<(), ApiError> {
     check_disks(wanted.vdevs.iter().chain(&wanted.logs))?;
+    let of_vdevs = wanted.vdevs.iter().chain(&wanted.logs).map(|vdev| vdev.disks.len());
+    let all = disks + of_vdevs.sum::<usize>() + wanted.spares.len();
+    if all > LEAVES_MAX {
+        return Err(ApiError::invalid(format!(
+            "a pool has at most {LEAVES_MAX} disks, spares and disks of the log too: that would be \
+             {all}"
+        )));
+    }
     check_alike(present, &wanted.vdevs, wanted.force)
 }
 

@@ -44,7 +44,7 @@ impl Control {
                 "a pool needs at least one disk beside those of the log",
             ));
         }
-        layout::check(std::iter::empty(), &wanted)?;
+        layout::check(std::iter::empty(), 0, &wanted)?;
         for (property, value) in &properties {
             properties::check(&name, property, value)?;
         }

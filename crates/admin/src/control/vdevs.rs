@@ -13,6 +13,7 @@ use aquifer_ondisk::Guid;
 use aquifer_pool::create::NamedDisk;
 use aquifer_pool::{ImportError, LeafStatus, Pool};
 use aquifer_vdev::LeafState;
+use aquifer_vdev::label_io::LabelError;
 
 use super::add::expand;
 use super::serving::Serving;
@@ -104,7 +105,7 @@ impl Control {
     }
 
     /// Replaces a disk with another one. A new disk for data is resilvered in the background; an
-    /// old one that holds everything leaves after that.
+    /// old one that holds everything leaves after that. A spare of the pool stands in instead.
     ///
     /// # Errors
     /// There is none of this name; any reason to refuse the new one.
@@ -116,6 +117,9 @@ impl Control {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
         let member = self.one_disk(&serving, &request.disk)?;
+        if let Some(spare) = spare(&serving, &request.new) {
+            return self.use_spare(&serving, member, spare).await;
+        }
         let guid = member.guid.to_string();
         let act =
             async move |pool: Arc<Pool>, new, force| pool.replace_disk(&guid, new, force).await;
@@ -137,6 +141,26 @@ impl Control {
         };
         tracing::info!(class, pool = name, old, new = path, "{message}");
         Ok(PoolDone::new(name, notes))
+    }
+
+    /// Lets a spare stand in for a disk now.
+    async fn use_spare(
+        &self,
+        serving: &Arc<Serving>,
+        member: Member,
+        spare: Guid,
+    ) -> Result<PoolDone, ApiError> {
+        if member.class == VdevClass::Log {
+            let (path, name) = (&member.path, serving.name());
+            return Err(ApiError::invalid(format!(
+                "{path}: is a disk of the log, and spares stand only for disks that hold data; \
+                 `aquifer pool remove {name}` the spare, and replace the disk by it"
+            )));
+        }
+        let path = member.path;
+        let act = async move |pool: Arc<Pool>| pool.use_spare(&path, spare).await;
+        on_pool(serving, act).await?;
+        Ok(PoolDone::new(serving.name(), self.list_anew(serving).into_iter().collect()))
     }
 
     /// Adds a disk as another side of the vdev of one. It is resilvered in the background.
@@ -193,7 +217,9 @@ impl Control {
     {
         let ReplaceDisk { disk: _, new, force, create_bytes } = request;
         let in_use = self.disks_in_use();
-        let wanted = TakeRequest { disks: vec![new], force, create_bytes, dry_run: false, in_use };
+        let pool = serving.name().to_string();
+        let wanted =
+            TakeRequest { disks: vec![new], force, create_bytes, dry_run: false, in_use, pool };
         let mut taken = take(wanted).await?;
         let opened = taken.opened().pop();
         let opened = opened.ok_or_else(|| ApiError::failed("the new disk was not opened"))?;
@@ -346,6 +372,9 @@ where
     let done = serving.run(act(pool)).await;
     done.map_err(|error| ApiError::failed(error.to_string()))?.map_err(|error| match error {
         ImportError::BadConfig(_) => ApiError::invalid(error.to_string()),
+        ImportError::Label { error: LabelError::NoLabel | LabelError::Damaged(_), .. } => {
+            ApiError::refused(format!("{error}; `pool replace` takes a new disk in its place"))
+        }
         ImportError::BadDisk { .. } | ImportError::Label { .. } => {
             ApiError::refused(error.to_string())
         }
@@ -396,6 +425,12 @@ pub(super) fn member_named(serving: &Serving, name: &str) -> Result<Member, ApiE
         });
     }
     let pool = serving.name();
+    if spare(serving, name).is_some() {
+        return Err(ApiError::invalid(format!(
+            "{name}: is a spare of pool {pool:?} that stands for no disk now; `aquifer pool remove \
+             {pool} {name}` takes it out of the pool"
+        )));
+    }
     Err(ApiError::not_found(format!(
         "{name}: is no disk of pool {pool:?}; `aquifer pool status {pool}` shows those that are"
     )))

@@ -26,6 +26,8 @@ pub(crate) struct TakeRequest {
     pub dry_run: bool,
     /// Disks of imported pools, with the pool's name.
     pub in_use: Vec<(Identity, String)>,
+    /// The pool that gets them.
+    pub pool: String,
 }
 
 /// Accepted disks, opened exclusively, in the order of the request.
@@ -151,6 +153,12 @@ pub(crate) fn resolve(name: &str) -> Result<PathBuf, ApiError> {
 fn open_one(request: &TakeRequest, path: PathBuf, identity: Identity) -> Result<Taker, ApiError> {
     let shown = path.display().to_string();
     let used = request.in_use.iter().find(|(other, _)| *other == identity);
+    if used.is_some_and(|(_, pool)| *pool == request.pool) {
+        let pool = &request.pool;
+        return Err(ApiError::conflict(format!(
+            "{shown}: is a disk of pool {pool:?} already; use another disk"
+        )));
+    }
     if let Some((_, pool)) = used {
         return Err(ApiError::conflict(format!(
             "{shown}: is in use by pool {pool:?}, which is imported; destroy that pool first, or \

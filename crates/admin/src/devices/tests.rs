@@ -11,6 +11,7 @@ fn request(disks: &[&str]) -> TakeRequest {
         create_bytes: None,
         dry_run: false,
         in_use: Vec::new(),
+        pool: "dozer".into(),
     }
 }
 
@@ -45,8 +46,11 @@ fn a_disk_is_taken_once_whatever_it_is_called() {
         );
     }
     let in_use = vec![(Identity::of(Path::new(&a)).unwrap(), "tank".to_string())];
-    let refused = refusal(TakeRequest { in_use, ..request(&[&soft]) });
+    let used = || TakeRequest { in_use: in_use.clone(), ..request(&[&soft]) };
+    let refused = refusal(used());
     assert!(refused.contains("is in use by pool \"tank\""), "{refused}");
+    let own = refusal(TakeRequest { pool: "tank".into(), ..used() });
+    assert_eq!(own, format!("{soft}: is a disk of pool \"tank\" already; use another disk"));
     assert_eq!(taken(request(&[&soft])).unwrap().disks.len(), 1);
 }
 

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use aquifer_api::{
-    DamagedFile, DrillInfo, DrillState, DrillStep, Health, LeafState, LeafStatus, PoolStatus,
-    ResilverInfo, ScanState, SlowInfo, VdevClass, VdevStatus,
+    DamagedFile, DiskInfo, DrillInfo, DrillState, DrillStep, Health, LeafState, LeafStatus,
+    PoolStatus, ResilverInfo, ScanState, SlowInfo, SpareInfo, SpareState, VdevClass, VdevStatus,
 };
 
 #[cfg(test)]
@@ -51,6 +51,7 @@ fn problems(pool: &PoolStatus) -> Vec<Problem> {
             all.extend(disks(pool));
             all.extend(logs(pool));
             all.extend(expects_to_fail(pool));
+            all.extend(spare_expects_to_fail(pool));
             all.extend(degraded(pool));
             all.extend(slow(pool));
             all.extend(damaged(pool));
@@ -247,20 +248,45 @@ fn logs(pool: &PoolStatus) -> Vec<Problem> {
 
 /// Disks whose SMART health says that they will fail.
 fn expects_to_fail(pool: &PoolStatus) -> Option<Problem> {
-    let has_failed = |leaf: &&LeafStatus| {
-        let disk = leaf.disk.as_ref().filter(|disk| !disk.gone);
-        disk.and_then(|disk| disk.smart.as_ref()).is_some_and(|smart| !smart.passed)
-    };
+    let has_failed = |leaf: &&LeafStatus| is_failing(leaf.disk.as_ref());
     let leaves: Vec<&LeafStatus> = leaves(pool).filter(has_failed).collect();
     let disks = &paths(&leaves);
     let (_, replace) = commands(&pool.summary.name, disks);
     (!disks.is_empty()).then(|| {
         Problem::new(
-            be(disks, "expects to fail soon, by its own", "expect to fail soon, by their own")
-                + " SMART health.",
+            be(disks, FAILS_SOON.0, FAILS_SOON.1),
             format!("Replace it before it does: {replace}.{}", to_find(&leaves)),
         )
     })
+}
+
+/// Spares that wait. One that stands in is a disk like the others.
+fn spare_expects_to_fail(pool: &PoolStatus) -> Option<Problem> {
+    let waits = |spare: &&SpareInfo| spare.state != SpareState::InUse;
+    let has_failed = |spare: &&SpareInfo| is_failing(spare.disk.as_ref());
+    let spares = pool.spares.iter().filter(waits).filter(has_failed);
+    let disks: Vec<&str> = spares.map(|spare| spare.path.as_str()).collect();
+    let (name, disk) = (&pool.summary.name, one_of(&disks));
+    (!disks.is_empty()).then(|| {
+        Problem::new(
+            be(&disks, FAILS_SOON.0, FAILS_SOON.1),
+            format!(
+                "Let another spare wait: `aquifer pool add {name} spare NEW`, then `aquifer pool \
+                 remove {name} {disk}`."
+            ),
+        )
+    })
+}
+
+/// Of one disk, and of several.
+const FAILS_SOON: (&str, &str) = (
+    "expects to fail soon, by its own SMART health.",
+    "expect to fail soon, by their own SMART health.",
+);
+
+fn is_failing(disk: Option<&DiskInfo>) -> bool {
+    let disk = disk.filter(|disk| !disk.gone);
+    disk.and_then(|disk| disk.smart.as_ref()).is_some_and(|smart| !smart.passed)
 }
 
 /// Disks in use that had too many bad copies.

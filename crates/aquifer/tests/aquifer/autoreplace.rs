@@ -71,6 +71,8 @@ fn a_blank_disk_in_the_place_of_one_that_is_gone_replaces_it() {
     assert_eq!(events(&place, "disk.replacing"), 1);
     let status = place.json(&["pool", "status", "tank"]);
     assert_eq!(status["vdevs"][0]["leaves"][1]["path"], new.0.as_str());
+    let by_itself = format!(" is replaced by {} (autoreplace)\n", new.0);
+    place.wait_for(|| place.must(&["pool", "history", "-i", "tank"]).contains(&by_itself));
     place.must(&["pool", "export", "tank"]);
     place.must(&["inspect", "--deep", "-d", &one.0, "-d", &new.0, "tank"]);
 }

@@ -62,6 +62,8 @@ fn a_spare_takes_the_place_of_a_disk_that_is_away() {
     in_time("not whole", || place.states("tank").1 == ["ONLINE", "MISSING", "ONLINE"]);
     let told = place.must(&["pool", "status", "tank"]);
     assert!(told.contains(&format!("spare for {b}")), "{told}");
+    let taken = format!("[by itself] spare {c} stands in for {b}\n");
+    place.wait_for(|| place.must(&["pool", "history", "-i", "tank"]).contains(&taken));
     let used = place.ask(&["pool", "remove", "tank", &c]);
     assert!(used.code == 1 && used.err.contains("stands for another disk"), "{}", used.err);
     // By order it is a spare again, still the pool's, and stands in once more.
@@ -84,6 +86,10 @@ fn a_spare_takes_the_place_of_a_disk_that_is_away() {
     place.must(&["pool", "online", "tank", &b]);
     in_time("not given back", || spares(&place) == [("AVAIL".into(), None)]);
     in_time("not whole again", || place.states("tank").1 == ["ONLINE", "ONLINE"]);
+    let history = || place.must(&["pool", "history", "-i", "tank"]);
+    place.wait_for(|| history().contains(&format!("[by itself] {c} leaves its vdev")));
+    // By those who stood in while the first was kept, too: the history lies in the pool.
+    assert!(history().contains(&taken), "{}", history());
     daemon.kill9();
 
     // It is there over restarts, with labels that say so.

@@ -110,3 +110,39 @@ fn a_single_disk_becomes_a_mirror() {
     place.must(&["pool", "export", "tank"]);
     place.must(&["inspect", "--deep", "-d", &b, "tank"]);
 }
+
+#[test]
+fn a_blank_disk_at_an_old_path_is_no_old_disk() {
+    let place = Place::new();
+    let [a, b] = ["a", "b"].map(|name| place.image(name));
+    let daemon = place.serve();
+    place.must(&["pool", "create", "tank", "mirror", &a, &b]);
+    daemon.kill9();
+    fs::remove_file(&b).unwrap();
+    let _daemon = place.spawn_serving(&["--wait-for-disks", "1"]);
+    place.image("b");
+    place.refuses(
+        &["pool", "online", "tank", &b],
+        &format!("{b}: no pool label on this disk; `pool replace` takes a new disk in its place"),
+    );
+    place.refuses(
+        &["pool", "replace", "tank", &a, &a],
+        &format!("{a}: is a disk of pool \"tank\" already; use another disk"),
+    );
+    place.must(&["pool", "replace", "-w", "tank", &b, &b]);
+    assert_eq!(place.states("tank"), all_online(2));
+}
+
+#[test]
+fn a_pool_of_too_many_disks_is_refused_before_any_is_looked_at() {
+    let place = Place::new();
+    let a = place.image("a");
+    let _daemon = place.serve();
+    let many: Vec<String> = (0..128).map(|disk| place.text(&format!("none {disk}"))).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let too_many =
+        "a pool has at most 128 disks, spares and disks of the log too: that would be 129";
+    place.refuses(&[&["pool", "create", "tank"], &many[..], &["spare", &a]].concat(), too_many);
+    place.must(&["pool", "create", "tank", &a]);
+    place.refuses(&[&["pool", "add", "tank"], &many[..]].concat(), too_many);
+}

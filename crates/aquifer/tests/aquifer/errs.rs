@@ -60,6 +60,10 @@ fn a_side_that_errs_too_often_is_faulted_and_one_with_bad_copies_is_mended() {
     assert_eq!(failed["fields"]["leaf"], json!(b));
     assert!(failed["fields"]["error"].as_str().unwrap().starts_with(reason), "{failed}");
 
+    let taken_out = format!("[by itself] {b} is taken out of use: {reason}");
+    place.wait_for(|| place.must(&["pool", "history", "-i", "tank"]).contains(&taken_out));
+    assert!(!place.must(&["pool", "history", "tank"]).contains("by itself"));
+
     // It is there again: what it missed is copied, and what it lost is not.
     set_len(&disk.image, 2 << 20);
     set_len(&disk.image, 256 << 20);

@@ -142,6 +142,52 @@ fn a_disk_that_expects_to_fail_is_a_problem_an_event_and_a_metric() {
 }
 
 #[test]
+fn spares_and_disks_of_the_log_are_shown_too() {
+    let place = Place::new();
+    let [log, spare] = ["log", "spare"].map(|name| place.image(name));
+    // Whatever its name: all that are asked expect to fail.
+    let script = format!("echo '{}'", health(false));
+    let (Some(log), Some(spare)) = (Loop::new(&log), Loop::new(&spare)) else { return };
+    let data = place.image("data");
+    install(&place, &script);
+    let daemon = serve(&place);
+    place.must(&["pool", "create", "tank", &data, "log", &log.0, "spare", &spare.0]);
+    let info = |of: &str| -> Value {
+        let status = place.json(&["pool", "status", "tank"]);
+        match of {
+            "log" => status["vdevs"][1]["leaves"][0]["disk"].clone(),
+            _ => status["spares"][0]["disk"].clone(),
+        }
+    };
+    for (of, device) in [("log", &log.0), ("spare", &spare.0)] {
+        place.wait_for(|| info(of)["smart"]["passed"] == false);
+        assert_eq!(info(of)["device"], json!(device));
+        let status = place.must(&["pool", "status", "-v", "tank"]);
+        let (_, table) = status.split_once(" disks:").unwrap();
+        let row = table.lines().find(|line| line.trim_start().starts_with(device)).unwrap();
+        assert!(row.contains("FAILING, 34 C, 21034 h") && row.contains("256M"), "{status}");
+    }
+    let said = place.ask(&["pool", "status", "-x", "tank"]);
+    assert_eq!(said.code, 3);
+    let add = format!("`aquifer pool remove tank {}`", spare.0);
+    let flat = said.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains("`aquifer pool add tank spare NEW`, then "), "{flat}");
+    assert!(flat.contains(&add), "{flat}");
+    let failing = format!("pool=\"tank\",vdev=\"\",class=\"spare\",disk=\"{}\"}} 1", spare.0);
+    assert!(metrics(&place).contains(&failing), "{}", metrics(&place));
+    // A spare that is not there is known over a restart.
+    daemon.kill9();
+    let path = spare.0.clone();
+    drop(spare);
+    let _daemon = serve(&place);
+    place.wait_for(|| info("spare")["gone"] == true);
+    let status = place.must(&["pool", "status", "-v", "tank"]);
+    let (_, table) = status.split_once(" disks:").unwrap();
+    let row = table.lines().find(|line| line.trim_start().starts_with(&path)).unwrap();
+    assert!(row.contains("(gone)"), "{status}");
+}
+
+#[test]
 fn a_smartctl_that_hangs_holds_up_nobody() {
     let place = Place::new();
     let Some((_daemon, device)) = on_a_loop_device(&place, "sleep 1000; sleep 1000") else {

@@ -244,10 +244,7 @@ fn what_cannot_be_done_with_log_devices_says_why() {
     );
     place.refuses(
         &["pool", "add", "tank", "log", &a],
-        &format!(
-            "{a}: is in use by pool \"tank\", which is imported; destroy that pool first, or use \
-         another disk"
-        ),
+        &format!("{a}: is a disk of pool \"tank\" already; use another disk"),
     );
     place.write("c", 1024 + 0x38, &[0x53, 0xEF]);
     let foreign = format!(

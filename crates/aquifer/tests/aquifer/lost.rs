@@ -30,6 +30,10 @@ fn a_pool_that_cannot_be_imported_stops_no_other_and_comes_back() {
     );
     place.refuses(&["create", "tank/vms"], &format!("pool \"tank\" is not in service: {reason}"));
     place.refuses(
+        &["pool", "wait", "tank"],
+        "tank: is not in service; see `aquifer pool status tank`",
+    );
+    place.refuses(
         &["pool", "create", "tank", &place.image("c")],
         &format!(
             "a pool \"tank\" is on the list, and could not be imported ({reason}); `aquifer pool \

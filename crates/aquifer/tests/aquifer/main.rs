@@ -33,6 +33,7 @@ mod revive;
 mod rollback;
 mod schedules;
 mod scrub;
+mod spares;
 mod status;
 mod support;
 mod trim;

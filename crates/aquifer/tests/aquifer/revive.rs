@@ -132,6 +132,8 @@ fn a_pool_whose_only_disk_vanishes_comes_back_with_it() {
     check(&mut client, &file, written.pages);
     check(&mut client, &other_file, beside.pages);
     assert_eq!((events(&place, "pool.suspended"), events(&place, "pool.resumed")), (1, 1));
+    let resumed = "[by itself] the pool is in service again: its disks are back\n";
+    place.wait_for(|| place.must(&["pool", "history", "-i", "tank"]).contains(resumed));
 
     // A second time, and without being asked for.
     disk.vanish();

@@ -38,6 +38,11 @@ fn release(place: &Place) {
     }
 }
 
+/// The row of a disk.
+fn row<'a>(status: &'a str, disk: &str) -> &'a str {
+    status.lines().find(|line| line.trim_start().starts_with(disk)).unwrap()
+}
+
 #[test]
 fn a_trim_gives_back_what_is_free_and_nothing_else() {
     let place = Place::new();
@@ -74,18 +79,31 @@ fn a_trim_gives_back_what_is_free_and_nothing_else() {
 
     // Killed in the midst of the other.
     place.must(&["pool", "trim", "-r", "64M", "tank", &b]);
+    release(&place);
     daemon.kill9();
     let daemon = place.serve();
     let mut client = Client::new(&place, "127.0.0.1");
     assert!(is_whole(&mut client, &kept, 1));
+    // What ended before the kill is known, what did not is not there.
+    let told = place.must(&["pool", "status", "-t", "tank"]);
+    assert!(row(&told, &a).contains("(trimmed on "), "{told}");
+    assert!(row(&told, &b).contains("(untrimmed)"), "{told}");
     place.must(&["pool", "trim", "-w", "tank"]);
     assert!(taken(&b) + FILE_BYTES * 9 / 10 < before[1], "{} {before:?}", taken(&b));
     assert!(is_whole(&mut client, &kept, 1));
     let events = place.must(&["events"]);
     assert!(events.contains("disk.free_work_ended"), "{events}");
     assert!(place.must(&["pool", "history", "tank"]).contains("pool trim"));
+    let trims = || {
+        let status = place.json(&["pool", "status", "tank"]);
+        [0, 1].map(|at| status["vdevs"][0]["leaves"][at]["trim"].clone())
+    };
+    let before = trims();
+    assert!(before.iter().all(|trim| trim["state"] == "finished"), "{before:?}");
     place.must(&["pool", "export", "tank"]);
     place.must(&["inspect", "--deep", "-d", &a, "-d", &b, "tank"]);
+    place.must(&["pool", "import", "-d", &a, "-d", &b, "tank"]);
+    assert_eq!(trims(), before);
     drop(daemon);
 }
 
@@ -111,7 +129,9 @@ fn autotrim_gives_back_what_is_removed_and_initialize_takes_all() {
     place.must(&["pool", "initialize", "-w", "tank"]);
     assert!(taken(&a) > 400 * MIB, "{}", taken(&a));
     assert!(place.must(&["pool", "status", "tank"]).contains("initialized on"));
+    assert!(place.must(&["pool", "status", "-i", "tank"]).contains("initialized on"));
     place.must(&["pool", "initialize", "-u", "tank"]);
+    assert!(place.must(&["pool", "status", "-i", "tank"]).contains("uninitialized"));
     assert!(!place.must(&["pool", "status", "tank"]).contains("initialized on"));
     daemon.kill9();
     let _daemon = place.serve();

@@ -222,6 +222,12 @@ pub enum PoolCommand {
         /// More: identities, sizes.
         #[arg(short = 'v')]
         verbose: bool,
+        /// Of each disk, when it was last trimmed.
+        #[arg(short = 't')]
+        trim: bool,
+        /// Of each disk, when it was last initialized.
+        #[arg(short = 'i')]
+        initialize: bool,
         /// Only pools with a problem. The exit code is 3 if there is one.
         #[arg(short = 'x')]
         problems: bool,
@@ -236,6 +242,9 @@ pub enum PoolCommand {
         /// Also what was asked for and not carried out.
         #[arg(short = 'a')]
         all: bool,
+        /// Also what pools did by themselves.
+        #[arg(short = 'i')]
+        internal: bool,
         /// The pool; without one, all.
         name: Option<String>,
     },

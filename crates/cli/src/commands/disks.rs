@@ -3,8 +3,8 @@
 
 use aquifer_api::client::Client;
 use aquifer_api::{
-    AddVdevs, DiskRequest, LeafState, OfflineDisk, OnlineDisk, PoolDone, PoolStatus, ReplaceDisk,
-    ResilverInfo, ScanState, ScrubState,
+    AddVdevs, DiskRequest, Health, LeafState, OfflineDisk, OnlineDisk, PoolDone, PoolStatus,
+    ReplaceDisk, ResilverInfo, ScanState, ScrubState,
 };
 
 use super::pool::{Wish, layout};
@@ -81,6 +81,19 @@ pub(super) async fn wait(client: &Client, output: Output, name: &str) -> Result<
     let (mut quiet, mut progress) = (0, Progress::new(output));
     loop {
         let pool = client.pool(name).await?;
+        match pool.summary.health {
+            Health::Importing => {
+                tokio::time::sleep(LOOK_EVERY).await;
+                continue;
+            }
+            // Of its disks nothing is known.
+            Health::Unavail if pool.vdevs.is_empty() => {
+                return Err(Failure::failed(format!(
+                    "{name}: is not in service; see `aquifer pool status {name}`"
+                )));
+            }
+            _ => {}
+        }
         let mut leaves = pool.vdevs.iter().flat_map(|vdev| &vdev.leaves);
         let runs = pool.scan.as_ref().is_some_and(|scan| scan.state == ScanState::Running);
         let all_online = leaves.clone().all(|leaf| leaf.state.is_in_use());

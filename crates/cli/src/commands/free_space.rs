@@ -7,6 +7,7 @@ use aquifer_api::{LeafStatus, PoolStatus, VdevClass, time};
 use super::Output;
 use super::pool::percent;
 use super::progress::{LOOK_EVERY, Progress, Unit, Work};
+use super::status::Show;
 use crate::args::{InitializeArgs, TrimArgs};
 use crate::failure::Failure;
 
@@ -117,13 +118,27 @@ fn works(pool: &PoolStatus, request: &FreeWorkRequest) -> Vec<(String, FreeWorkI
     leaves.filter_map(|leaf| Some((leaf.path.clone(), of(leaf)?))).collect()
 }
 
-/// What a disk's row of the status says.
-pub(super) fn remarks(leaf: &LeafStatus) -> Vec<String> {
-    let unsupported = leaf.cannot_discard && leaf.trim.is_none();
-    let trim = leaf.trim.as_ref().map(|work| text(FreeWork::Trim, work));
-    let trim = trim.or(unsupported.then(|| "trim unsupported".into()));
-    let initialize = leaf.initialize.as_ref().map(|work| text(FreeWork::Initialize, work));
+/// What a disk's row of the status says: work that goes on or waits, and what has ended of late.
+/// What has ended earlier, and that there was none, only if that is asked for.
+pub(super) fn remarks(leaf: &LeafStatus, show: Show) -> Vec<String> {
+    let of = |kind, work: &Option<FreeWorkInfo>, is_asked: bool, none: &str| match work {
+        Some(work) if is_asked || is_of_late(work) => Some(text(kind, work)),
+        None if is_asked => Some(none.to_string()),
+        Some(_) | None => None,
+    };
+    let (is_asked, none) = match leaf.cannot_discard {
+        true => (show.trim || leaf.trim.is_none(), "trim unsupported"),
+        false => (show.trim, "untrimmed"),
+    };
+    let trim = of(FreeWork::Trim, &leaf.trim, is_asked, none);
+    let work = &leaf.initialize;
+    let initialize = of(FreeWork::Initialize, work, show.initialize, "uninitialized");
     trim.into_iter().chain(initialize).collect()
+}
+
+/// Whether it goes on, or ended within the last day.
+fn is_of_late(work: &FreeWorkInfo) -> bool {
+    work.ended_ns.is_none_or(|ended| ended / 1_000_000_000 + 24 * 3600 > time::now_s())
 }
 
 /// In the manner of zpool.

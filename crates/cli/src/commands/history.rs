@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use aquifer_api::client::Client;
 use aquifer_api::time;
-use aquifer_api::{HistoryChange, HistoryEntry, HistoryOutcome};
+use aquifer_api::{HISTORY_ITSELF, HistoryChange, HistoryEntry, HistoryOutcome};
 
 use super::Output;
 use crate::failure::Failure;
@@ -17,6 +17,8 @@ pub(super) struct Show {
     pub long: bool,
     /// Also acts that were not carried out.
     pub all: bool,
+    /// Also what the pool did by itself.
+    pub internal: bool,
 }
 
 pub(super) async fn history(
@@ -33,6 +35,7 @@ pub(super) async fn history(
     for name in names {
         let mut entries = client.history(&name).await?;
         entries.retain(|entry| show.all || may_be_done(entry));
+        entries.retain(|entry| show.internal || entry.who != HISTORY_ITSELF);
         pools.insert(name, entries);
     }
     output.answer(&pools, |pools| match output.script {
@@ -53,9 +56,13 @@ fn text(pool: &str, entries: &[HistoryEntry], show: Show) -> String {
 
 fn line(entry: &HistoryEntry, show: Show) -> String {
     let HistoryEntry { began_ns, who, host, act, outcome, result, changes, cut, .. } = entry;
-    let mut line = format!("{} aquifer {act}", time::text(*began_ns));
+    let by_whom = if who == HISTORY_ITSELF { "[by itself]" } else { "aquifer" };
+    let mut line = format!("{} {by_whom} {act}", time::text(*began_ns));
     if show.long {
-        line += &format!(" [{who} on {host}]");
+        line += &match who == HISTORY_ITSELF {
+            true => format!(" [on {host}]"),
+            false => format!(" [{who} on {host}]"),
+        };
     }
     let because = if result.is_empty() { String::new() } else { format!(": {result}") };
     line += &match outcome {

@@ -2,7 +2,8 @@
 
 use aquifer_api::client::Client;
 use aquifer_api::{
-    DrillState, LeafStatus, PoolStatus, ResilverInfo, ScanState, SyncDisabled, VdevKind, VdevStatus,
+    DrillState, LeafStatus, PoolStatus, ResilverInfo, ScanState, SyncDisabled, VdevClass, VdevKind,
+    VdevStatus,
 };
 
 use super::Output;
@@ -15,27 +16,43 @@ mod hardware;
 #[cfg(test)]
 mod tests;
 
+/// What is shown beside what is always shown.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Show {
+    /// Identities, sizes, what each disk is.
+    pub verbose: bool,
+    /// When each disk was last trimmed, however long ago.
+    pub trim: bool,
+    /// When each disk was last initialized.
+    pub initialize: bool,
+    /// Only pools with a problem; it is a failure if there is one.
+    pub problems: bool,
+}
+
 pub(super) async fn status(
     client: &Client,
     output: Output,
-    verbose: bool,
+    show: Show,
     name: Option<String>,
 ) -> Result<(), Failure> {
+    if show.problems {
+        return problems(client, output, show, name).await;
+    }
     if let Some(name) = name {
         let pool = client.pool(&name).await?;
-        return output.answer(&pool, |pool| text(pool, verbose, output));
+        return output.answer(&pool, |pool| text(pool, show, output));
     }
     output.answer(&all(client).await?, |pools| match pools.is_empty() {
         true => "no pools\n".into(),
-        false => texts(pools, verbose, output),
+        false => texts(pools, show, output),
     })
 }
 
 /// Shows only pools with a problem, and fails if there is one.
-pub(super) async fn problems(
+async fn problems(
     client: &Client,
     output: Output,
-    verbose: bool,
+    show: Show,
     name: Option<String>,
 ) -> Result<(), Failure> {
     let mut pools = match &name {
@@ -50,7 +67,7 @@ pub(super) async fn problems(
     pools.retain(|pool| pool.status.is_some());
     output.answer(&pools, |pools| match pools.is_empty() {
         true => healthy,
-        false => texts(pools, verbose, output),
+        false => texts(pools, show, output),
     })?;
     if pools.is_empty() { Ok(()) } else { Err(Failure::Unhealthy) }
 }
@@ -63,12 +80,13 @@ async fn all(client: &Client) -> Result<Vec<PoolStatus>, Failure> {
     Ok(pools)
 }
 
-fn texts(pools: &[PoolStatus], verbose: bool, output: Output) -> String {
-    pools.iter().map(|pool| text(pool, verbose, output)).collect::<Vec<_>>().join("\n")
+fn texts(pools: &[PoolStatus], show: Show, output: Output) -> String {
+    pools.iter().map(|pool| text(pool, show, output)).collect::<Vec<_>>().join("\n")
 }
 
 /// The text for people.
-fn text(pool: &PoolStatus, verbose: bool, output: Output) -> String {
+fn text(pool: &PoolStatus, show: Show, output: Output) -> String {
+    let verbose = show.verbose;
     let summary = &pool.summary;
     let mut text = labelled("pool", &summary.name);
     let mut line = |label, what: &str| text.push_str(&labelled(label, what));
@@ -106,7 +124,7 @@ fn text(pool: &PoolStatus, verbose: bool, output: Output) -> String {
     if !pool.vdevs.is_empty() {
         line("config", "");
         text.push('\n');
-        text.push_str(&config(pool, verbose, output));
+        text.push_str(&config(pool, show, output));
         if verbose {
             text.push('\n');
             text.push_str(&labelled("disks", ""));
@@ -156,32 +174,36 @@ fn space(pool: &PoolStatus, output: Output) -> String {
 
 /// The tree of vdevs and disks. Behind its numbers a row says how many bad copies were repaired,
 /// and whether the disk is slow.
-fn config(pool: &PoolStatus, verbose: bool, output: Output) -> String {
+fn config(pool: &PoolStatus, show: Show, output: Output) -> String {
+    let verbose = show.verbose;
     let columns: &[&'static str] = match verbose {
         true => &["\tNAME", "STATE", ">READ", ">WRITE", ">CKSUM", ">SIZE", "ID", ""],
         false => &["\tNAME", "STATE", ">READ", ">WRITE", ">CKSUM", ""],
     };
     let mut table = Table::new(columns);
-    let mut row = |name: String, state: String, leaves: &[&LeafStatus], more: [String; 2]| {
+    let mut row = |name: String, state: String, leaves: &[&LeafStatus], more: [String; 2], show| {
         let mut cells = vec![name, state];
         cells.extend(counts(leaves));
         cells.extend(more.into_iter().filter(|_| verbose));
-        cells.push(remarks(leaves));
+        cells.push(remarks(leaves, show));
         table.row(cells);
     };
     let all: Vec<&LeafStatus> = pool.vdevs.iter().flat_map(|vdev| &vdev.leaves).collect();
     let summary = &pool.summary;
     let more = [output.size(summary.size_bytes), summary.guid.clone()];
-    row(format!("\t{}", summary.name), word(summary.health), &all, more);
+    row(format!("\t{}", summary.name), word(summary.health), &all, more, show);
     for (head, vdev) in data_first(&pool.vdevs, |vdev| vdev.class) {
-        let VdevStatus { kind, name, class: _, health, leaves, size_bytes } = vdev;
+        let VdevStatus { kind, name, class, health, leaves, size_bytes } = vdev;
+        // Nothing is done with the free space of the log.
+        let show =
+            if *class == VdevClass::Log { Show { verbose, ..Show::default() } } else { show };
         if head {
-            row("\tlogs".into(), String::new(), &[], [String::new(), String::new()]);
+            row("\tlogs".into(), String::new(), &[], [String::new(), String::new()], show);
         }
         let own: Vec<&LeafStatus> = leaves.iter().collect();
         let size = output.size(*size_bytes);
         if *kind == VdevKind::Mirror {
-            row(format!("\t  {name}"), word(*health), &own, [size.clone(), "-".into()]);
+            row(format!("\t  {name}"), word(*health), &own, [size.clone(), "-".into()], show);
         }
         for leaf in leaves {
             let (indent, size) = match kind {
@@ -189,16 +211,16 @@ fn config(pool: &PoolStatus, verbose: bool, output: Output) -> String {
                 VdevKind::Single => ("\t  ", size.as_str()),
             };
             let more = [size.into(), leaf.guid.clone()];
-            row(format!("{indent}{}", leaf.path), word(leaf.state), &[leaf], more);
+            row(format!("{indent}{}", leaf.path), word(leaf.state), &[leaf], more, show);
         }
     }
     if !pool.spares.is_empty() {
-        row("\tspares".into(), String::new(), &[], [String::new(), String::new()]);
+        row("\tspares".into(), String::new(), &[], [String::new(), String::new()], show);
     }
     for spare in &pool.spares {
         let more = [String::new(), spare.guid.clone()];
         let name = format!("\t  {}", spare.path);
-        row(name, word(spare.state), &[], more);
+        row(name, word(spare.state), &[], more, show);
     }
     table.text(false)
 }
@@ -214,7 +236,7 @@ fn counts(leaves: &[&LeafStatus]) -> [String; 3] {
 
 /// Behind the numbers: what was repaired, whether a single disk is slow, and for which other disk
 /// it is there.
-fn remarks(leaves: &[&LeafStatus]) -> String {
+fn remarks(leaves: &[&LeafStatus], show: Show) -> String {
     let repaired = match leaves.iter().map(|leaf| leaf.repaired).sum::<u64>() {
         0 => None,
         repaired => Some(format!("{repaired} repaired")),
@@ -226,7 +248,7 @@ fn remarks(leaves: &[&LeafStatus]) -> String {
         _ => None,
     };
     let free_space = match leaves {
-        [leaf] => super::free_space::remarks(leaf),
+        [leaf] => super::free_space::remarks(leaf, show),
         _ => Vec::new(),
     };
     let remarks = repaired.into_iter().chain(slow).chain(stands).chain(free_space);

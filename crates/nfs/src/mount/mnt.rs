@@ -1,8 +1,13 @@
 //! MNT: from a path to a directory's handle (RFC 1813 section 5.2.1).
 //!
 //! Any directory below an export can be mounted: XCP-ng makes `<export>/<uuid>` and mounts that.
+//!
+//! The root of an export is mounted without a look at the disks. What is below it needs them,
+//! unless it is in memory. If they are silent, there is no answer until they speak.
 
-use aquifer_files::{Attributes, Credentials, FileKind};
+use std::sync::Arc;
+
+use aquifer_files::{Credentials, FileHandle, FileKind};
 use aquifer_rpc::auth::{AUTH_NONE, AUTH_SYS};
 
 use crate::attributes::nfs_fh3;
@@ -15,17 +20,22 @@ use crate::volume::Root;
 
 use super::MountRequest;
 
-pub(super) async fn mnt(request: &MountRequest<'_>, path: &[u8]) -> MountRes3 {
-    match directory(request, path).await {
+/// The results; `None` while the disks do not answer.
+pub(super) async fn mnt(request: &MountRequest<'_>, path: &[u8]) -> Option<MountRes3> {
+    let found = match enter(request, path) {
+        Ok((root, beyond)) => {
+            let volume = Arc::clone(&root.volume);
+            volume.unless_silent(directory(root, beyond)).await?
+        }
+        Err(status) => Err(status),
+    };
+    Some(match found {
         Ok(directory) => {
             let host = request.origin.address();
             let path = path_of(components(path));
             request.exports.tell(host, &String::from_utf8_lossy(&path), Why::Mounted);
             request.mounts.add(host, path);
-            MountRes3::Ok {
-                fhandle: nfs_fh3(directory.handle),
-                auth_flavors: vec![AUTH_SYS, AUTH_NONE],
-            }
+            MountRes3::Ok { fhandle: nfs_fh3(directory), auth_flavors: vec![AUTH_SYS, AUTH_NONE] }
         }
         Err(status) => {
             let path = String::from_utf8_lossy(path);
@@ -35,23 +45,22 @@ pub(super) async fn mnt(request: &MountRequest<'_>, path: &[u8]) -> MountRes3 {
             }
             MountRes3::Fail(status)
         }
-    }
+    })
 }
 
-async fn directory(request: &MountRequest<'_>, path: &[u8]) -> Result<Attributes, MountStat3> {
-    let (root, beyond) = enter(request, path)?;
-    let said = |error| mountstat3(nfsstat3(&error));
-    let files = root.volume;
-    let mut at = files.getattr(root.handle).await.map_err(said)?;
+/// The directory at these names below a root.
+async fn directory(root: Root, beyond: Vec<&[u8]>) -> Result<FileHandle, MountStat3> {
+    let Root { volume: files, handle: mut at } = root;
     // As root, as every server resolves mounts: NFS itself checks the client's rights there.
     let cred = Credentials::root();
     for name in beyond {
         let name = to_look_up(name).map_err(mountstat3)?;
-        let (found, _) = files.lookup(&cred, at.handle, name).await;
-        at = found.map_err(said)?;
-    }
-    if at.kind != FileKind::Directory {
-        return Err(MountStat3::NotDir);
+        let (found, _) = files.lookup(&cred, at, name).await;
+        let found = found.map_err(|error| mountstat3(nfsstat3(&error)))?;
+        if found.kind != FileKind::Directory {
+            return Err(MountStat3::NotDir);
+        }
+        at = found.handle;
     }
     Ok(at)
 }

@@ -43,7 +43,7 @@ fn exports() -> Vec<Export> {
 }
 
 impl Place {
-    fn new() -> Place {
+    pub fn new() -> Place {
         Place::with(exports)
     }
 

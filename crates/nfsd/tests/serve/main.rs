@@ -21,6 +21,7 @@ mod mounts;
 mod names;
 mod neighbours;
 mod once;
+mod silence;
 mod snapshots;
 mod stop;
 mod tls;

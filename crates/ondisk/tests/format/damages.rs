@@ -1,8 +1,10 @@
-//! Damage records, of every kind; and records of scrubs.
+//! Damage records, of every kind; and records of scrubs and of work on free space.
 
 use aquifer_ondisk::damage::{DAMAGE_NAMES_MAX, DAMAGE_RANGES_MAX, DamageKind, DamageRecord};
+use aquifer_ondisk::free_work::{EndedWork, FreeWorkRecord, WorkEnd};
+use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::scrub::{ScrubRecord, ScrubState, WalkPosition};
-use aquifer_ondisk::{DatasetId, ObjectId, Txg};
+use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -55,4 +57,35 @@ pub fn scrub() -> impl Strategy<Value = ScrubRecord> {
             }
         },
     )
+}
+
+pub fn free_work() -> impl Strategy<Value = FreeWorkRecord> {
+    use WorkEnd::{Canceled, Failed, Finished};
+    let end = || proptest::sample::select(vec![Finished, Canceled, Failed]);
+    let work = move || {
+        let parts = (end(), time(), time(), any::<[u64; 4]>());
+        let work = parts.prop_map(|(end, begun, ended, counts)| {
+            let [total_bytes, passed_bytes, done_bytes, skipped_bytes] = counts;
+            EndedWork { end, begun, ended, total_bytes, passed_bytes, done_bytes, skipped_bytes }
+        });
+        proptest::option::of(work)
+    };
+    (any::<u64>(), work(), work()).prop_map(|(leaf, trim, initialize)| FreeWorkRecord {
+        leaf: Guid(leaf),
+        trim,
+        initialize,
+    })
+}
+
+pub fn one_free_work() -> FreeWorkRecord {
+    let trim = EndedWork {
+        end: WorkEnd::Finished,
+        begun: Time { seconds: 1_790_000_000, nanoseconds: 5 },
+        ended: Time { seconds: 1_790_000_061, nanoseconds: 7 },
+        total_bytes: 1 << 40,
+        passed_bytes: 1 << 40,
+        done_bytes: 1 << 39,
+        skipped_bytes: 1 << 20,
+    };
+    FreeWorkRecord { leaf: Guid(0x1122_3344_5566_7788), trim: Some(trim), initialize: None }
 }

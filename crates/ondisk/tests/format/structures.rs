@@ -12,6 +12,7 @@ use aquifer_ondisk::dataset::{
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
+use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::history::{HistoryCounters, HistoryRecord};
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
@@ -219,6 +220,17 @@ impl Structure for ScrubRecord {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         ScrubRecord::decode(bytes)
+    }
+}
+
+impl Structure for FreeWorkRecord {
+    const NAME: &'static str = "free work record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        FreeWorkRecord::decode(bytes)
     }
 }
 

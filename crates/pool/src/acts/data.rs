@@ -17,7 +17,7 @@ use aquifer_sync::atomic::{AtomicBool, Ordering};
 use aquifer_vdev::{Leaf, Vdev, label_io};
 use futures_util::future::select;
 
-use super::Found;
+use super::{Found, spares};
 use crate::create::NamedDisk;
 use crate::error::{Contradiction, ImportError, PoolError};
 use crate::pool::Pool;
@@ -55,14 +55,23 @@ impl Pool {
         self.take_leaf_out(&found).await
     }
 
-    /// Takes a side out of its vdev. A spare is one again; any other disk leaves the pool.
+    /// Takes a side out of its vdev. If another disk replaces it, that one is now what it was.
+    /// Otherwise a spare is one again. Any other disk leaves the pool.
     pub(super) async fn take_leaf_out(&self, found: &Found) -> Result<(), ImportError> {
         self.offline_data_disk(found).await?;
         let (vdev, config) = self.data_vdev(found)?;
         let (mut leaves, mut config) = (vdev.leaves.clone(), config);
         let gone = leaves.remove(found.leaf);
-        config.leaves.remove(found.leaf);
+        let was = config.leaves.remove(found.leaf);
+        let heir = config.leaves.iter().find(|leaf| leaf.stands == Stands::Replaces(gone.guid));
+        let heir = heir.cloned();
+        if let Some(heir) = &heir {
+            spares::inherit(&mut config, &was, heir.guid);
+        }
         let mut tree = self.tree().with_vdev(found.vdev, config, leaves, &self.world);
+        if let Some(heir) = heir {
+            tree.pass_on_spare(gone.guid, &heir);
+        }
         let is_spare = tree.config.spares.iter().any(|spare| spare.guid == gone.guid);
         if is_spare {
             let (path, disk) = (gone.path.clone(), gone.disk().cloned());
@@ -134,8 +143,9 @@ impl Pool {
         Ok(self.name_outdated().await?)
     }
 
-    /// Puts a new disk into place `at` of a vdev, outdated: it is resilvered in the background. A
-    /// spare that stood for the disk in that place stands for the new one.
+    /// Puts a new disk into place `at` of a vdev, outdated: it is resilvered in the background. In
+    /// the place of another disk it is what that one was, and a spare that stood for that one
+    /// stands for the new one.
     pub(super) async fn put_new_leaf(
         &self,
         found: &Found,
@@ -159,15 +169,16 @@ impl Pool {
         leaf.ask_back();
         let (vdev, mut of) = self.data_vdev(found)?;
         let mut leaves = vdev.leaves.clone();
-        if let Some(before) = of.leaves.get(at).map(|before| before.guid) {
-            let standing = of.leaves.iter_mut();
-            standing
-                .filter(|other| other.stands == Stands::SpareFor(before))
-                .for_each(|other| other.stands = Stands::SpareFor(config.guid));
-        }
+        let before = of.leaves.get(at).cloned();
         put(&mut leaves, at, leaf.clone());
-        put(&mut of.leaves, at, config);
+        put(&mut of.leaves, at, config.clone());
+        if let Some(before) = &before {
+            spares::inherit(&mut of, before, config.guid);
+        }
         let mut tree = self.tree().with_vdev(found.vdev, of, leaves, &self.world);
+        if let Some(before) = before {
+            tree.pass_on_spare(before.guid, &config);
+        }
         if !left_out(Rule::SpareStandsOnce) {
             tree.spares.retain(|spare| spare.guid != leaf.guid);
         }

@@ -13,15 +13,48 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_ondisk::Guid;
-use aquifer_ondisk::config::{LeafConfig, Stands, VdevClass};
+use aquifer_ondisk::config::{LeafConfig, Stands, VdevClass, VdevConfig};
 use aquifer_ondisk::layout::leaf_segments;
 use aquifer_vdev::{Leaf, LeafState, label_io};
 use futures_util::future::select;
 
+use super::Found;
 use crate::create::{NamedDisk, check_new_disk};
 use crate::error::ImportError;
 use crate::pool::Pool;
 use crate::tree::VdevTree;
+
+/// Whether a leaf is there because of that one.
+fn stands_beside(leaf: &LeafConfig, whom: Guid) -> bool {
+    matches!(leaf.stands, Stands::Replaces(of) | Stands::SpareFor(of) if of == whom)
+}
+
+/// The leaf `heir` is now what `was` was, for itself and for the spares that stood for that one.
+pub(super) fn inherit(vdev: &mut VdevConfig, was: &LeafConfig, heir: Guid) {
+    for leaf in &mut vdev.leaves {
+        if leaf.guid == heir {
+            leaf.stands = was.stands;
+        } else if leaf.stands == Stands::SpareFor(was.guid) {
+            leaf.stands = Stands::SpareFor(heir);
+        }
+    }
+}
+
+impl VdevTree {
+    /// If `was` is a spare, `heir` is one in its place.
+    pub(super) fn pass_on_spare(&mut self, was: Guid, heir: &LeafConfig) {
+        if let Some(spare) = self.config.spares.iter_mut().find(|spare| spare.guid == was) {
+            *spare = LeafConfig::new(heir.guid, heir.sectors, heir.path.clone());
+        }
+    }
+
+    /// Whether each spare has a place: beside the vdevs, or in one of them.
+    pub(super) fn has_all_spares(&self) -> bool {
+        let waits = |guid| self.spares.iter().any(|leaf| leaf.guid == guid);
+        let stands = |guid| self.config.leaves().any(|(_, leaf)| leaf.guid == guid);
+        self.config.spares.iter().all(|spare| waits(spare.guid) || stands(spare.guid))
+    }
+}
 
 impl Pool {
     /// Adds a spare. `force` also accepts a disk with labels of another pool.
@@ -131,22 +164,82 @@ impl Pool {
             .filter(|(sectors, _)| leaf_segments(*sectors) > config.segments)
             .collect();
         fitting.sort_by_key(|(sectors, _)| *sectors);
-        for (sectors, leaf) in fitting {
-            // It may be another disk by now.
-            let labels = label_io::read_labels_of(leaf).await;
-            let own = labels.is_ok_and(|labels| labels.are_of(self.guid(), leaf.guid));
-            let Some(disk) = leaf.disk().filter(|_| own && leaf.is_quiet()) else { continue };
-            let new = NamedDisk { path: leaf.path.clone(), disk: disk.clone() };
-            let mut config = LeafConfig::new(leaf.guid, sectors, new.path.clone());
-            config.stands = Stands::SpareFor(away);
-            let (spare, path) = (&leaf.path, &found.config.path);
-            tracing::warn!(
-                class = "spare.taken", pool = self.name(), spare, leaf = %path,
-                "a spare takes the place of a disk"
-            );
-            return self.put_new_leaf(&found, vdev.leaves.len(), config, new).await;
+        for (_, leaf) in fitting {
+            if let Some(new) = self.usable_spare(leaf).await {
+                return self.put_spare(&found, leaf.guid, new, false).await;
+            }
         }
         Ok(())
+    }
+
+    /// Lets a spare stand in for a disk that is out of use, by order. It may be one that was taken
+    /// offline.
+    ///
+    /// # Errors
+    /// There is no such disk or spare, the disk is in use or has a spare already, or the spare
+    /// cannot be used for it.
+    pub async fn use_spare(&self, disk: &str, spare: Guid) -> Result<(), ImportError> {
+        let _act = self.acts.turn.lock().await;
+        let found = self.data_leaf_named(disk)?;
+        let refused = |why: String| Err(ImportError::BadConfig(why));
+        let tree = self.tree();
+        let (vdev, config) = self.data_vdev(&found)?;
+        let standing = config.leaves.iter().find(|leaf| stands_beside(leaf, found.config.guid));
+        if let Some(standing) = standing {
+            let other = &standing.path;
+            return refused(format!(
+                "{other} stands beside {disk} already: `pool detach` of {other} ends that"
+            ));
+        }
+        if found.config.stands != Stands::ForItself {
+            return refused(format!(
+                "{disk} stands for another disk itself; `pool detach` of it, or of the other one, \
+                 ends that"
+            ));
+        }
+        if vdev.leaves.get(found.leaf).is_some_and(|leaf| leaf.takes_writes()) {
+            return refused(format!(
+                "{disk} is in use, and a spare stands only for a disk that is not: `pool offline` \
+                 of {disk} comes first; or `pool remove` the spare, and replace the disk by it"
+            ));
+        }
+        let Some(leaf) = tree.spares.iter().find(|leaf| leaf.guid == spare) else {
+            return refused(format!("the spare for {disk} stands for another disk now"));
+        };
+        let path = &leaf.path;
+        let Some(new) = self.usable_spare(leaf).await else {
+            return refused(format!(
+                "the spare {path} is missing, or does not answer as it should"
+            ));
+        };
+        self.check_size(&found, &new)?;
+        self.put_spare(&found, leaf.guid, new, true).await
+    }
+
+    /// The disk of a spare, if it answers, and is still the same.
+    async fn usable_spare(&self, leaf: &Arc<Leaf>) -> Option<NamedDisk> {
+        let labels = label_io::read_labels_of(leaf).await;
+        let own = labels.is_ok_and(|labels| labels.are_of(self.guid(), leaf.guid));
+        let disk = leaf.disk().filter(|_| own && leaf.is_quiet())?.clone();
+        Some(NamedDisk { path: leaf.path.clone(), disk })
+    }
+
+    async fn put_spare(
+        &self,
+        found: &Found,
+        spare: Guid,
+        new: NamedDisk,
+        by_order: bool,
+    ) -> Result<(), ImportError> {
+        let mut config = LeafConfig::new(spare, new.disk.sectors(), new.path.clone());
+        config.stands = Stands::SpareFor(found.config.guid);
+        let (path, leaf) = (&new.path, &found.config.path);
+        tracing::warn!(
+            class = "spare.taken", pool = self.name(), spare = %path, leaf = %leaf,
+            by_order, "a spare takes the place of a disk"
+        );
+        let at = self.data_vdev(found)?.0.leaves.len();
+        self.put_new_leaf(found, at, config, new).await
     }
 
     /// Ends what has come to its end: a disk that was replaced leaves; a spare leaves once the disk

@@ -1,6 +1,7 @@
 //! A trim or an initialization of one disk: all space that is free, from its begin to its end.
 //!
-//! Its state is kept until the pool leaves service, and not on disk: it begins again after that.
+//! Its state is in memory: it ends when the pool leaves service. What has ended is kept on disk
+//! ([`Pool::take_free_work`]).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -43,7 +44,7 @@ pub enum FreeWorkState {
     Failed,
 }
 
-/// The newest work of one kind on a disk since the import.
+/// The newest work of one kind on a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FreeWorkStatus {
     /// How it stands.
@@ -242,7 +243,10 @@ impl Pool {
             return Err(FreeWorkError::NotActive(what));
         }
         let state = if suspends { FreeWorkState::Suspended } else { FreeWorkState::Canceled };
-        found.iter().filter_map(open).for_each(|job| job.ends(state, self.world.wall_ns()));
+        for job in found.iter().filter_map(open) {
+            job.ends(state, self.world.wall_ns());
+            self.keep_ended_work(job.leaf, work, &job.standing.lock().status);
+        }
         Ok(())
     }
 
@@ -254,15 +258,18 @@ impl Pool {
         let mut jobs = self.acts.trims.jobs.0.lock();
         let found = self.data_leaves(disks)?;
         none_active(&jobs, &found, work)?;
-        found.iter().for_each(|leaf| drop(jobs.remove(&(leaf.guid, work))));
+        for leaf in found {
+            jobs.remove(&(leaf.guid, work));
+            self.forget_ended_work(leaf.guid, work);
+        }
         Ok(())
     }
 
-    /// How it stands on a disk.
+    /// How it stands on a disk, or how it last ended.
     pub(crate) fn free_work(&self, leaf: Guid, work: FreeWork) -> Option<FreeWorkStatus> {
-        let job = self.acts.trims.jobs.0.lock().get(&(leaf, work)).cloned()?;
-        let standing = job.standing.lock();
-        Some(standing.status.clone())
+        let job = self.acts.trims.jobs.0.lock().get(&(leaf, work)).cloned();
+        let status = job.map(|job| job.standing.lock().status.clone());
+        status.or_else(|| self.ended_work(leaf, work))
     }
 
     /// The disks of these paths or guids that hold data; all, if none is named.
@@ -422,6 +429,7 @@ async fn carry_on(pool: Weak<Pool>, job: Arc<Job>, turn: u64) {
             Next::After(rest) => rest,
             Next::Ends(state) => {
                 job.ends(state, pool.world.wall_ns());
+                pool.keep_ended_work(job.leaf, job.work, &job.standing.lock().status);
                 tell_end(&pool, &job);
                 return;
             }

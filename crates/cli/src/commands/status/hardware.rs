@@ -3,30 +3,35 @@
 use std::collections::BTreeSet;
 
 use aquifer_api::shown::shown;
-use aquifer_api::{DiskInfo, PoolStatus, SmartInfo};
+use aquifer_api::{DiskInfo, PoolStatus, SmartInfo, SpareState};
 
 use super::super::Output;
 use crate::table::Table;
 
-/// A row for each disk, and why some health is not known.
+/// A row for each disk, spares too, and why some health is not known.
 pub(super) fn text(pool: &PoolStatus, output: Output) -> String {
     let columns = ["\tDISK", ">SIZE", "TYPE", "MODEL", "SERIAL", "SMART", "PLACE", "NAME"];
     let mut table = Table::new(&columns);
     let mut notes = BTreeSet::new();
-    for leaf in pool.vdevs.iter().flat_map(|vdev| &vdev.leaves) {
+    let leaves = pool.vdevs.iter().flat_map(|vdev| &vdev.leaves);
+    let leaves = leaves.map(|leaf| (&leaf.path, &leaf.disk));
+    // One that stands in is there already.
+    let spares = pool.spares.iter().filter(|spare| spare.state != SpareState::InUse);
+    let spares = spares.map(|spare| (&spare.path, &spare.disk));
+    for (path, disk) in leaves.chain(spares) {
         let unknown = DiskInfo::default();
-        let disk = leaf.disk.as_ref().unwrap_or(&unknown);
+        let disk = disk.as_ref().unwrap_or(&unknown);
         notes.extend(disk.smart_note.clone().filter(|_| !disk.gone));
         let size = if disk.size_bytes > 0 { output.size(disk.size_bytes) } else { dash(None) };
         table.row(vec![
-            format!("\t{}", leaf.path),
+            format!("\t{path}"),
             size,
             dash(kind(disk)),
             dash(disk.model.clone()),
             dash(disk.serial.clone()),
             dash(disk.smart.as_ref().map(smart)),
             dash(disk.location.clone()),
-            dash(names(disk, &leaf.path)),
+            dash(names(disk, path)),
         ]);
     }
     let notes: String = notes.iter().map(|note| format!("\t{}\n", shown(note))).collect();

@@ -1,6 +1,6 @@
 use aquifer_api::{
-    DamagedFile, Health, LeafState, PoolSummary, RepairedFile, ResilverInfo, ScanState, ScrubInfo,
-    ScrubState, VdevClass,
+    DamagedFile, FreeWorkInfo, FreeWorkState, Health, LeafState, PoolSummary, RepairedFile,
+    ResilverInfo, ScanState, ScrubInfo, ScrubState, VdevClass,
 };
 
 use super::*;
@@ -71,6 +71,8 @@ fn pool() -> PoolStatus {
     }
 }
 
+const PLAIN: Show = Show { verbose: false, trim: false, initialize: false, problems: false };
+const VERBOSE: Show = Show { verbose: true, ..PLAIN };
 const OUTPUT: Output = Output { json: false, script: false, exact: false, colour: false };
 
 #[test]
@@ -97,7 +99,7 @@ config:
 
 errors: No known data errors
 ";
-    assert_eq!(text(&pool, false, OUTPUT), expected);
+    assert_eq!(text(&pool, PLAIN, OUTPUT), expected);
 }
 
 #[test]
@@ -121,7 +123,7 @@ fn a_resilver_is_told_while_it_goes_on_and_after() {
         ),
     ] {
         pool.scan = Some(info);
-        let told = text(&pool, false, OUTPUT);
+        let told = text(&pool, PLAIN, OUTPUT);
         assert!(told.contains(line), "{told}");
     }
 }
@@ -158,13 +160,13 @@ config:
 
 errors: No known data errors
 ";
-    assert_eq!(text(&pool, false, OUTPUT), expected);
-    assert!(text(&pool, true, OUTPUT).contains("\n\tlogs\n"));
+    assert_eq!(text(&pool, PLAIN, OUTPUT), expected);
+    assert!(text(&pool, VERBOSE, OUTPUT).contains("\n\tlogs\n"));
 }
 
 #[test]
 fn verbose_adds_identities_and_sizes() {
-    let text = text(&pool(), true, OUTPUT);
+    let text = text(&pool(), VERBOSE, OUTPUT);
     for line in [
         "    id: 00000000000000ff\n",
         "   txg: 7\n",
@@ -193,9 +195,9 @@ fn who_promises_nothing_is_named_in_red() {
         tank/scratch: made anew each night
         tank/tmp: x
 import: ";
-    let plain = text(&pool, false, OUTPUT);
+    let plain = text(&pool, PLAIN, OUTPUT);
     assert!(plain.contains(expected), "{plain}");
-    let red = text(&pool, false, Output { colour: true, ..OUTPUT });
+    let red = text(&pool, PLAIN, Output { colour: true, ..OUTPUT });
     assert!(red.contains("\x1b[31m        tank/tmp: x\x1b[0m\n"), "{red}");
     assert_eq!(red.replace("\x1b[31m", "").replace("\x1b[0m", ""), plain);
 }
@@ -212,7 +214,7 @@ fn a_pool_that_is_not_in_service_has_a_reason_and_no_tree() {
 status: none of its disks was found: /a
 action: Keep a backup.
 ";
-    assert_eq!(text(&pool, false, OUTPUT), expected);
+    assert_eq!(text(&pool, PLAIN, OUTPUT), expected);
 }
 
 #[test]
@@ -253,7 +255,7 @@ fn damaged_files_are_named_with_what_to_do() {
         error: "checksum".into(),
     };
     pool.damaged = (0..25).map(damaged).collect();
-    let text = text(&pool, false, OUTPUT);
+    let text = text(&pool, PLAIN, OUTPUT);
     let unreadable = "/disk1: bytes 4096-12287 cannot be read, since 2023-11-14T22:13:20";
     let parts =
         ["errors: 25 files are damaged", "tank/vms /disk0: 8192 bytes", "/disk19:", "and 5 more"];
@@ -287,7 +289,7 @@ fn repaired_files_are_named_where_more_is_asked_for() {
     };
     let pool = PoolStatus { scrub: Some(scrub), ..pool() };
     let text = |verbose| {
-        let text = text(&pool, verbose, OUTPUT);
+        let text = text(&pool, Show { verbose, ..PLAIN }, OUTPUT);
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let plain = text(false);
@@ -302,4 +304,37 @@ fn repaired_files_are_named_where_more_is_asked_for() {
         assert!(all.contains(part), "{part}: {all}");
     }
     assert!(!all.contains("/disk20"), "{all}");
+}
+
+#[test]
+fn the_last_trim_is_shown_for_a_day_and_later_by_order() {
+    let mut pool = pool();
+    let work = |ended_s: u64| FreeWorkInfo {
+        state: FreeWorkState::Finished,
+        passed_bytes: 1 << 30,
+        total_bytes: 1 << 30,
+        done_bytes: 0,
+        skipped_bytes: 0,
+        begun_ns: ended_s * 1_000_000_000,
+        ended_ns: Some(ended_s * 1_000_000_000),
+        last_error: None,
+    };
+    let remark = |pool: &PoolStatus, show, disk: &str| {
+        let text = text(pool, show, OUTPUT);
+        let rows = text.split_once("config:").unwrap().1;
+        let row = rows.lines().find(|line| line.trim_start().starts_with(disk)).unwrap();
+        row.split_once('(').map(|(_, remark)| remark.to_string())
+    };
+    let all = Show { trim: true, initialize: true, ..PLAIN };
+    let now = aquifer_api::time::now_s();
+    pool.vdevs[0].leaves[0].trim = Some(work(now - 3600));
+    assert!(remark(&pool, PLAIN, "/dev/a").unwrap().starts_with("trimmed on "));
+    pool.vdevs[0].leaves[0].trim = Some(work(now - 48 * 3600));
+    assert_eq!(remark(&pool, PLAIN, "/dev/a"), None);
+    let told = remark(&pool, all, "/dev/a").unwrap();
+    assert!(told.starts_with("trimmed on ") && told.ends_with(", uninitialized)"), "{told}");
+    assert_eq!(remark(&pool, all, "/dev/b").unwrap(), "untrimmed, uninitialized)");
+    // The log has nothing to trim.
+    pool.vdevs[1].class = VdevClass::Log;
+    assert_eq!(remark(&pool, all, "/dev/c"), None);
 }

@@ -1,0 +1,123 @@
+//! When the free space of a disk was last worked on: its newest trim and its newest initialization
+//! that have ended.
+//!
+//! ```text
+//! item of dataset 0, class 12, number = the low 56 bits of the disk's guid
+//!   version u16  flags u16 (0)  leaf_guid u64
+//!   trim  initialize, each:
+//!     state u8 (0 none, 1 finished, 2 canceled, 3 failed)
+//!     begun i64+u32  ended i64+u32
+//!     total_bytes u64  passed_bytes u64  done_bytes u64  skipped_bytes u64   (all 0 of state 0)
+//! ```
+//! It is only told: nothing is decided by it.
+
+use crate::codec::{FormatError, Reader, Writer};
+use crate::dataset::{ItemClass, ItemKey};
+use crate::inode::Time;
+use crate::types::{DatasetId, Guid};
+
+const WHAT: &str = "free work record";
+const VERSION: u16 = 1;
+
+/// How work on free space ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum WorkEnd {
+    /// All that was free was worked on.
+    Finished = 1,
+    /// It was canceled.
+    Canceled = 2,
+    /// The disk gave too many errors.
+    Failed = 3,
+}
+
+/// Work on the free space of a disk that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndedWork {
+    /// How it ended.
+    pub end: WorkEnd,
+    /// When it began.
+    pub begun: Time,
+    /// When it ended.
+    pub ended: Time,
+    /// Bytes of the disk.
+    pub total_bytes: u64,
+    /// Bytes of the disk that it has passed, in use or free.
+    pub passed_bytes: u64,
+    /// Bytes discarded or written over.
+    pub done_bytes: u64,
+    /// Bytes left alone.
+    pub skipped_bytes: u64,
+}
+
+/// What is kept of the work on the free space of a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FreeWorkRecord {
+    /// The disk.
+    pub leaf: Guid,
+    /// The newest trim.
+    pub trim: Option<EndedWork>,
+    /// The newest initialization.
+    pub initialize: Option<EndedWork>,
+}
+
+impl FreeWorkRecord {
+    /// The key of a disk's item.
+    pub fn key(leaf: Guid) -> ItemKey {
+        ItemKey::new(DatasetId(0), ItemClass::FreeWork, leaf.0 & ((1 << 56) - 1))
+    }
+
+    /// The item's value.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::new();
+        w.u16(VERSION);
+        w.u16(0);
+        w.u64(self.leaf.0);
+        for work in [self.trim, self.initialize] {
+            encode_work(work, &mut w);
+        }
+        w.into_bytes()
+    }
+
+    /// Reads an item's value.
+    pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
+        let mut r = Reader::new(value, WHAT);
+        let version = r.u16()?;
+        if version != VERSION {
+            return Err(FormatError::NewerVersion { what: WHAT, version: version.into() });
+        }
+        let flags = r.u16()?;
+        if flags != 0 {
+            return Err(FormatError::invalid("free work record: flags", flags));
+        }
+        let leaf = Guid(r.u64()?);
+        let (trim, initialize) = (decode_work(&mut r)?, decode_work(&mut r)?);
+        Ok(FreeWorkRecord { leaf, trim, initialize })
+    }
+}
+
+fn encode_work(work: Option<EndedWork>, w: &mut Writer) {
+    let none = Time { seconds: 0, nanoseconds: 0 };
+    w.u8(work.map_or(0, |work| work.end as u8));
+    work.map_or(none, |work| work.begun).encode(w);
+    work.map_or(none, |work| work.ended).encode(w);
+    let counts = work.map_or([0; 4], |work| {
+        [work.total_bytes, work.passed_bytes, work.done_bytes, work.skipped_bytes]
+    });
+    counts.into_iter().for_each(|count| w.u64(count));
+}
+
+fn decode_work(r: &mut Reader<'_>) -> Result<Option<EndedWork>, FormatError> {
+    let state = r.u8()?;
+    let (begun, ended) = (Time::decode(r)?, Time::decode(r)?);
+    let [total_bytes, passed_bytes, done_bytes, skipped_bytes] =
+        [r.u64()?, r.u64()?, r.u64()?, r.u64()?];
+    let end = match state {
+        0 => return Ok(None),
+        1 => WorkEnd::Finished,
+        2 => WorkEnd::Canceled,
+        3 => WorkEnd::Failed,
+        other => return Err(FormatError::invalid("free work record: state", other)),
+    };
+    Ok(Some(EndedWork { end, begun, ended, total_bytes, passed_bytes, done_bytes, skipped_bytes }))
+}
