@@ -14,6 +14,7 @@ mod add;
 mod autoreplace;
 mod counts;
 mod datasets;
+mod diff;
 mod disks;
 mod drill;
 mod forced;

@@ -93,7 +93,7 @@ impl Files {
             self.bring_to_disk().await?;
         }
         let mut looks = Looks::new(old.look(&self.pool)?, new.look(&self.pool)?);
-        let (pairs, next) = self.changed_objects(&mut looks, from, limit).await?;
+        let (mut pairs, mut next) = self.changed_objects(&mut looks, from, limit).await?;
         let wanted = |inodes: Vec<&Inode>| {
             let of = |inode: &Inode| (inode.object, (inode.generation, links(inode)));
             inodes.into_iter().map(of).collect::<HashMap<ObjectId, (u64, u32)>>()
@@ -102,14 +102,15 @@ impl Files {
         let new_ones = wanted(pairs.iter().filter_map(|(_, new)| new.as_ref()).collect());
         let was = names_of(&self.pool, &mut looks, 0, old_ones).await?;
         let is = names_of(&self.pool, &mut looks, 1, new_ones).await?;
-        let none = Vec::new();
+        if let Some(cut) = [was.cut, is.cut].into_iter().flatten().min() {
+            pairs.retain(|pair| object(pair) < cut);
+            next = Some(cut.0);
+        }
         let mut changed = Vec::new();
-        for (old, new) in &pairs {
-            let Some(id) = old.as_ref().or(new.as_ref()).map(|inode| inode.object) else {
-                continue;
-            };
-            let of = |side: &Option<Inode>, names: &'_ Names| match side {
-                Some(_) => names.get(&id).unwrap_or(&none).clone(),
+        for pair in &pairs {
+            let (old, new) = pair;
+            let of = |side: &Option<Inode>, names: &Names| match side {
+                Some(_) => names.of(object(pair)),
                 None => Vec::new(),
             };
             tell((old, new), (of(old, &was), of(new, &is)), &mut changed);
@@ -160,6 +161,10 @@ impl Files {
         }
         Ok((pairs, None))
     }
+}
+
+fn object((old, new): &Pair) -> ObjectId {
+    old.as_ref().or(new.as_ref()).map_or(ObjectId(0), |inode| inode.object)
 }
 
 /// An id comes again after a cut, a rewind, or in a clone; a generation does not.

@@ -4,7 +4,7 @@
 //! goes down first: it keeps the directories above the one that it reads, each with what is left of
 //! one batch of its entries.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use aquifer_dataset::{ORPHANS, ROOT_DIRECTORY};
 use aquifer_object::btree;
@@ -17,10 +17,13 @@ use aquifer_pool::{Pool, PoolError};
 use super::{DiffError, Looks};
 
 /// Entries read at a time.
-const BATCH_ENTRIES: usize = 256;
-/// Directories below each other that the walk enters. Clients can make more; paths have 4,096
-/// bytes in most systems.
-const DEPTH_MAX: usize = 4096;
+const BATCH_ENTRIES: usize = 64;
+/// Directories below each other that the walk enters, and bytes of a path that is shown to a
+/// directory. Clients can make more, and can use none of it by its path: PATH_MAX is 4,096.
+const DEPTH_MAX: usize = 512;
+const PATH_BYTES_MAX: usize = 4096;
+/// Bytes of all names of one side of a page.
+const NAMES_BYTES_MAX: usize = 8 << 20;
 
 /// A name of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +37,45 @@ pub(super) struct Name {
 }
 
 /// The names of objects.
-pub(super) type Names = HashMap<ObjectId, Vec<Name>>;
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    of: BTreeMap<ObjectId, Vec<Name>>,
+    bytes: usize,
+    /// There was no room for the names of this object and later ones.
+    pub cut: Option<ObjectId>,
+}
+
+impl Names {
+    /// The names of one.
+    pub fn of(&self, id: ObjectId) -> Vec<Name> {
+        self.of.get(&id).cloned().unwrap_or_default()
+    }
+
+    /// Adds a name. If there is no room, the last objects are left to the next page; the only one
+    /// that is left shows no name then. Returns the object of which no name is wanted any more,
+    /// and whether of later ones neither.
+    fn add(&mut self, id: ObjectId, name: Name) -> Option<(ObjectId, bool)> {
+        let bytes = |names: &[Name]| -> usize { names.iter().map(Name::bytes).sum() };
+        self.bytes += name.bytes();
+        self.of.entry(id).or_default().push(name);
+        if self.bytes <= NAMES_BYTES_MAX {
+            return None;
+        }
+        let is_only = self.of.len() == 1;
+        let (last, names) = self.of.pop_last()?;
+        self.bytes = self.bytes.saturating_sub(bytes(&names));
+        if !is_only {
+            self.cut = Some(last);
+        }
+        Some((last, !is_only))
+    }
+}
+
+impl Name {
+    fn bytes(&self) -> usize {
+        self.last.len() + self.path.len() + size_of::<Name>()
+    }
+}
 
 /// A directory that the walk is in.
 struct Level {
@@ -93,13 +134,13 @@ pub(super) async fn names_of(
     side: usize,
     mut wanted: HashMap<ObjectId, (u64, u32)>,
 ) -> Result<Names, DiffError> {
-    let mut names = Names::new();
+    let mut names = Names::default();
     let objects = looks.looks.get(side).and_then(|look| look.objects());
     let root = inode_of(pool, objects, ROOT_DIRECTORY).await?.and_then(|inode| inode.root);
     if wanted.remove(&ROOT_DIRECTORY).is_some() {
         let last = Vec::new();
         let name = Name { directory: ROOT_DIRECTORY, last, path: "/".into() };
-        names.insert(ROOT_DIRECTORY, vec![name]);
+        names.add(ROOT_DIRECTORY, name);
     }
     let (mut path, mut levels) = (String::new(), Vec::new());
     let top = Level { id: ROOT_DIRECTORY, root, below: Vec::new(), next: Some(0), path_bytes: 0 };
@@ -110,7 +151,8 @@ pub(super) async fn names_of(
             // Damage that cannot be read is reported as such: a name might be missing.
             let inode = inode_of(pool, objects, entry.object).await?;
             let inode = inode.filter(|inode| inode.kind == FileKind::Directory);
-            if let Some(inode) = inode.filter(|_| levels.len() < DEPTH_MAX) {
+            let is_near = levels.len() < DEPTH_MAX && path.len() < PATH_BYTES_MAX;
+            if let Some(inode) = inode.filter(|_| is_near) {
                 let path_bytes = path.len();
                 path.push('/');
                 path.push_str(&shown(&entry.name));
@@ -135,10 +177,14 @@ pub(super) async fn names_of(
             {
                 let path = format!("{path}/{}", shown(&entry.name));
                 let name = Name { directory: level.id, last: entry.name.clone(), path };
-                names.entry(entry.object).or_default().push(name);
                 *left = left.saturating_sub(1);
                 if *left == 0 {
                     wanted.remove(&entry.object);
+                }
+                match names.add(entry.object, name) {
+                    Some((last, true)) => wanted.retain(|id, _| *id < last),
+                    Some((last, false)) => drop(wanted.remove(&last)),
+                    None => {}
                 }
             }
             if entry.kind == FileKind::Directory {
