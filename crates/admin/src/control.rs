@@ -15,6 +15,7 @@ mod autoreplace;
 mod by_itself;
 mod counts;
 mod datasets;
+mod diff;
 mod disks;
 mod drill;
 mod forced;

@@ -30,6 +30,7 @@ use crate::{
 };
 
 mod datasets;
+mod diff;
 mod snapshots;
 
 /// A client of one daemon.

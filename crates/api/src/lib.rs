@@ -12,6 +12,7 @@ mod access;
 pub mod client;
 mod counts;
 mod datasets;
+mod diff;
 mod disk_acts;
 mod disks;
 mod drill;
@@ -42,6 +43,9 @@ pub use counts::{
 pub use datasets::{
     ClearDamage, CloneSnapshot, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
     DestroyDataset, PropertyValue, RenameDataset, SetProperties,
+};
+pub use diff::{
+    ChangedName, ChangedNames, ChangedRange, ChangedRanges, DiffQuery, FileType, NameChange,
 };
 pub use disk_acts::{DiskRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
 pub use disks::{DiskInfo, SlowInfo, SmartInfo};

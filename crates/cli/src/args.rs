@@ -75,6 +75,8 @@ pub enum Command {
         #[arg(required = true, value_name = "DATASET@NAME")]
         snapshots: Vec<String>,
     },
+    /// Show which files differ in two snapshots, or in a snapshot and its dataset.
+    Diff(crate::commands::DiffArgs),
     /// Destroy a dataset, or snapshots. Everything in it is lost.
     Destroy {
         /// Also all datasets below it; of snapshots: those of these names there.

@@ -2,6 +2,7 @@
 
 mod connect;
 mod dataset;
+mod diff;
 mod disks;
 mod drill;
 mod events;
@@ -24,6 +25,7 @@ mod snapshot;
 mod status;
 mod token;
 
+pub use diff::DiffArgs;
 #[cfg(debug_assertions)]
 pub use inject::InjectArgs;
 
@@ -67,6 +69,7 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         Command::Snapshot { recursive, snapshots } => {
             snapshot::take(&client, output, recursive, snapshots).await
         }
+        Command::Diff(args) => diff::diff(&client, output, args).await,
         Command::Clone { properties, snapshot, dataset } => {
             dataset::clone(&client, output, properties, (snapshot, dataset)).await
         }
@@ -113,10 +116,7 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
             let show = iostat::Show { verbose, latency, histograms };
             iostat::iostat(&client, output, show, &words).await
         }
-        Command::Nfsstat { words } => {
-            let times = repeat::times(&words).map_err(Failure::usage)?;
-            nfs::nfsstat(&client, output, times).await
-        }
+        Command::Nfsstat { words } => nfs::nfsstat(&client, output, &words).await,
         Command::Nfsiostat { clients, disks, top, words } => {
             let times = repeat::times(&words).map_err(Failure::usage)?;
             // Without either option, both.

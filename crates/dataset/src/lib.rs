@@ -41,6 +41,7 @@ mod table;
 mod tree;
 mod unlogged;
 mod values;
+mod version;
 mod walk;
 
 pub use create::directory_inode;
@@ -56,3 +57,4 @@ pub use replies::Replies;
 pub use rollback::RollbackOptions;
 pub use schedule::Schedule;
 pub use snapshots::{ListChange, Snapshot};
+pub use version::{Look, LookError, Version};

@@ -41,6 +41,8 @@ pub struct Files {
     verifier: AtomicU64,
     /// Held while a directory moves, one at a time: the check for cycles looks at several.
     pub(crate) directory_moves: AsyncMutex<()>,
+    /// Held while a page of a comparison is made: each takes memory, and reads much.
+    pub(crate) comparing: AsyncMutex<()>,
     pub(crate) scrubbing: Mutex<Scrubbing>,
     /// The datasets that [`Files::tell_covered`] told of.
     pub(crate) covered: Mutex<BTreeSet<Guid>>,
@@ -143,6 +145,7 @@ impl Files {
             pool,
             verifier,
             directory_moves: Default::default(),
+            comparing: Default::default(),
             scrubbing: Mutex::default(),
             covered: Mutex::default(),
         })

@@ -25,6 +25,7 @@
 pub mod change;
 mod core;
 mod damage;
+pub mod diff;
 pub mod error;
 mod limits;
 mod made;

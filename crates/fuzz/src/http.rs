@@ -273,7 +273,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 40] = [
+const ROUTES: [&str; 42] = [
     "GET /daemon",
     "GET /pools",
     "GET /pools/tank",
@@ -311,6 +311,8 @@ const ROUTES: [&str; 40] = [
     "POST /datasets/clone",
     "POST /snapshots/destroy",
     "GET /snapshots/holds?name=",
+    "GET /diff?to=tank&from=",
+    "GET /diff/ranges?from=tank/vms@a:x&to=",
     "POST /snapshots/hold",
     "POST /snapshots/release",
     "POST /datasets/rename",

@@ -276,6 +276,32 @@ impl NodeSink for MemStore {
     }
 }
 
+/// A store that keeps freed nodes, as if a snapshot covered them.
+pub(crate) struct Keeping<'a>(pub(crate) &'a MemStore);
+
+impl NodeStore for Keeping<'_> {
+    type Error = MemError;
+    async fn read(&self, pointer: &BlockPointer) -> Result<Page, MemError> {
+        self.0.read(pointer).await
+    }
+}
+
+impl NodeSink for Keeping<'_> {
+    fn txg(&self) -> Txg {
+        self.0.txg()
+    }
+    fn write_node(
+        &self,
+        kind: BlockKind,
+        level: u8,
+        owner: NodeOwner,
+        page: Page,
+    ) -> Result<BlockPointer, MemError> {
+        self.0.write_node(kind, level, owner, page)
+    }
+    fn free_node(&self, _: NodeOwner, _: &BlockPointer) {}
+}
+
 /// xorshift64*.
 #[derive(Debug, Clone)]
 pub(crate) struct Rng(u64);

@@ -11,6 +11,7 @@ mod autoreplace;
 mod away;
 mod bed;
 mod clones;
+mod diff;
 mod disks;
 mod drill;
 mod errs;

@@ -6,12 +6,17 @@ use aquifer_api::client::Client;
 use aquifer_api::{Flow, NfsStat};
 
 use super::Output;
-use super::repeat::{Times, repeat};
+use super::repeat::{Times, repeat, times};
 use super::since::{FlowPart, Part, Span, age, time};
 use crate::failure::Failure;
 use crate::table::Table;
 
-pub(super) async fn nfsstat(client: &Client, output: Output, times: Times) -> Result<(), Failure> {
+pub(super) async fn nfsstat(
+    client: &Client,
+    output: Output,
+    words: &[String],
+) -> Result<(), Failure> {
+    let times = times(words).map_err(Failure::usage)?;
     let ask = async || Ok(client.nfs().await?);
     repeat(output, times, ask, |now, then| procedures(now, then, output)).await
 }

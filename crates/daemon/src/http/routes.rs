@@ -10,6 +10,8 @@
 //! GET  /datasets                read      ?name&recursive -> [DatasetInfo]
 //! GET  /snapshots               read      ?name&recursive -> [SnapshotInfo]
 //! GET  /snapshots/holds         read      ?name&recursive -> [HoldInfo]
+//! GET  /diff                    read      DiffQuery       -> ChangedNames   (5)
+//! GET  /diff/ranges             read      DiffQuery       -> ChangedRanges  (5)
 //! GET  /iostat                  read      ?pool           -> [PoolIo]
 //! GET  /nfs                     read                      -> NfsStat
 //! GET  /events                  read      ?after&wait_ms  -> [Event]
@@ -55,6 +57,7 @@
 //! (2) `admin` for `sharenfs`, `snapshots` and `sync=disabled` ([`properties_need`]).
 //! (3) Debug builds alone have it.
 //! (4) `admin` if it has an end: nobody can take it back.
+//! (5) `?from&to&after&limit`: one page of the answer, which says how to ask for the next one.
 //!
 //! How the roles were given: `read` asks, and changes nothing. `operator` does what loses nothing
 //! and lets nobody in. An `admin` alone writes over disks, changes what a pool is made of, takes
@@ -86,6 +89,7 @@ use crate::metrics;
 use crate::remote::tokens::Tokens;
 
 mod background;
+mod diff;
 mod snapshots;
 #[cfg(test)]
 mod tests;
@@ -103,6 +107,8 @@ fn table() -> Table {
         .question(Read, "/datasets", datasets)
         .question(Read, "/snapshots", snapshots::list)
         .question(Read, "/snapshots/holds", snapshots::holds)
+        .question(Read, "/diff", diff::names)
+        .question(Read, "/diff/ranges", diff::ranges)
         .question(Read, "/iostat", iostat)
         .question(Read, "/nfs", async |State(c): Control_| answer(Ok(c.nfs_stat().await)))
         .question(Read, "/events", events)

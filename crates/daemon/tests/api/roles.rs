@@ -27,6 +27,8 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "GET /datasets",
             "GET /snapshots",
             "GET /snapshots/holds",
+            "GET /diff",
+            "GET /diff/ranges",
             "GET /iostat",
             "GET /nfs",
             "GET /events",

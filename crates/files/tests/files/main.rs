@@ -12,6 +12,7 @@ mod bed;
 mod commit;
 mod damage;
 mod destroy;
+mod diff;
 mod early;
 mod full;
 mod handles;

@@ -50,7 +50,7 @@ mod tests;
 mod view;
 mod walk;
 
-pub use compare::{Compare, Difference, compare};
+pub use compare::{Compare, Difference, compare, compare_from};
 pub use drain::{Drained, drain};
 pub use forms::{Packed, TIE_REACH};
 pub use merge::merge;

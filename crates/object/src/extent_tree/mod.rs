@@ -22,6 +22,7 @@
 //!
 //! A plain page is freed when no entry shows it; a compressed extent when its tenancy is gone.
 
+mod compare;
 mod merge;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ use aquifer_ondisk::types::{Run, Txg};
 
 use crate::btree::{self, Halves, NodeSink, NodeStore, TIE_REACH};
 
+pub use compare::{ChangedPages, CompareExtents, compare_extents};
 pub use merge::{Merged, Replace, Replaced, merge_extents};
 
 /// Sectors that a tree no longer refers to.

@@ -124,7 +124,9 @@ impl Client {
 
     pub fn write(&mut self, file: &[u8], offset: u64, data: &[u8], stable: bool) {
         let count = u32::try_from(data.len()).unwrap();
-        let head = words(&[0, u32::try_from(offset).unwrap(), count, u32::from(stable) * 2]);
+        let half = |offset: u64| u32::try_from(offset & u64::from(u32::MAX)).unwrap();
+        let (high, low) = (half(offset >> 32), half(offset));
+        let head = words(&[high, low, count, u32::from(stable) * 2]);
         let args = [opaque(file), head, opaque(data)].concat();
         self.nfs("write", 7, &args).unwrap();
         self.spent.get_mut("write").unwrap().bytes += u64::from(count);

@@ -1,39 +1,12 @@
 //! Differences of trees, held against those of their models.
 
 use aquifer_ondisk::BlockPointer;
-use aquifer_ondisk::tree_node::NodeOwner;
 use aquifer_ondisk::tree_node::{Directory, Namespace, Objects};
 
 use super::{Ops, Sample, Twin};
 use crate::btree::journal::Journal;
-use crate::btree::{Difference, NodeSink, NodeStore, compare, merge};
-use crate::mem_store::{MemError, MemStore, OWNER, Rng};
-
-/// A store that keeps freed nodes, as if a snapshot covered them.
-struct Keeping<'a>(&'a MemStore);
-
-impl NodeStore for Keeping<'_> {
-    type Error = MemError;
-    async fn read(&self, pointer: &BlockPointer) -> Result<aquifer_blockio::Page, MemError> {
-        self.0.read(pointer).await
-    }
-}
-
-impl NodeSink for Keeping<'_> {
-    fn txg(&self) -> aquifer_ondisk::Txg {
-        self.0.txg()
-    }
-    fn write_node(
-        &self,
-        kind: aquifer_ondisk::block_pointer::BlockKind,
-        level: u8,
-        owner: aquifer_ondisk::tree_node::NodeOwner,
-        page: aquifer_blockio::Page,
-    ) -> Result<BlockPointer, MemError> {
-        self.0.write_node(kind, level, owner, page)
-    }
-    fn free_node(&self, _: NodeOwner, _: &BlockPointer) {}
-}
+use crate::btree::{Difference, compare, compare_from, merge};
+use crate::mem_store::{Keeping, MemStore, OWNER, Rng};
 
 fn differences<F: Sample>(
     store: &MemStore,
@@ -46,6 +19,23 @@ fn differences<F: Sample>(
         while let Some(difference) = compare.next().await.unwrap() {
             all.push(difference);
         }
+        all
+    })
+}
+
+/// From a key on, and without keys before it.
+fn later<F: Sample>(
+    store: &MemStore,
+    (old, new): (Option<BlockPointer>, Option<BlockPointer>),
+    from: F::Key,
+) -> Vec<Difference<F::Key, F::Entry>> {
+    store.run(async {
+        let mut compare = compare_from::<F, _>(store, old, new, from).unwrap();
+        let mut all = Vec::new();
+        while let Some(difference) = compare.next().await.unwrap() {
+            all.push(difference);
+        }
+        all.retain(|difference| difference.key >= from);
         all
     })
 }
@@ -92,6 +82,12 @@ fn follows<F: Sample>(seed: u64) {
     }
     assert_eq!(differences::<F>(&old.store, old.root, new.root), expected(&old, &new));
     assert_eq!(differences::<F>(&old.store, new.root, old.root), expected(&new, &old));
+    for _ in 0..4 {
+        let from = F::key(&F::entry(rng.below(numbers + 10), 0));
+        let mut expected = expected(&old, &new);
+        expected.retain(|difference| difference.key >= from);
+        assert_eq!(later::<F>(&old.store, (old.root, new.root), from), expected);
+    }
     assert_eq!(differences::<F>(&old.store, old.root, None).len(), old.model.len());
     assert_eq!(differences::<F>(&old.store, None, new.root).len(), new.model.len());
 }

@@ -6,6 +6,7 @@
     reason = "small numbers of a test"
 )]
 
+mod compare;
 mod damage;
 mod measure;
 mod model;

@@ -20,7 +20,7 @@ fn paint(rng: &mut Rng, compressed_percent: u64) -> Paint {
     Paint::Plain(if single { 1 } else { 1 + rng.below(16) })
 }
 
-fn strokes(rng: &mut Rng, pages: u64, compressed_percent: u64) -> Vec<Stroke> {
+pub(super) fn strokes(rng: &mut Rng, pages: u64, compressed_percent: u64) -> Vec<Stroke> {
     let many = rng.chance(15);
     let count = 1 + rng.below(if many { 600 } else { 40 });
     // All over, or in one small region.
