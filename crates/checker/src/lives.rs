@@ -350,12 +350,8 @@ pub fn run_seed(
             Err(stop) => return Err(tell(&sim, stop.to_string())),
         }
     }
-    let mut rng = Rng::stream(seed, "mended");
-    if shape.is_mirror() && rng.below(3) == 0 {
-        let (world, estate) = (machine.world.clone(), state.lock().unwrap().estate.clone());
-        let mended = Mended { sim: &mut sim, world, shape: *shape, disks: &disks, estate, rng };
-        run.mended = mended.run().map_err(|what| tell(&sim, format!("at the end: {what}")))?;
-    }
+    let mended = machine.mended(seed, *shape, &mut sim);
+    run.mended = mended.map_err(|what| tell(&sim, format!("at the end: {what}")))?;
     run.trace = sim.trace_hash();
     Ok(run)
 }
@@ -369,6 +365,17 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
+    /// The end of some seeds: what rots is mended. Returns how many pages were.
+    fn mended(&self, seed: u64, shape: Shape, sim: &mut Sim) -> Result<u64, String> {
+        let mut rng = Rng::stream(seed, "mended");
+        if !shape.is_mirror() || rng.below(3) > 0 {
+            return Ok(0);
+        }
+        let (world, disks) = (self.world.clone(), self.disks);
+        let estate = self.state.lock().unwrap().estate.clone();
+        Mended { sim, world, shape, disks, estate, rng }.run()
+    }
+
     /// A random life.
     fn life(
         &self,
