@@ -350,8 +350,7 @@ pub fn run_seed(
             Err(stop) => return Err(tell(&sim, stop.to_string())),
         }
     }
-    let mended = machine.mended(seed, *shape, &mut sim);
-    run.mended = mended.map_err(|what| tell(&sim, format!("at the end: {what}")))?;
+    run.mended = machine.mended(seed, *shape, &mut sim).map_err(|what| tell(&sim, what))?;
     run.trace = sim.trace_hash();
     Ok(run)
 }
@@ -373,7 +372,8 @@ impl<'a> Machine<'a> {
         }
         let (world, disks) = (self.world.clone(), self.disks);
         let estate = self.state.lock().unwrap().estate.clone();
-        Mended { sim, world, shape, disks, estate, rng }.run()
+        let mended = Mended { sim, world, shape, disks, estate, rng };
+        mended.run().map_err(|what| format!("at the end: {what}"))
     }
 
     /// A random life.
