@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use aquifer_files::{RepairedFiles, Service};
 use aquifer_ondisk::config::VdevClass;
+use aquifer_pool::LeafState;
 use aquifer_pool::import::ImportOptions;
 use aquifer_sim::{Corruption, CutPlan, Rng, Sim, SimDisk, Stop};
-use aquifer_vdev::LeafState;
+
 use futures_util::future::join;
 
 use crate::administrator::Estate;

@@ -41,8 +41,6 @@ fn a_rule_left_out_is_found() {
         (Rule::ReplayRaisesIds, 60),
         (Rule::HoldBackFrees, 40),
         (Rule::ActsOnDiskFirst, 100),
-        (Rule::ScrubReadsEveryCopy, 100),
-        (Rule::MendsFromVerified, 100),
     ] {
         must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }
