@@ -12,10 +12,14 @@ use aquifer_files::{
 use aquifer_sim::Rng;
 
 use crate::lives::DATASET;
+use crate::scrubs::Scrubs;
 
 /// The administrator's knowledge of the datasets.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Estate(Arc<Mutex<Known>>);
+pub(crate) struct Estate {
+    known: Arc<Mutex<Known>>,
+    scrubs: Scrubs,
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -54,24 +58,46 @@ fn name_of(at: u64) -> String {
 impl Estate {
     /// The pool went back to an older state: nothing is known.
     pub(crate) fn forget(&self) {
-        let known = &mut *self.0.lock().unwrap();
+        let known = &mut *self.known.lock().unwrap();
         known.sync = None;
         known.others = (0..OTHERS).map(|at| (at, Holding::Unknown)).collect();
+        self.scrubs.forget();
     }
 
-    /// Checks the datasets after a restart.
+    /// Scrubs of the pool.
+    pub(crate) fn scrubs(&self) -> &Scrubs {
+        &self.scrubs
+    }
+
+    /// The files of which everything is known: dataset, name, content.
+    pub(crate) fn files(&self) -> Vec<(String, String, Vec<u8>)> {
+        let known = self.known.lock().unwrap();
+        let there = known.others.iter().filter_map(|(at, holding)| match holding {
+            Holding::There(dataset) => Some((name_of(*at), &dataset.files)),
+            Holding::Gone | Holding::Unknown => None,
+        });
+        let named = there.flat_map(|(dataset, files)| {
+            files
+                .iter()
+                .map(move |(file, content)| (dataset.clone(), file.clone(), content.clone()))
+        });
+        named.collect()
+    }
+
+    /// Checks the datasets and the newest scrub after a restart.
     ///
     /// # Errors
     /// They contradict the knowledge.
     pub(crate) async fn check(&self, service: &Service) -> Result<(), String> {
+        self.scrubs.check(service)?;
         let sync = value(service, DATASET, Property::Sync).ok_or("no dataset")?;
-        if let Some(set) = self.0.lock().unwrap().sync.as_ref().filter(|set| **set != sync) {
+        if let Some(set) = self.known.lock().unwrap().sync.as_ref().filter(|set| **set != sync) {
             return Err(format!("sync was set to {set}, and is {sync}"));
         }
         for at in 0..OTHERS {
             let name = name_of(at);
             let there = service.datasets.by_name(&name).is_some();
-            let (is, quota, files) = match self.0.lock().unwrap().others.get(&at) {
+            let (is, quota, files) = match self.known.lock().unwrap().others.get(&at) {
                 None | Some(Holding::Gone) => (Some(false), None, BTreeMap::new()),
                 Some(Holding::Unknown) => (None, None, BTreeMap::new()),
                 Some(Holding::There(of)) => (Some(true), of.quota.clone(), of.files.clone()),
@@ -96,17 +122,17 @@ impl Estate {
     }
 
     fn note(&self, at: u64, what: Holding) {
-        self.0.lock().unwrap().others.insert(at, what);
+        self.known.lock().unwrap().others.insert(at, what);
     }
 
     fn with(&self, at: u64, change: impl FnOnce(&mut Dataset)) {
-        if let Some(Holding::There(dataset)) = self.0.lock().unwrap().others.get_mut(&at) {
+        if let Some(Holding::There(dataset)) = self.known.lock().unwrap().others.get_mut(&at) {
             change(dataset);
         }
     }
 
     fn take(&self, at: u64) -> Holding {
-        let taken = self.0.lock().unwrap().others.insert(at, Holding::Unknown);
+        let taken = self.known.lock().unwrap().others.insert(at, Holding::Unknown);
         taken.unwrap_or(Holding::Gone)
     }
 
@@ -128,9 +154,9 @@ impl Estate {
             match (rng.below(6), datasets.by_name(&name).is_some()) {
                 (0, _) => {
                     let sync = if rng.coin() { "always" } else { "standard" };
-                    self.0.lock().unwrap().sync = None;
+                    self.known.lock().unwrap().sync = None;
                     datasets.set(DATASET, "sync", Some(sync)).await.map_err(failed)?;
-                    self.0.lock().unwrap().sync = Some(sync.into());
+                    self.known.lock().unwrap().sync = Some(sync.into());
                 }
                 (1, true) => {
                     self.take(at);

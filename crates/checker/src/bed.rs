@@ -266,8 +266,19 @@ pub fn is_loss_at_import(what: &str) -> bool {
 /// # Errors
 /// The inspection found an error.
 pub async fn inspected(disks: &[SimDisk], data: bool, rewind: u8) -> Result<(), String> {
+    inspected_as(disks, Options { data, rewind, ..Options::default() }).await
+}
+
+/// The same, with every copy of everything.
+///
+/// # Errors
+/// The inspection found an error.
+pub async fn copies_inspected(disks: &[SimDisk]) -> Result<(), String> {
+    inspected_as(disks, Options { data: true, deep: true, ..Options::default() }).await
+}
+
+async fn inspected_as(disks: &[SimDisk], options: Options) -> Result<(), String> {
     let disks = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
-    let options = Options { data, rewind, ..Options::default() };
     let report = inspect(disks, &options).await;
     if report.is_clean() { Ok(()) } else { Err(format!("inspect: {report}")) }
 }

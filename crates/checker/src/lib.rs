@@ -19,7 +19,8 @@
 //! read for that call.
 //!
 //! [`bed`] has the machines, [`trouble`] the faults of their disks, and [`lives`] the lives of a
-//! seed.
+//! seed. Beside the clients an administrator makes and destroys datasets, and scrubs (`scrubs`). At
+//! the end of some seeds known pages rot, and a scrub must mend and name these (`mended`).
 //!
 //! An object's owner is a number that was never used before, its *tag*. If a handle ever shows two
 //! owners, it names two files.
@@ -37,10 +38,12 @@ pub mod content;
 pub mod files_door;
 pub mod history;
 pub mod lives;
+mod mended;
 pub mod op;
 pub mod restart;
 #[cfg(sabotage)]
 pub mod sabotage;
+mod scrubs;
 pub mod tree;
 pub mod trouble;
 pub mod witness;

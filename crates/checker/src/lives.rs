@@ -16,13 +16,14 @@ use aquifer_sim::seeds::{seeds, story};
 use aquifer_sim::{
     CutPlan, Fault, FaultRule, Image, Rng, Sim, SimConfig, SimDisk, Stop, Vanish, When,
 };
-use futures_util::future::{join, join_all};
+use futures_util::future::{join_all, join3};
 
 use crate::administrator::Estate;
 use crate::bed::{
     Shape, Ticking, created, disks_of, inspected, is_loss_at_import, named, open_found,
 };
 use crate::client::{Client, Habits};
+use crate::mended::Mended;
 use crate::op::Door;
 use crate::trouble::Troubles;
 use crate::witness::{End, Shared, Witness};
@@ -63,8 +64,9 @@ pub struct Life<'a> {
     /// The seed of this life.
     pub seed: u64,
     calls: u64,
-    /// The number of an administrator's acts meanwhile.
+    /// The number of an administrator's acts meanwhile, and of those with a scrub.
     acts: u64,
+    scrubs: u64,
     /// Of a million reads this many fail, and succeed on the next try.
     read_errors_ppm: u32,
     /// Reads of the import fail too; then the import may fail.
@@ -166,6 +168,8 @@ impl Life<'_> {
         let rng = Rng::stream(self.seed, "administrator");
         let estate = self.state.lock().unwrap().estate.clone();
         let administrator = estate.administer(service, rng, self.acts);
+        let rng = Rng::stream(self.seed, "scrubs");
+        let scrubs = estate.scrubs().administer(service, rng, self.scrubs);
         let clients = (0..self.clients).map(|at| {
             let client = Client {
                 door: door(at),
@@ -176,9 +180,12 @@ impl Life<'_> {
             };
             client.run(self.calls)
         });
-        let (done, administered) = join(join_all(clients), administrator).await;
+        let (done, administered, scrubbed) = join3(join_all(clients), administrator, scrubs).await;
         self.disks.iter().for_each(SimDisk::clear_faults);
-        done.into_iter().chain([administered]).collect::<Result<Vec<()>, String>>().map(drop)
+        done.into_iter()
+            .chain([administered, scrubbed])
+            .collect::<Result<Vec<()>, String>>()
+            .map(drop)
     }
 
     fn inject_read_errors(&self) {
@@ -214,6 +221,8 @@ pub struct Run {
     pub cuts: u64,
     /// Calls of clients.
     pub calls: u64,
+    /// Pages of files that rotted at the end, and were mended.
+    pub mended: u64,
     /// The hash of all events on the disks.
     pub trace: u64,
 }
@@ -247,14 +256,20 @@ pub fn bases() -> Vec<(Shape, Vec<Image>)> {
 /// # Panics
 /// One of them shows an error.
 pub fn run_seeds(count: u64, run_seed: impl Fn(u64) -> Result<Run, String>) {
-    let (mut cuts, mut calls) = (0, 0);
+    let mut sum = Run::default();
     for seed in seeds(count) {
         match run_seed(seed) {
-            Ok(run) => (cuts, calls) = (cuts + run.cuts, calls + run.calls),
+            Ok(run) => {
+                sum.cuts += run.cuts;
+                sum.calls += run.calls;
+                sum.mended += run.mended;
+            }
             Err(what) => panic!("{what}"),
         }
     }
-    println!("{cuts} cuts, {calls} calls");
+    let Run { cuts, calls, mended, .. } = sum;
+    println!("{cuts} cuts, {calls} calls, {mended} rotten pages mended");
+    assert!(cuts < 100 || mended > 0, "no page was mended");
 }
 
 /// Lives as the seed decides them, each run by `live`, with up to `turn` calls in a turn.
@@ -335,6 +350,7 @@ pub fn run_seed(
             Err(stop) => return Err(tell(&sim, stop.to_string())),
         }
     }
+    run.mended = machine.mended(seed, *shape, &mut sim).map_err(|what| tell(&sim, what))?;
     run.trace = sim.trace_hash();
     Ok(run)
 }
@@ -348,6 +364,18 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
+    /// The end of some seeds: what rots is mended. Returns how many pages were.
+    fn mended(&self, seed: u64, shape: Shape, sim: &mut Sim) -> Result<u64, String> {
+        let mut rng = Rng::stream(seed, "mended");
+        if !shape.is_mirror() || rng.below(3) > 0 {
+            return Ok(0);
+        }
+        let (world, disks) = (self.world.clone(), self.disks);
+        let estate = self.state.lock().unwrap().estate.clone();
+        let mended = Mended { sim, world, shape, disks, estate, rng };
+        mended.run().map_err(|what| format!("at the end: {what}"))
+    }
+
     /// A random life.
     fn life(
         &self,
@@ -356,12 +384,13 @@ impl<'a> Machine<'a> {
         is_last: bool,
         rng: &mut Rng,
     ) -> Life<'a> {
-        Life {
+        let mut life = Life {
             world: self.world.clone(),
             options,
             clients: if is_last { 0 } else { 1 + rng.below(6) },
             calls: 5 + rng.below(80),
             acts: if is_last || rng.below(3) > 0 { 0 } else { 1 + rng.below(8) },
+            scrubs: 0,
             read_errors_ppm: if is_last || rng.below(4) > 0 { 0 } else { 3000 },
             errs_at_import: rng.coin(),
             habits,
@@ -370,7 +399,13 @@ impl<'a> Machine<'a> {
             disks: self.disks,
             found: self.found(is_last, rng),
             state: self.state,
+        };
+        // From a stream of its own: the other choices of a seed stay.
+        let mut rng = Rng::stream(life.seed, "number of scrubs");
+        if !is_last && rng.below(3) == 0 {
+            life.scrubs = 1 + rng.below(8);
         }
+        life
     }
 
     /// The disks as a life finds them: sometimes under each other's names.

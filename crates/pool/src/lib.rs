@@ -53,6 +53,8 @@ mod txg;
 mod walk;
 
 pub use acts::Drilled;
+/// The state in which a leaf's status shows it.
+pub use aquifer_vdev::LeafState;
 pub use commit::UberblockState;
 pub use error::{Contradiction, ImportError, PoolError};
 pub use examine::{Examined, Lost, Repaired, Watch};

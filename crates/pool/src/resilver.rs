@@ -100,11 +100,11 @@ impl Pool {
             for (vdev, leaf) in self.outdated() {
                 let now = self.world.now();
                 let first = Tries { next: now + rest, rest, back_until: None };
-                let tries = tries.entry(leaf.guid).or_insert(first);
-                if tries.back_until.take().is_some() {
-                    tries.next = now + tries.rest;
+                let own = tries.entry(leaf.guid).or_insert(first);
+                if own.back_until.take().is_some() {
+                    own.next = now + own.rest;
                 }
-                if tries.next > now && !leaf.was_asked_back() {
+                if own.next > now && !leaf.was_asked_back() {
                     continue;
                 }
                 let had_too_many_errors = leaf.is_faulted();
@@ -113,11 +113,14 @@ impl Pool {
                     self.acts.stands_changed.notify_one();
                 }
                 let grows = !done || had_too_many_errors;
-                tries.rest =
-                    if grows { (tries.rest * 2).clamp(REST_MIN, REST_MAX) } else { REST_MIN };
+                own.rest = if grows { (own.rest * 2).clamp(REST_MIN, REST_MAX) } else { REST_MIN };
                 let now = self.world.now();
-                tries.next = now + tries.rest;
-                tries.back_until = (done && had_too_many_errors).then_some(now + PROBATION);
+                own.next = now + own.rest;
+                own.back_until = (done && had_too_many_errors).then_some(now + PROBATION);
+                // If it fails while others are resilvered, its rest begins then.
+                if !grows {
+                    tries.remove(&leaf.guid);
+                }
             }
             rest = REST_MIN;
             let waiting = self.outdated();

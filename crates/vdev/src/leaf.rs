@@ -371,16 +371,21 @@ impl Leaf {
     }
 
     fn say_failed(&self, error: &DiskError) {
-        self.note(&self.counters.write_errors, error);
+        self.counters.write_errors.fetch_add(1, Ordering::Relaxed);
+        *self.last_error.lock() = Some(error.to_string());
         tracing::error!(
             class = "disk.failed", leaf = %self.path, %error,
             "disk failed: it is taken out of use"
         );
     }
 
+    /// Notes an error. Why a leaf is out of use stays its last error, whatever fails after that.
     fn note(&self, counter: &AtomicU64, error: &DiskError) {
         counter.fetch_add(1, Ordering::Relaxed);
-        *self.last_error.lock() = Some(error.to_string());
+        let mut last = self.last_error.lock();
+        if last.is_none() || self.takes_writes() {
+            *last = Some(error.to_string());
+        }
     }
 }
 

@@ -1,38 +1,17 @@
-//! A leaf that a drill takes away and gives back.
+//! A leaf that a drill takes away and gives back, and one that is taken out because it errs.
 
-use std::sync::Arc;
+mod mirror;
 
-use aquifer_blockio::{Disk, Page, World};
-use aquifer_ondisk::config::{LeafConfig, Redundancy, VdevClass, VdevConfig};
-use aquifer_ondisk::layout::LEAF_SEGMENTS_MIN;
-use aquifer_ondisk::types::SEGMENT_SECTORS;
-use aquifer_ondisk::{Guid, Txg};
-use aquifer_sim::{DiskConfig, Fault, FaultRule, Image, Sim, SimDisk, When};
-use aquifer_vdev::{Leaf, LeafState, Vdev};
+use aquifer_blockio::Page;
+use aquifer_sim::{DiskConfig, Fault, FaultRule, When};
+use aquifer_vdev::LeafState;
+use futures_util::future::join_all;
 
-const SECTORS: u64 = LEAF_SEGMENTS_MIN * SEGMENT_SECTORS;
-
-fn mirror() -> (Sim, Vec<SimDisk>, Vdev) {
-    let mut sim = Sim::new(7);
-    let mut disk = |at| sim.add_disk(&format!("d{at}"), Image::new(SECTORS), DiskConfig::default());
-    let disks: Vec<SimDisk> = (0..2).map(&mut disk).collect();
-    let world: Arc<dyn World> = Arc::new(sim.world());
-    let leaf = |(guid, disk): (u64, &SimDisk)| {
-        let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-        Arc::new(Leaf::new(Guid(guid), format!("d{guid}"), Some(disk), world.clone()))
-    };
-    let leaves: Vec<Arc<Leaf>> = (0..).zip(&disks).map(leaf).collect();
-    let of = |leaf: &Arc<Leaf>| LeafConfig::new(leaf.guid, SECTORS, leaf.path.clone());
-    let (class, segments) = (VdevClass::Data, LEAF_SEGMENTS_MIN - 2);
-    let mut config = VdevConfig::new(Guid(9), class, Redundancy::Mirror, segments, Txg(1));
-    config.leaves = leaves.iter().map(of).collect();
-    let vdev = Vdev::new(0, &config, leaves, world);
-    (sim, disks, vdev)
-}
+use mirror::{Mirror, mirror};
 
 #[test]
 fn the_last_side_is_never_taken() {
-    let (_sim, _, vdev) = mirror();
+    let Mirror { vdev, sim: _sim, .. } = mirror(DiskConfig::default());
     let [one, other] = [&vdev.leaves[0], &vdev.leaves[1]];
     assert!(one.take_away());
     assert_eq!(one.state(), LeafState::Failed);
@@ -43,7 +22,7 @@ fn the_last_side_is_never_taken() {
 
 #[test]
 fn it_stays_away_until_it_is_given_back_and_is_read_where_nothing_else_is_good() {
-    let (mut sim, disks, vdev) = mirror();
+    let Mirror { mut sim, disks, vdev } = mirror(DiskConfig::default());
     let [one, other] = [&vdev.leaves[0], &vdev.leaves[1]];
     let page = || vec![Page::with_prefix(&[7])];
     sim.run_until(vdev.write(600, page())).unwrap().unwrap();
@@ -66,9 +45,23 @@ fn it_stays_away_until_it_is_given_back_and_is_read_where_nothing_else_is_good()
 
 #[test]
 fn an_administrator_who_took_it_offline_meanwhile_has_the_last_word() {
-    let (_sim, _, vdev) = mirror();
+    let Mirror { vdev, sim: _sim, .. } = mirror(DiskConfig::default());
     assert!(vdev.leaves[0].take_away());
     vdev.leaves[0].take_offline();
     vdev.leaves[0].give_back();
     assert!(!vdev.leaves[0].may_come_back());
+}
+
+/// Reads that were under way fail after it was taken out: the reason is still told.
+#[test]
+fn why_a_side_is_out_of_use_stays() {
+    let Mirror { mut sim, disks, vdev } = mirror(DiskConfig::default());
+    disks[0].inject(FaultRule::new(Fault::ReadError, When::Always));
+    let is_it = |_: &[Page]| true;
+    let reads = join_all((0..40).map(|at| vdev.read(600 + at, 1, &is_it)));
+    assert!(sim.run_until(reads).unwrap().iter().all(Result::is_ok));
+    let leaf = &vdev.leaves[0];
+    assert!(leaf.is_faulted());
+    let why = leaf.last_error().unwrap();
+    assert!(why.starts_with("too many errors: 10 reads in 10 minutes; read at"), "{why}");
 }

@@ -1,45 +1,16 @@
 //! Reads of a mirror with a slow side, by the simulator's clock.
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by ending")]
 
-use std::sync::Arc;
+mod mirror;
 
-use aquifer_blockio::{Disk, Page, World};
-use aquifer_ondisk::config::{LeafConfig, Redundancy, VdevClass, VdevConfig};
-use aquifer_ondisk::layout::LEAF_SEGMENTS_MIN;
-use aquifer_ondisk::types::SEGMENT_SECTORS;
-use aquifer_ondisk::{Guid, Txg};
-use aquifer_sim::{DiskConfig, Image, Latency, Sim, SimDisk};
-use aquifer_vdev::{IoKind, Leaf, Slow, Vdev, pace};
+use aquifer_blockio::Page;
+use aquifer_sim::{DiskConfig, Latency};
+use aquifer_vdev::{IoKind, Slow, pace};
 
-const SECTORS: u64 = LEAF_SEGMENTS_MIN * SEGMENT_SECTORS;
+use mirror::{Mirror, SECTORS, mirror};
+
 /// A MiB: neighbouring reads go to one side.
 const NEAR: u64 = 256;
-
-struct Mirror {
-    sim: Sim,
-    disks: Vec<SimDisk>,
-    vdev: Vdev,
-}
-
-fn mirror() -> Mirror {
-    let mut sim = Sim::new(7);
-    let latency = Latency::fixed(1_000_000, 1_000_000);
-    let config = DiskConfig { latency, ..DiskConfig::default() };
-    let disks: Vec<SimDisk> =
-        (0..2).map(|at| sim.add_disk(&format!("d{at}"), Image::new(SECTORS), config)).collect();
-    let world: Arc<dyn World> = Arc::new(sim.world());
-    let leaf = |(guid, disk): (u64, &SimDisk)| {
-        let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-        Arc::new(Leaf::new(Guid(guid), format!("d{guid}"), Some(disk), world.clone()))
-    };
-    let leaves: Vec<Arc<Leaf>> = (0..).zip(&disks).map(leaf).collect();
-    let of = |leaf: &Arc<Leaf>| LeafConfig::new(leaf.guid, SECTORS, leaf.path.clone());
-    let (class, segments) = (VdevClass::Data, LEAF_SEGMENTS_MIN - 2);
-    let mut config = VdevConfig::new(Guid(9), class, Redundancy::Mirror, segments, Txg(1));
-    config.leaves = leaves.iter().map(of).collect();
-    let vdev = Vdev::new(0, &config, leaves, world);
-    Mirror { sim, disks, vdev }
-}
 
 impl Mirror {
     /// Reads a page of each MiB, twice. Returns how many each side was asked for.
@@ -68,7 +39,8 @@ impl Mirror {
 #[test]
 fn reads_go_to_the_faster_side_until_the_slow_one_keeps_up() {
     for slow_ns in [50_000_000, 400_000_000] {
-        let mut mirror = mirror();
+        let latency = Latency::fixed(1_000_000, 1_000_000);
+        let mut mirror = mirror(DiskConfig { latency, ..DiskConfig::default() });
         let even = mirror.read();
         assert!(even[0].abs_diff(even[1]) <= 2, "{even:?}");
         mirror.slow();

@@ -228,6 +228,12 @@ impl Pool {
         )))
     }
 
+    /// The leaf of this path or guid, if it holds data.
+    pub(crate) fn data_leaf(&self, disk: &str) -> Option<Arc<Leaf>> {
+        let found = self.data_leaf_named(disk).ok()?;
+        self.tree().vdevs.get(found.vdev)?.leaves.get(found.leaf).cloned()
+    }
+
     pub(super) fn data_vdev(&self, found: &Found) -> Result<(Arc<Vdev>, VdevConfig), ImportError> {
         let tree = self.tree();
         let vdev = tree.vdevs.get(found.vdev).cloned();

@@ -274,15 +274,11 @@ impl Pool {
 
     /// The disks of these paths or guids that hold data; all, if none is named.
     fn data_leaves(&self, disks: &[String]) -> Result<Vec<Arc<Leaf>>, FreeWorkError> {
-        let tree = self.tree();
-        let all = || tree.data().flat_map(|vdev| &vdev.leaves);
         if disks.is_empty() {
-            return Ok(all().cloned().collect());
+            return Ok(self.tree().data().flat_map(|vdev| &vdev.leaves).cloned().collect());
         }
-        let named = |name: &String| {
-            let is_it = |leaf: &&Arc<Leaf>| leaf.path == *name || leaf.guid.to_string() == *name;
-            all().find(is_it).cloned().ok_or_else(|| FreeWorkError::NoDisk(name.clone()))
-        };
+        let named =
+            |disk: &String| self.data_leaf(disk).ok_or_else(|| FreeWorkError::NoDisk(disk.clone()));
         disks.iter().map(named).collect()
     }
 

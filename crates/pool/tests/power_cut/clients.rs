@@ -158,6 +158,28 @@ pub async fn open_beside(
     Ok(Open { pool, slots, dropped: report.dropped_log })
 }
 
+/// Imports for a life: checks what is there, and lets txgs go.
+pub async fn begin(
+    world: &Arc<dyn World>,
+    disks: Vec<NamedDisk>,
+    options: &ImportOptions,
+    model: &Mutex<Model>,
+    may_be_torn: impl Fn(&str) -> bool,
+) -> Result<Open, String> {
+    let open = open_beside(world.clone(), disks, options, may_be_torn).await?;
+    check(&open, model).await?;
+    world.spawn("txg", open.pool.clone().run());
+    Ok(open)
+}
+
+/// Whether a life went back to an older root: there may be none.
+pub fn went_back(ended: Result<(), String>) -> Result<bool, String> {
+    match ended {
+        Err(why) if why.contains("cannot go back") => Ok(false),
+        ended => ended.map(|()| true),
+    }
+}
+
 /// The behaviour of all clients of a life.
 #[derive(Clone, Copy)]
 struct Habits {
@@ -167,6 +189,8 @@ struct Habits {
     tails: bool,
     /// Pages of a stable write.
     log_pages: usize,
+    /// Longest rest after each write; zero: none.
+    rest_ms_max: u64,
 }
 
 struct Client<'a> {
@@ -184,6 +208,10 @@ impl Client<'_> {
             let slot = self.rng.below(SLOTS / self.habits.clients) * self.habits.clients;
             let slot = slot + self.client;
             let version = self.write(slot).await?;
+            if self.habits.rest_ms_max > 0 {
+                let rest = self.rng.below(self.habits.rest_ms_max);
+                self.world.sleep(Duration::from_millis(rest)).await;
+            }
             match self.rng.below(40) {
                 _ if self.habits.tails => {}
                 0 => self.sync().await?,
@@ -250,8 +278,12 @@ pub async fn workload(
     mut rng: Rng,
 ) -> Result<(), PoolError> {
     let tails = kind == Kind::Tails;
-    let ops = if tails { 3 } else { 10 + rng.below(60) };
-    let clients = if tails { 4 } else { [1, 2, 4, 24][rng.index(4)] };
+    let (ops, clients) = match kind {
+        Kind::Tails => (3, 4),
+        Kind::Sparse => (4, 24),
+        _ => (10 + rng.below(60), [1, 2, 4, 24][rng.index(4)]),
+    };
+    let rest_ms_max = if kind == Kind::Sparse { 400 } else { 0 };
     // To make the log wrap, each record is about a quarter of a segment, all of one size. Old
     // batches of an earlier life then fit the new chain in place and size. Commits are slow, so
     // that the log fills meanwhile.
@@ -260,7 +292,7 @@ pub async fn workload(
         log_pages = record_pages;
         open.slots.slow_down(Duration::from_millis([0, 5, 60][rng.index(3)]));
     }
-    let habits = Habits { clients, tails, log_pages };
+    let habits = Habits { clients, tails, log_pages, rest_ms_max };
     let tasks = (0..clients).map(|client| {
         let rng = Rng::stream(rng.next_u64(), "client");
         let client = Client { world: &*world, open, model: &model, client, rng, habits };
@@ -372,6 +404,7 @@ pub fn told(end: Result<Result<(), String>, Stop>) -> Result<Result<(), Stop>, S
 const TAIL_PAGES: usize = 120;
 
 pub async fn check(open: &Open, model: &Mutex<Model>) -> Result<(), String> {
+    open.slots.check_filler().await.map_err(|error| format!("filler: {error}"))?;
     for slot in 0..SLOTS {
         let page = open.slots.read(slot).await.map_err(|e| format!("slot {slot}: {e}"))?;
         let found = page.map_or(0, |page| version_of(slot, &page));

@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use aquifer_blockio::{Disk, World};
-use aquifer_ondisk::config::Redundancy;
+use aquifer_blockio::World;
 use aquifer_ondisk::types::SEGMENT_SECTORS;
-use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
+use aquifer_pool::create::{NamedDisk, PoolSpec, create};
 use aquifer_pool::import::ImportOptions;
-use aquifer_sim::{CutPlan, DiskConfig, Image, Rng, Sim, SimConfig, SimDisk, SmallerDisk, Stop};
+use aquifer_sim::{CutPlan, DiskConfig, Image, Rng, Sim, SimConfig, SimDisk, Stop};
 use futures_util::future::join;
 
 use crate::clients::{
-    Model, Open, check, check_space, end, members, open_beside, sound, told, workload,
+    Model, Open, begin, check_space, end, members, sound, told, went_back, workload,
 };
+use crate::shapes::{Found, vdev_of};
 use crate::slots::{How, SLOTS, content};
 use crate::{Kind, story};
 
@@ -37,25 +37,15 @@ const OTHERS: usize = 4;
 /// is made with the largest size are larger.
 const SEGMENTS: [u64; 5] = [64, 65, 81, 130, 5000];
 
-/// A disk as the machine sees it.
-struct Seen {
-    name: String,
-    disk: Arc<SmallerDisk>,
-}
-
 struct Machine {
     rng: Rng,
     sim: Sim,
     world: Arc<dyn World>,
-    disks: Vec<Seen>,
+    disks: Vec<Found>,
     model: Arc<Mutex<Model>>,
     /// Disks that the pool has for good: an act with them was carried out.
     members: Arc<Mutex<Vec<String>>>,
     run: GrowthRun,
-}
-
-fn named(disk: &Seen) -> NamedDisk {
-    NamedDisk { path: disk.name.clone(), disk: disk.disk.clone() as Arc<dyn Disk> }
 }
 
 fn largest() -> u64 {
@@ -69,22 +59,15 @@ pub fn small_pools() -> Vec<Vec<Image>> {
         let blank =
             |at| sim.add_disk(&format!("d{at}"), Image::new(largest()), DiskConfig::default());
         let disks: Vec<SimDisk> = (0..disks).map(blank).collect();
-        let seen = |disk: &SimDisk| NamedDisk {
-            path: disk.name().to_string(),
-            disk: Arc::new(SmallerDisk::new(disk.clone(), SEGMENTS[0] * SEGMENT_SECTORS)),
-        };
+        let found =
+            |disk: &SimDisk| Found::new(disk.clone(), SEGMENTS[0] * SEGMENT_SECTORS).named();
         let world: Arc<dyn World> = Arc::new(sim.world());
-        let vdevs = vec![vdev(disks.iter().map(seen).collect())];
+        let vdevs = vec![vdev_of(disks.iter().map(found).collect())];
         let spec = PoolSpec { name: "tank".into(), vdevs, logs: Vec::new(), force: false };
         sim.run_until(create(world, spec)).unwrap().unwrap();
         disks.iter().map(SimDisk::durable_image).collect()
     };
     MEMBERS.map(pool).to_vec()
-}
-
-fn vdev(disks: Vec<NamedDisk>) -> VdevSpec {
-    let redundancy = if disks.len() == 1 { Redundancy::Single } else { Redundancy::Mirror };
-    VdevSpec { redundancy, disks }
 }
 
 /// Lets a machine live and die as the seed says.
@@ -100,9 +83,7 @@ pub fn run_growth_seed(seed: u64, bases: &[Vec<Image>]) -> Result<GrowthRun, Str
     for (at, image) in images.enumerate() {
         let disk = sim.add_disk(&format!("d{at}"), image, DiskConfig::default());
         let segments = if at < members.len() { SEGMENTS[0] } else { *rng.pick(&SEGMENTS).unwrap() };
-        let name = disk.name().to_string();
-        let disk = Arc::new(SmallerDisk::new(disk, segments * SEGMENT_SECTORS));
-        disks.push(Seen { name, disk });
+        disks.push(Found::new(disk, segments * SEGMENT_SECTORS));
     }
     let world: Arc<dyn World> = Arc::new(sim.world());
     let mut machine = Machine {
@@ -159,19 +140,19 @@ impl Machine {
         for _ in 0..rng.below(5) {
             self.world.sleep(Duration::from_micros(rng.below(pause_us))).await;
             let one = &self.disks[rng.index(self.disks.len())];
-            let is_member = |disk: &Seen| members(open).contains(&disk.name);
+            let is_member = |disk: &Found| members(open).iter().any(|name| name == disk.name());
             let result = if is_member(one) {
-                one.disk.grows_to(*rng.pick(&SEGMENTS).unwrap() * SEGMENT_SECTORS);
-                let grown = open.pool.expand(&one.name).await;
+                one.seen.grows_to(*rng.pick(&SEGMENTS).unwrap() * SEGMENT_SECTORS);
+                let grown = open.pool.expand(one.name()).await;
                 done.1
                     .fetch_add(u64::from(grown.as_ref().is_ok_and(|by| *by > 0)), Ordering::SeqCst);
                 grown.map(|_| ())
             } else {
                 let sides = 1 + rng.index(2);
                 let free = self.disks.iter().filter(|disk| !is_member(disk)).take(sides);
-                let new: Vec<NamedDisk> = free.map(named).collect();
+                let new: Vec<NamedDisk> = free.map(Found::named).collect();
                 let names: Vec<String> = new.iter().map(|disk| disk.path.clone()).collect();
-                let result = open.pool.add_data(&vdev(new), true).await;
+                let result = open.pool.add_data(&vdev_of(new), true).await;
                 if result.is_ok() {
                     self.members.lock().unwrap().extend(names);
                     done.0.fetch_add(1, Ordering::SeqCst);
@@ -179,7 +160,7 @@ impl Machine {
                 result
             };
             if story() > 0 {
-                println!("act with {}: {result:?} at {:?}", one.name, self.world.now());
+                println!("act with {}: {result:?} at {:?}", one.name(), self.world.now());
             }
         }
     }
@@ -188,13 +169,7 @@ impl Machine {
     fn goes_back(&mut self) -> Result<(), String> {
         self.model.lock().unwrap().rewound();
         let back = 1 + self.rng.below(2);
-        match self.life(back) {
-            Err(why) if why.contains("cannot go back") => {}
-            ended => {
-                ended?;
-                self.run.rewinds += 1;
-            }
-        }
+        self.run.rewinds += u64::from(went_back(self.life(back))?);
         self.end();
         Ok(())
     }
@@ -238,15 +213,13 @@ impl Machine {
         // Records go through all of their segments.
         options.scale.record_segment_sectors = 32;
         let (world, model) = (self.world.clone(), self.model.clone());
-        let disks: Vec<NamedDisk> = self.disks.iter().map(named).collect();
+        let disks: Vec<NamedDisk> = self.disks.iter().map(Found::named).collect();
         let members = self.members.lock().unwrap().clone();
         // The machine is only read while its simulation runs.
         let mut sim = std::mem::replace(&mut self.sim, Sim::new(0));
         let end = sim.run_until(async {
             let torn = |path: &str| !members.iter().any(|member| member == path);
-            let open = open_beside(world.clone(), disks, &options, torn).await?;
-            check(&open, &model).await?;
-            world.spawn("txg", open.pool.clone().run());
+            let open = begin(&world, disks, &options, &model, torn).await?;
             work(&open, self).await
         });
         self.sim = sim;

@@ -127,7 +127,7 @@ impl Machine {
     fn life(&mut self, rewind: u64) -> Result<(), String> {
         let event = match (self.rng.below(4), self.kind) {
             (0, _) => self.rng.below(60),
-            (_, Kind::Short | Kind::Tails) => self.rng.below(1200),
+            (_, Kind::Short | Kind::Sparse | Kind::Tails) => self.rng.below(1200),
             (_, Kind::SlowReaders { .. }) => self.rng.below(4000),
             (_, Kind::Wraps { .. }) => self.rng.below(2400),
         };

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use aquifer_blockio::{Disk, World};
 use aquifer_ondisk::config::Redundancy;
 use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
-use aquifer_sim::{DiskConfig, Image, Sim, SimDisk};
+use aquifer_sim::{DiskConfig, Image, Sim, SimDisk, SmallerDisk};
+use aquifer_vdev::label_io::{DiskLabels, read_labels};
 
 const SECTORS: u64 = 65536;
 
@@ -79,6 +80,41 @@ pub fn named(disks: &[SimDisk]) -> Vec<NamedDisk> {
         disk: Arc::new(disk.clone()) as Arc<dyn Disk>,
     };
     disks.iter().map(name).collect()
+}
+
+/// A disk, and as much of it as a machine finds.
+pub struct Found {
+    pub disk: SimDisk,
+    pub seen: Arc<SmallerDisk>,
+}
+
+impl Found {
+    pub fn new(disk: SimDisk, sectors: u64) -> Found {
+        Found { seen: Arc::new(SmallerDisk::new(disk.clone(), sectors)), disk }
+    }
+
+    pub fn name(&self) -> &str {
+        self.disk.name()
+    }
+
+    pub fn named(&self) -> NamedDisk {
+        NamedDisk { path: self.name().to_string(), disk: self.seen.clone() as Arc<dyn Disk> }
+    }
+}
+
+/// A vdev of these disks: a mirror, if there are several.
+pub fn vdev_of(disks: Vec<NamedDisk>) -> VdevSpec {
+    let redundancy = if disks.len() == 1 { Redundancy::Single } else { Redundancy::Mirror };
+    VdevSpec { redundancy, disks }
+}
+
+/// The labels of disks.
+pub async fn labels_of(disks: &[NamedDisk]) -> Vec<Option<DiskLabels>> {
+    let mut all = Vec::new();
+    for disk in disks {
+        all.push(read_labels(&disk.disk).await.ok());
+    }
+    all
 }
 
 /// The name of a disk of a pool.

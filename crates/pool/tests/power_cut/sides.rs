@@ -4,12 +4,18 @@
 //! out late, or with all. Late writes reach a disk after its side has failed. In others there are
 //! spares, which stand in and give the place back, and disks stay offline over restarts.
 //!
+//! In the world of errors reads of sides fail too often (`errs`). In that of growth disks become
+//! larger and vdevs are added, beside sides that are resilvered. In dense pools new sides are
+//! filled beside busy clients, which get the holes between the blocks.
+//!
 //! The world of everything has all of that in one pool: several data vdevs, log vdevs, spares, and
 //! vdevs that are added; sides that rot, err and are slow; scrubs; imports that are cut off several
 //! times in a row. Of each vdev one disk is kept whole, and in the end one is left alone.
 
+mod about;
 mod acts;
 mod base;
+mod errs;
 mod half_built;
 mod rot;
 
@@ -19,6 +25,7 @@ use std::time::Duration;
 
 use aquifer_blockio::{Disk, World};
 use aquifer_ondisk::config::{Stands, VdevClass};
+use aquifer_pool::create::NamedDisk;
 use aquifer_pool::import::ImportOptions;
 use aquifer_sim::{
     CutPlan, DiskConfig, Fault, FaultRule, Image, Latency, Rng, Sim, SimConfig, SimDisk, Stop,
@@ -27,52 +34,14 @@ use aquifer_sim::{
 use aquifer_vdev::LeafState;
 use futures_util::future::join4;
 
-use crate::clients::{Model, Open, check, check_space, end, open_beside, sound, told, workload};
-use crate::shapes::named;
+use crate::clients::{Model, Open, begin, check_space, end, sound, told, workload};
+use crate::shapes::Found;
 use crate::{Kind, story};
 
-pub use base::{Base, mirrors, pools};
-
-/// What a seed has shown.
-#[derive(Default)]
-pub struct SidesRun {
-    pub cuts: u64,
-    /// Times that a side was resilvered while the others watched, and then did alone.
-    pub alone: u64,
-    /// Of these, those that went back to an older root.
-    pub rewinds: u64,
-    /// Acts of an administrator that were carried out.
-    pub acts: u64,
-    /// Sides that failed because they did not answer.
-    pub hung: u64,
-    /// Lives at whose end a spare stood in.
-    pub stood_in: u64,
-    /// Bad copies that a scrub in peace had to mend, and mended.
-    pub mended: u64,
-}
-
-impl SidesRun {
-    /// Adds what another seed has shown.
-    #[cfg(not(sabotage))]
-    pub fn add(&mut self, other: &SidesRun) {
-        self.cuts += other.cuts;
-        self.alone += other.alone;
-        self.rewinds += other.rewinds;
-        self.acts += other.acts;
-        self.hung += other.hung;
-        self.stood_in += other.stood_in;
-        self.mended += other.mended;
-    }
-}
-
-/// What a world is about.
-#[derive(Clone, Copy, PartialEq)]
-pub enum About {
-    Sides,
-    Hangs,
-    Spares,
-    Everything,
-}
+pub use about::{About, SidesRun};
+use acts::Acts;
+pub use base::{Base, dense_mirrors, growing_pools, mirrors, pools};
+use base::{DISK_SECTORS, DISK_SECTORS_MAX};
 
 struct Machine {
     rng: Rng,
@@ -82,6 +51,8 @@ struct Machine {
     sim: Sim,
     world: Arc<dyn World>,
     disks: Vec<SimDisk>,
+    /// The same, as the machine finds them.
+    found: Vec<Found>,
     model: Arc<Mutex<Model>>,
     piece_blocks_max: usize,
     /// These disks are whole, one of each vdev; the others may be, or are none of the pool's.
@@ -118,16 +89,16 @@ impl Machine {
         let mut disks: Vec<SimDisk> = (base.names.iter().zip(&base.images))
             .map(|(name, image)| sim.add_disk(name, image.clone(), DiskConfig::default()))
             .collect();
-        let free: &[&str] =
-            if about == About::Everything { &["free0", "free1", "free2"] } else { &["spare"] };
+        let free: &[&str] = if about.grows() { &["free0", "free1", "free2"] } else { &["spare"] };
         for name in free {
-            disks.push(sim.add_disk(name, Image::new(65536), DiskConfig::default()));
+            disks.push(sim.add_disk(name, Image::new(DISK_SECTORS_MAX), DiskConfig::default()));
         }
+        let found = disks.iter().map(|disk| Found::new(disk.clone(), DISK_SECTORS)).collect();
         let mut hangs = Rng::stream(seed, "hangs");
         let hang = match about {
-            About::Hangs => true,
+            About::Hangs | About::Dense => true,
             About::Everything => hangs.below(3) == 0,
-            About::Sides | About::Spares => false,
+            _ => false,
         };
         Machine {
             rng,
@@ -136,6 +107,7 @@ impl Machine {
             world: Arc::new(sim.world()),
             sim,
             disks,
+            found,
             model: Arc::default(),
             piece_blocks_max: if seed.is_multiple_of(3) { 8 } else { 24 },
             keepers: base.keepers.clone(),
@@ -144,6 +116,15 @@ impl Machine {
             rots: false,
             run: SidesRun::default(),
         }
+    }
+
+    /// Disks as the machine finds them.
+    fn found(&self, which: impl IntoIterator<Item = usize>) -> Vec<NamedDisk> {
+        which.into_iter().map(|at| self.found[at].named()).collect()
+    }
+
+    fn all_found(&self) -> Vec<NamedDisk> {
+        self.found(0..self.disks.len())
     }
 
     /// Whether a disk must not fail.
@@ -158,6 +139,11 @@ impl Machine {
 
     /// Sides miss something, come back, are resilvered with cuts on the way; one of them is left.
     fn round(&mut self) -> Result<(), String> {
+        if self.about == About::Errs {
+            self.sides_err()?;
+            self.all_become_whole()?;
+            return self.one_does_alone();
+        }
         let all = self.about == About::Everything;
         self.rots = all && self.rng.below(3) == 0;
         self.some_go_away();
@@ -219,18 +205,25 @@ impl Machine {
         self.some_fail();
         self.some_hang();
         let turns = match self.about {
-            About::Spares | About::Everything => 1 + self.rng.below(6),
+            About::Spares | About::Growth | About::Everything => 1 + self.rng.below(6),
+            About::Dense => 1 + self.rng.below(12),
             _ => self.hangs.as_mut().map_or(1, |rng| 1 + rng.below(4)),
         };
         let all = self.about == About::Everything;
-        let longest_ms = if all || self.about == About::Spares { 2000 } else { 12_000 };
+        let is_short = all || matches!(self.about, About::Spares | About::Growth);
+        let longest_ms = match self.about {
+            About::Dense => 100,
+            _ if is_short => 2000,
+            _ => 12_000,
+        };
         let mut work = Rng::stream(self.rng.next_u64(), "work");
         let acts = Rng::stream(self.rng.next_u64(), "acts");
-        let busy = self.rng.coin() || all || self.about == About::Spares;
+        let busy = self.rng.coin() || all || !matches!(self.about, About::Sides | About::Hangs);
         let [scrubs, rots] =
             ["scrubs", "rots"].map(|of| all.then(|| Rng::stream(self.rng.next_u64(), of)));
         let rots = rots.filter(|_| self.rots);
-        let [done_acts, hung, stood_in] = [(); 3].map(|()| AtomicU64::new(0));
+        let [hung, stood_in] = [(); 2].map(|()| AtomicU64::new(0));
+        let done_acts = Acts::default();
         let ended = self.live(0, async |open, machine| {
             let work = async {
                 machine.work(open, work.clone()).await?;
@@ -255,7 +248,9 @@ impl Machine {
         });
         self.run.hung += hung.into_inner();
         self.run.stood_in += stood_in.into_inner();
-        self.run.acts += done_acts.into_inner();
+        self.run.acts += done_acts.all.into_inner();
+        self.run.added += done_acts.added.into_inner();
+        self.run.grown += done_acts.grown.into_inner();
         self.survives(ended)?;
         self.end();
         Ok(())
@@ -296,6 +291,15 @@ impl Machine {
     /// Sides other than the keeper hang from some moment on, with one request or some or all.
     fn some_hang(&mut self) {
         let Some(mut rng) = self.hangs.take() else { return };
+        if self.about == About::Dense {
+            // What is written over free sectors lands after what is allocated there meanwhile.
+            for (_, disk) in self.fickle() {
+                let late = Fault::Late(Duration::from_millis(1 + rng.below(100)));
+                disk.inject(FaultRule::new(late, When::Ppm(200_000)));
+            }
+            self.hangs = Some(rng);
+            return;
+        }
         for (_, disk) in self.fickle() {
             // Often for longer than the rest before the first try to resilver it.
             let least_ms = if rng.coin() { 10_500 } else { 0 };
@@ -314,7 +318,8 @@ impl Machine {
 
     async fn work(&self, open: &Open, rng: Rng) -> Result<(), String> {
         let (world, model) = (self.world.clone(), self.model.clone());
-        let done = workload(world, open, model, &self.disks, Kind::Short, rng).await;
+        let kind = if self.about == About::Dense { Kind::Sparse } else { Kind::Short };
+        let done = workload(world, open, model, &self.disks, kind, rng).await;
         done.map_err(|error| error.to_string())
     }
 
@@ -334,17 +339,19 @@ impl Machine {
         options.scale.piece_blocks_max = self.piece_blocks_max;
         options.scale.piece_copy_ms_max = 5;
         options.scale.zeros_share = 0;
+        if self.about == About::Errs {
+            // Reads go to the disks.
+            options.scale.arc_bytes_max = 64 << 10;
+        }
         if matches!(self.about, About::Spares | About::Everything) {
             options.scale.spare_after = Duration::from_millis(300);
         }
-        let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
+        let (world, model, disks) = (self.world.clone(), self.model.clone(), self.all_found());
         // The machine is only read while its simulation runs.
         let mut sim = std::mem::replace(&mut self.sim, Sim::new(0));
         let end = sim.run_until(async {
             let torn = |path: &str| !self.keepers.iter().any(|at| self.disks[*at].name() == path);
-            let open = open_beside(world.clone(), disks, &options, torn).await?;
-            check(&open, &model).await?;
-            world.spawn("txg", open.pool.clone().run());
+            let open = begin(&world, disks, &options, &model, torn).await?;
             work(&open, self).await
         });
         self.sim = sim;
@@ -367,13 +374,20 @@ impl Machine {
         let mut work = Rng::stream(self.rng.next_u64(), "work");
         let members = Mutex::new(Vec::new());
         let ended = self.live(0, async |open, machine| {
-            let writes = work.coin();
+            let dense = machine.about == About::Dense;
+            if dense {
+                machine.replace_one(open, &mut work).await;
+            }
+            // What is written later than the copies hides what is wrong with these.
+            let busy_turns = if dense { 1 + work.below(4) } else { 0 };
+            let writes = dense || work.coin();
             if writes {
                 machine.work(open, work.clone()).await?;
             }
             let hang = machine.about != About::Sides;
             for turn in 0..if hang { 6000 } else { 1000 } {
-                if hang && writes && turn % 10 == 0 {
+                let is_busy = if dense { turn < busy_turns } else { turn % 10 == 0 };
+                if hang && writes && is_busy {
                     machine.work(open, Rng::stream(work.next_u64(), "work")).await?;
                 }
                 if turn == 100 {
@@ -408,8 +422,8 @@ impl Machine {
         let leaves =
             vdevs.iter().flat_map(|vdev| vdev.leaves.iter().map(|leaf| (vdev.class, leaf)));
         for (_, leaf) in leaves.filter(|(class, leaf)| out(class, leaf)) {
-            let disk = self.disks.iter().find(|disk| disk.name() == leaf.path).unwrap();
-            let again = named(std::slice::from_ref(disk)).remove(0);
+            let at = self.disks.iter().position(|disk| disk.name() == leaf.path).unwrap();
+            let again = self.found([at]).remove(0);
             let _ = open.pool.online_disk(&leaf.path, again).await;
         }
     }

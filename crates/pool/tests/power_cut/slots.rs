@@ -1,4 +1,7 @@
-//! The smallest possible layer above a pool: an array of pages below one tree node.
+//! The smallest possible layer above a pool: an array of pages below one tree node. An aged pool
+//! has a filler beside it.
+
+mod filler;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,6 +22,8 @@ use aquifer_pool::{
     BoxFuture, Demand, Lane, Pool, PoolError, Replay, Roots, SpaceClass, Span, SyncContext, Trees,
     Visitor,
 };
+
+use filler::{Filler, Filling};
 
 pub const SLOTS: u64 = 96;
 
@@ -82,6 +87,8 @@ struct State {
     /// others.
     scatter: u64,
     scattered: Vec<Run>,
+    filler: Option<Filler>,
+    filling: Filling,
 }
 
 pub struct Slots {
@@ -136,6 +143,9 @@ impl Slots {
         let mut state = State { root: pool.roots()[0], ..State::default() };
         if let Some(root) = &state.root {
             state.committed = below(&pool, root).await?;
+        }
+        if let Some(root) = pool.roots()[filler::TREE] {
+            state.filler = Some(Filler::below(&pool, root).await?);
         }
         Ok(Arc::new(Slots { pool, state: Mutex::new(state), delay_max: Mutex::default() }))
     }
@@ -252,7 +262,8 @@ impl Slots {
     pub fn sectors(&self) -> u64 {
         let state = self.state.lock().unwrap();
         let nodes = state.root.map_or(0, |root| root.copies().count() as u64);
-        (state.committed.len() + state.scattered.len()) as u64 + nodes
+        let filler = state.filler.as_ref().map_or(0, Filler::sectors);
+        (state.committed.len() + state.scattered.len()) as u64 + nodes + filler
     }
 }
 
@@ -274,6 +285,9 @@ impl Trees for Slots {
             let mut churn =
                 self.state.lock().unwrap().churn.remove(&sync.txg()).unwrap_or_default();
             self.sync_scattered(sync)?;
+            if let Some(root) = self.state.lock().unwrap().filling.sync(sync)? {
+                roots[filler::TREE] = Some(root);
+            }
             while churn > 0 {
                 let run = sync.allocate(1, churn)?;
                 sync.free(run, sync.txg());
@@ -329,21 +343,21 @@ impl Trees for Slots {
         to: &'a mut dyn Visitor,
     ) -> BoxFuture<'a, Result<Option<WalkPosition>, PoolError>> {
         Box::pin(async move {
-            let Some(root) = roots[0].filter(|root| root.birth > since) else {
-                return Ok(None);
-            };
             let at = |within| WalkPosition { within, ..WalkPosition::default() };
-            let span = Span { from: at(0), to: at(u64::MAX) };
-            let _ = to.node(&root, None, &span);
-            for (slot, entry) in below(&self.pool, &root).await? {
-                if entry.written <= since || at(slot + 1) <= start {
-                    continue;
-                }
-                if to.extent(&entry.extent(slot), &at(slot)).is_break() {
-                    return Ok(Some(at(slot + 1)));
+            if let Some(root) = roots[0].filter(|root| root.birth > since && start < at(u64::MAX)) {
+                let span = Span { from: at(0), to: at(u64::MAX) };
+                let _ = to.node(&root, None, &span);
+                for (slot, entry) in below(&self.pool, &root).await? {
+                    if entry.written <= since || at(slot + 1) <= start {
+                        continue;
+                    }
+                    if to.extent(&entry.extent(slot), &at(slot)).is_break() {
+                        return Ok(Some(at(slot + 1)));
+                    }
                 }
             }
-            Ok(None)
+            let filler = self.state.lock().unwrap().filler.clone();
+            Ok(filler.and_then(|filler| filler.walk(since, start, to)))
         })
     }
 

@@ -10,12 +10,12 @@ use aquifer_blockio::{Disk, World};
 use aquifer_pool::import::ImportOptions;
 use aquifer_sim::{CutPlan, DiskConfig, Image, Rng, Sim, SimConfig, SimDisk, Stop, Vanish};
 use aquifer_vdev::LeafState;
-use aquifer_vdev::label_io::{DiskLabels, read_labels};
+use aquifer_vdev::label_io::DiskLabels;
 
 use crate::clients::{
-    Model, Open, check, check_space, end, members, open_beside, sound, told, workload,
+    Model, Open, begin, check, check_space, end, members, open_beside, sound, told, workload,
 };
-use crate::shapes::named;
+use crate::shapes::{labels_of, named};
 use crate::sides::Base;
 use crate::{Kind, story};
 
@@ -162,13 +162,7 @@ impl Machine {
     fn labels(&mut self) -> Result<Vec<Option<DiskLabels>>, String> {
         self.only(&(0..self.disks.len()).collect());
         let disks = named(&self.disks);
-        let read = self.sim.run_until(async {
-            let mut all = Vec::new();
-            for disk in &disks {
-                all.push(read_labels(&disk.disk).await.ok());
-            }
-            all
-        });
+        let read = self.sim.run_until(labels_of(&disks));
         read.map_err(|stop| stop.to_string())
     }
 
@@ -274,9 +268,7 @@ impl Machine {
         // The machine is only read while its simulation runs.
         let mut sim = std::mem::replace(&mut self.sim, Sim::new(0));
         let end = sim.run_until(async {
-            let open = open_beside(world.clone(), disks, &options, |_| true).await?;
-            check(&open, &part.model).await?;
-            world.spawn("txg", open.pool.clone().run());
+            let open = begin(&world, disks, &options, &part.model, |_| true).await?;
             work(&open, self).await
         });
         self.sim = sim;

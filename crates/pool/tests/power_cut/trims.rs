@@ -6,20 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use aquifer_blockio::{Disk, World};
+use aquifer_blockio::World;
 use aquifer_ondisk::types::SEGMENT_SECTORS;
 use aquifer_pool::create::NamedDisk;
 use aquifer_pool::import::ImportOptions;
 use aquifer_pool::{FreeWork, PoolError};
-use aquifer_sim::{
-    CutPlan, DiskConfig, Fault, FaultRule, Image, Rng, Sim, SimConfig, SimDisk, SmallerDisk, Stop,
-    When,
-};
+use aquifer_sim::{CutPlan, DiskConfig, Fault, FaultRule, Image, Rng, Sim, SimConfig, Stop, When};
 use futures_util::future::join3;
 
-use crate::clients::{
-    Model, Open, check, check_space, end, members, open_beside, sound, told, workload,
-};
+use crate::clients::{Model, Open, begin, check_space, end, sound, told, went_back, workload};
+use crate::shapes::Found;
 use crate::{Kind, story};
 
 /// What a seed has shown.
@@ -41,7 +37,7 @@ struct Machine {
     rng: Rng,
     sim: Sim,
     world: Arc<dyn World>,
-    disks: Vec<(SimDisk, Arc<SmallerDisk>)>,
+    disks: Vec<Found>,
     model: Arc<Mutex<Model>>,
     run: TrimsRun,
 }
@@ -54,21 +50,16 @@ pub fn run_trims_seed(seed: u64, bases: &[Vec<Image>]) -> Result<TrimsRun, Strin
     let images = bases[rng.index(bases.len())].iter().enumerate();
     let disks = images.map(|(at, image)| {
         let disk = sim.add_disk(&format!("d{at}"), image.clone(), DiskConfig::default());
-        let seen = Arc::new(SmallerDisk::new(disk.clone(), SEGMENTS[0] * SEGMENT_SECTORS));
-        (disk, seen)
+        Found::new(disk, SEGMENTS[0] * SEGMENT_SECTORS)
     });
     let disks = disks.collect();
     let (world, model): (Arc<dyn World>, _) = (Arc::new(sim.world()), Arc::default());
     let mut machine = Machine { rng, sim, world, disks, model, run: TrimsRun::default() };
     let lives = machine.lives();
     lives.map_err(|what| format!("seed {seed}: {what}\n{}", machine.sim.story()))?;
-    let discards = machine.disks.iter().map(|(disk, _)| disk.counters().discards);
+    let discards = machine.disks.iter().map(|found| found.disk.counters().discards);
     machine.run.discards = discards.sum();
     Ok(machine.run)
-}
-
-fn named((disk, seen): &(SimDisk, Arc<SmallerDisk>)) -> NamedDisk {
-    NamedDisk { path: disk.name().to_string(), disk: seen.clone() as Arc<dyn Disk> }
 }
 
 impl Machine {
@@ -84,13 +75,13 @@ impl Machine {
                 self.goes_back()?;
             }
         }
-        self.disks.iter().for_each(|(disk, _)| disk.clear_faults());
+        self.disks.iter().for_each(|found| found.disk.clear_faults());
         self.is_all_there()
     }
 
     /// Some discards err, and some are carried out late.
     fn upset(&mut self) {
-        for (disk, _) in &self.disks {
+        for Found { disk, .. } in &self.disks {
             disk.clear_faults();
             let late = Fault::LateDiscard(Duration::from_micros(self.rng.below(200_000)));
             match self.rng.below(4) {
@@ -141,7 +132,7 @@ impl Machine {
         for _ in 0..rng.below(12) {
             self.world.sleep(Duration::from_micros(rng.below(6000))).await;
             let one = &self.disks[rng.index(self.disks.len())];
-            let name = one.0.name().to_string();
+            let name = one.name().to_string();
             let disks = if rng.coin() { vec![name.clone()] } else { Vec::new() };
             let work = if rng.below(3) == 0 { FreeWork::Initialize } else { FreeWork::Trim };
             let rate = (rng.below(4) == 0).then_some(1 << 30);
@@ -150,11 +141,11 @@ impl Machine {
                 1 => pool.end_free_work(work, &disks, false).is_ok(),
                 2 => pool.forget_free_work(work, &disks).is_ok(),
                 3 => {
-                    one.1.grows_to(*rng.pick(&SEGMENTS).unwrap() * SEGMENT_SECTORS);
+                    one.seen.grows_to(*rng.pick(&SEGMENTS).unwrap() * SEGMENT_SECTORS);
                     pool.expand(&name).await.is_ok()
                 }
                 4 => pool.offline_disk(&name, true).await.is_ok(),
-                5 | 6 => pool.online_disk(&name, named(one)).await.is_ok(),
+                5 | 6 => pool.online_disk(&name, one.named()).await.is_ok(),
                 7 => {
                     pool.set_autotrim(rng.coin());
                     true
@@ -169,13 +160,7 @@ impl Machine {
     fn goes_back(&mut self) -> Result<(), String> {
         self.model.lock().unwrap().rewound();
         let back = 1 + self.rng.below(2);
-        match self.life(back) {
-            Err(why) if why.contains("cannot go back") => {}
-            ended => {
-                ended?;
-                self.run.rewinds += 1;
-            }
-        }
+        self.run.rewinds += u64::from(went_back(self.life(back))?);
         end(&mut self.sim, &mut self.rng);
         self.run.cuts += 1;
         Ok(())
@@ -207,14 +192,11 @@ impl Machine {
         options.scale.record_segment_sectors = 32;
         options.scale.autotrim_after = Duration::from_micros(100);
         let (world, model) = (self.world.clone(), self.model.clone());
-        let disks: Vec<NamedDisk> = self.disks.iter().map(named).collect();
+        let disks: Vec<NamedDisk> = self.disks.iter().map(Found::named).collect();
         // The machine is only read while its simulation runs.
         let mut sim = std::mem::replace(&mut self.sim, Sim::new(0));
         let end = sim.run_until(async {
-            let open = open_beside(world.clone(), disks, &options, |_| false).await?;
-            assert!(!members(&open).is_empty());
-            check(&open, &model).await?;
-            world.spawn("txg", open.pool.clone().run());
+            let open = begin(&world, disks, &options, &model, |_| false).await?;
             work(&open, self).await
         });
         self.sim = sim;
@@ -224,6 +206,7 @@ impl Machine {
 
 #[cfg(not(sabotage))]
 mod by_the_clock {
+    use aquifer_blockio::Disk;
     use aquifer_pool::{FreeWorkState, FreeWorkStatus};
 
     use super::*;

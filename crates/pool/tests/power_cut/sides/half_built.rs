@@ -7,11 +7,10 @@ use aquifer_ondisk::scrub::WalkPosition;
 use aquifer_pool::import::ImportOptions;
 use aquifer_pool::{Span, Watch};
 use aquifer_sim::{DiskConfig, Sim};
-use aquifer_vdev::label_io::read_labels;
 
 use super::{About, Machine};
 use crate::clients::{check, open_beside, sound};
-use crate::shapes::named;
+use crate::shapes::{labels_of, named};
 
 impl Machine {
     /// With the others away a side that was being resilvered is refused, or it was whole already.
@@ -24,14 +23,8 @@ impl Machine {
         if self.keeps(side) {
             return Ok(());
         }
-        let disks = named(&self.disks);
-        let read = self.sim.run_until(async {
-            let mut all = Vec::new();
-            for disk in &disks {
-                all.push(read_labels(&disk.disk).await.ok());
-            }
-            all
-        });
+        let disks = self.all_found();
+        let read = self.sim.run_until(labels_of(&disks));
         let all = read.map_err(|stop| stop.to_string())?;
         let is_marked = all[side].as_ref().is_some_and(|labels| labels.mark.is_some());
         if !is_marked && matches!(self.about, About::Sides | About::Hangs) {

@@ -1,0 +1,66 @@
+//! What a world of sides is about, and what it shows.
+
+/// What a seed has shown.
+#[derive(Default)]
+pub struct SidesRun {
+    pub cuts: u64,
+    /// Times that a side was resilvered while the others watched, and then did alone.
+    pub alone: u64,
+    /// Of these, those that went back to an older root.
+    pub rewinds: u64,
+    /// Acts of an administrator that were carried out.
+    pub acts: u64,
+    /// Sides that failed because they did not answer.
+    pub hung: u64,
+    /// Lives at whose end a spare stood in.
+    pub stood_in: u64,
+    /// Bad copies that a scrub in peace had to mend, and mended.
+    pub mended: u64,
+    /// Sides that were taken out because their reads failed too often, and those of them that came
+    /// back in the same life.
+    pub faulted: u64,
+    pub came_back: u64,
+    /// Lives in which reads of the last whole side failed.
+    pub last_erred: u64,
+    /// Vdevs that were added, and acts by which a vdev grew.
+    pub added: u64,
+    pub grown: u64,
+}
+
+impl SidesRun {
+    /// Adds what another seed has shown.
+    #[cfg(not(sabotage))]
+    pub fn add(&mut self, other: &SidesRun) {
+        self.cuts += other.cuts;
+        self.alone += other.alone;
+        self.rewinds += other.rewinds;
+        self.acts += other.acts;
+        self.hung += other.hung;
+        self.stood_in += other.stood_in;
+        self.mended += other.mended;
+        self.faulted += other.faulted;
+        self.came_back += other.came_back;
+        self.last_erred += other.last_erred;
+        self.added += other.added;
+        self.grown += other.grown;
+    }
+}
+
+/// What a world is about.
+#[derive(Clone, Copy, PartialEq)]
+pub enum About {
+    Sides,
+    Hangs,
+    Spares,
+    Errs,
+    Growth,
+    Dense,
+    Everything,
+}
+
+impl About {
+    /// Whether vdevs come and disks become larger.
+    pub fn grows(self) -> bool {
+        matches!(self, About::Growth | About::Everything)
+    }
+}
