@@ -41,7 +41,7 @@ pub use counts::{
 };
 pub use datasets::{
     ClearDamage, CloneSnapshot, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
-    DestroyDataset, PropertyValue, RenameDataset, SetProperties,
+    DestroyDataset, Promote, Promoted, PropertyValue, RenameDataset, SetProperties,
 };
 pub use disk_acts::{DiskRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
 pub use disks::{DiskInfo, SlowInfo, SmartInfo};

@@ -32,7 +32,7 @@ use std::io::{IsTerminal, Write};
 use aquifer_api::client::Client;
 use aquifer_api::keys;
 use aquifer_api::shown::{PLAIN, RED, lines_shown, shown};
-use aquifer_api::{ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk, RollBack};
+use aquifer_api::{ImportRequest, OfflineDisk, OnlineDisk, Promote, ReplaceDisk, RollBack};
 use aquifer_meter::size;
 use serde::Serialize;
 
@@ -73,6 +73,9 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         Command::Destroy { recursive, clones, force, dry_run, verbose, dataset } => {
             let wish = snapshot::Wish { recursive, clones, force, dry_run, verbose };
             destroy(&client, output, wish, dataset).await
+        }
+        Command::Promote { dataset } => {
+            output.answer(&client.promote(&Promote { name: dataset }).await?, |_| String::new())
         }
         Command::Rollback { destroy_later, force, snapshot } => {
             let request = RollBack { name: snapshot, destroy_later, force };

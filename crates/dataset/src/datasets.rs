@@ -150,6 +150,10 @@ impl Datasets {
                     dataset.set_destroyed(Txg(1));
                     state.hidden.insert(id);
                 }
+                if found.hidden_lines.contains(&id) {
+                    dataset.leave_line(Txg(1));
+                    state.hidden.insert(id);
+                }
                 state.insert(id, Arc::new(dataset));
             }
             let replies = Replies::open(pool.clone()).await?;
@@ -169,6 +173,7 @@ impl Datasets {
                 replies,
                 history,
             };
+            datasets.fill_listings(&found.listers);
             datasets.refresh_properties();
             for (id, error) in damaged {
                 if let Some(dataset) = datasets.by_id(id) {

@@ -438,7 +438,7 @@ impl Dataset {
     /// frees any. Each page may die into a bucket of its own, but there is one for each snapshot at
     /// most: its list and its sums lie in two leaves, which have two copies.
     pub fn death_sectors(&self, pages: u64) -> u64 {
-        pages.min(self.snapshot_count() as u64).saturating_mul(4)
+        pages.min(self.snapshots.lock().count() as u64).saturating_mul(4)
     }
 
     /// Bytes that its objects and its snapshots take.

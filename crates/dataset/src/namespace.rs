@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_object::btree;
 use aquifer_ondisk::dataset::{
-    DatasetRecord, Item, ItemClass, ItemKey, LineRecord, RollbackRecord, SnapshotRecord,
-    SweepRecord,
+    DatasetRecord, Item, ItemClass, ItemKey, LineRecord, ListerRecord, RollbackRecord,
+    SnapshotRecord, SweepRecord,
 };
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::scrub::ScrubRecord;
@@ -14,6 +14,7 @@ use aquifer_ondisk::{BlockPointer, DatasetId, Reader, Txg};
 use aquifer_pool::{Pool, PoolError};
 
 use crate::damage::{DamageList, DamageRecord};
+use crate::lines::OnLine;
 use crate::property::{LocalValues, Property};
 use crate::scrub::Scrubbed;
 use crate::snapshots::Snapshots;
@@ -24,6 +25,10 @@ pub(crate) struct Found {
     pub records: Vec<(DatasetId, DatasetRecord)>,
     /// Of them, those that are being emptied.
     pub destroyed: BTreeSet<DatasetId>,
+    /// Of them, hidden lines.
+    pub hidden_lines: BTreeSet<DatasetId>,
+    /// Who lists snapshots that are on another line.
+    pub listers: BTreeMap<OnLine, Option<DatasetId>>,
     pub damages: DamageList,
     pub scrub: Scrubbed,
     pub values: BTreeMap<DatasetId, LocalValues>,
@@ -39,6 +44,8 @@ impl Found {
         let mut found = Found {
             records: Vec::new(),
             destroyed: BTreeSet::new(),
+            hidden_lines: BTreeSet::new(),
+            listers: BTreeMap::new(),
             damages: DamageList::default(),
             scrub: Scrubbed::default(),
             values: BTreeMap::new(),
@@ -80,6 +87,14 @@ impl Found {
                 self.records.push((dataset, DatasetRecord::decode(value)?));
                 self.destroyed.insert(dataset);
             }
+            (Some(ItemClass::HiddenLine), _) => {
+                self.records.push((dataset, DatasetRecord::decode(value)?));
+                self.hidden_lines.insert(dataset);
+            }
+            (Some(ItemClass::Lister), _) => {
+                let record = ListerRecord::decode(value)?;
+                self.listers.insert((dataset, Txg(number)), record.dataset);
+            }
             (Some(ItemClass::Property), _) => {
                 let value = String::from_utf8_lossy(value).into_owned();
                 if let Some(property) = Property::from_number(number) {
@@ -88,7 +103,7 @@ impl Found {
             }
             (Some(ItemClass::Snapshot), _) => {
                 let record = SnapshotRecord::decode(value)?;
-                self.snapshots.entry(dataset).or_default().load(Txg(number), record);
+                self.snapshots.entry(dataset).or_default().load(dataset, Txg(number), record);
             }
             (Some(ItemClass::Sweep), _) => {
                 let record = SweepRecord::decode(value)?;

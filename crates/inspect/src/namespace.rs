@@ -1,11 +1,14 @@
 //! The pool-wide trees: the namespace with its datasets, and the reply table.
 
+mod lines;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_ondisk::codec::{FormatError, Reader};
 use aquifer_ondisk::damage::{DamageKind, DamageRecord};
 use aquifer_ondisk::dataset::{
-    DatasetRecord, Item, ItemClass, LineRecord, RollbackRecord, SnapshotRecord, SweepRecord,
+    DatasetRecord, Item, ItemClass, LineRecord, ListerRecord, RollbackRecord, SnapshotRecord,
+    SweepRecord,
 };
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::pool_root::{PoolRoot, TreeSlot};
@@ -18,7 +21,7 @@ use crate::finding::{At, Kind};
 use crate::objects;
 use crate::report::DatasetSummary;
 use crate::scan::{Scan, Use};
-use crate::snapshots::{self, Head, Inherits, Snapshots};
+use crate::snapshots::{self, Head, Snapshots};
 use crate::tree::Walk;
 
 /// Datasets above each other at most.
@@ -30,6 +33,15 @@ struct Dataset {
     birth: Txg,
     /// It is being emptied.
     destroyed: bool,
+    /// It is a hidden line.
+    hidden: bool,
+}
+
+impl Dataset {
+    /// Whether it has a name, and lists snapshots.
+    fn is_living(&self) -> bool {
+        !self.destroyed && !self.hidden
+    }
 }
 
 /// The content of the namespace.
@@ -39,6 +51,8 @@ struct Items {
     snapshots: BTreeMap<DatasetId, Snapshots>,
     /// Datasets have one line, so far.
     lines: BTreeMap<DatasetId, LineRecord>,
+    /// Who lists snapshots, if not the dataset on whose line they are.
+    listers: BTreeMap<(DatasetId, Txg), Option<DatasetId>>,
     /// Datasets that items other than a record belong to.
     others: BTreeSet<DatasetId>,
     /// The counter of dataset ids.
@@ -140,15 +154,20 @@ impl Items {
                 return;
             }
             (0, _) => return invalid("dataset 0 is the pool itself".into()),
-            (_, CLASS_RECORD | CLASS_DESTROYED) if number != 0 => {
+            (_, CLASS_RECORD | CLASS_DESTROYED | CLASS_HIDDEN_LINE) if number != 0 => {
                 return invalid("a dataset has one record".into());
             }
-            (_, CLASS_RECORD | CLASS_DESTROYED) => {
+            (_, CLASS_RECORD | CLASS_DESTROYED | CLASS_HIDDEN_LINE) => {
                 DatasetRecord::decode(&item.value).map(|record| {
                     let destroyed = class == CLASS_DESTROYED;
-                    twice = self.datasets.insert(dataset, Dataset { record, birth, destroyed });
+                    let hidden = class == CLASS_HIDDEN_LINE;
+                    let of = Dataset { record, birth, destroyed, hidden };
+                    twice = self.datasets.insert(dataset, of);
                 })
             }
+            (_, CLASS_LISTER) => ListerRecord::decode(&item.value).map(|record| {
+                self.listers.insert((dataset, Txg(number)), record.dataset);
+            }),
             (_, CLASS_LINE) => LineRecord::decode(&item.value).map(|line| {
                 self.lines.insert(dataset, line);
             }),
@@ -167,12 +186,13 @@ impl Items {
         if twice.is_some() {
             invalid("it has a record already".into());
         }
-        if !matches!(class, CLASS_RECORD | CLASS_DESTROYED) {
+        let is_record = matches!(class, CLASS_RECORD | CLASS_DESTROYED | CLASS_HIDDEN_LINE);
+        if !is_record {
             self.others.insert(dataset);
         }
         if let Err(error) = read {
             // A dataset whose record is lost may own anything.
-            scan.whole = scan.whole && !matches!(class, CLASS_RECORD | CLASS_DESTROYED);
+            scan.whole = scan.whole && !is_record;
             scan.findings.add(Kind::ItemInvalid, At::object(dataset, ObjectId(0)), || {
                 format!("item {class}:{number} of dataset {dataset}: {error}")
             });
@@ -210,12 +230,13 @@ impl Items {
         for dataset in self.others.iter().filter(|id| !self.datasets.contains_key(id)) {
             invalid(*dataset, "has items and no record".into());
         }
-        let top = |dataset: &&Dataset| !dataset.destroyed && dataset.record.parent.0 == 0;
+        let top = |dataset: &&Dataset| dataset.is_living() && dataset.record.parent.0 == 0;
         let roots = self.datasets.values().filter(top).count();
         if roots != 1 && !self.datasets.is_empty() {
             invalid(DatasetId(0), format!("{roots} datasets have none above them"));
         }
         self.check_lines(&mut invalid);
+        self.check_listers(&mut invalid);
         let (mut names, mut guids) = (BTreeSet::new(), BTreeSet::new());
         for id in &self.others {
             if self.datasets.get(id).is_some_and(|dataset| dataset.destroyed) {
@@ -227,11 +248,11 @@ impl Items {
             if self.next.is_none_or(|next| id.0 >= next) {
                 invalid(*id, format!("the next new dataset is {:?}", self.next));
             }
-            if dataset.destroyed {
+            if !dataset.is_living() {
                 continue;
             }
             let (parent, name) = (record.parent, record.name.as_str());
-            if parent.0 != 0 && self.datasets.get(&parent).is_none_or(|above| above.destroyed) {
+            if parent.0 != 0 && self.datasets.get(&parent).is_none_or(|above| !above.is_living()) {
                 invalid(*id, format!("stands below dataset {parent}, which is not"));
             } else if self.components(*id).is_none() {
                 invalid(*id, "stands below itself, or too deep".into());
@@ -245,36 +266,6 @@ impl Items {
             let guid = record.fs_guid;
             if guid.0 == 0 || !guids.insert(guid) {
                 invalid(*id, format!("file system guid {:016x} is not its own", guid.0));
-            }
-        }
-    }
-
-    /// What a clone began with.
-    fn inherits(&self, id: DatasetId) -> Option<Inherits> {
-        let line = self.lines.get(&id).filter(|line| line.origin_dataset.0 != 0)?;
-        let origin = (line.origin_dataset, Txg(line.origin_snapshot));
-        Some(Inherits { floor: line.floor, origin })
-    }
-
-    fn has_clones(&self, id: DatasetId) -> bool {
-        self.lines.values().any(|line| line.origin_dataset == id)
-    }
-
-    /// Each clone has the snapshot that it began as, whose txg is its floor.
-    fn check_lines(&self, invalid: &mut impl FnMut(DatasetId, String)) {
-        for (id, dataset) in self.datasets.iter().filter(|(_, dataset)| !dataset.destroyed) {
-            let (floor, inherits) = (dataset.record.floor, self.inherits(*id));
-            let (from, txg) = inherits.map_or_else(Default::default, |of| of.origin);
-            let is_there = self.datasets.get(&from).is_some_and(|from| !from.destroyed);
-            let listed = self.snapshots.get(&from).is_some_and(|of| of.list.contains_key(&txg));
-            if inherits.is_some() && !(is_there && listed) {
-                invalid(
-                    *id,
-                    format!("is a clone of the snapshot of {txg} of {from}, which is not"),
-                );
-            }
-            if floor != txg || inherits.is_some_and(|of| of.floor != floor) {
-                invalid(*id, format!("has the floor {floor}, and began as a snapshot of {txg}"));
             }
         }
     }
@@ -361,3 +352,5 @@ const CLASS_ROLLBACK: u8 = ItemClass::Rollback as u8;
 const CLASS_SCRUB: u8 = ItemClass::Scrub as u8;
 const CLASS_DAMAGE: u8 = ItemClass::Damage as u8;
 const CLASS_DESTROYED: u8 = ItemClass::Destroyed as u8;
+const CLASS_LISTER: u8 = ItemClass::Lister as u8;
+const CLASS_HIDDEN_LINE: u8 = ItemClass::HiddenLine as u8;

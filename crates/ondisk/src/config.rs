@@ -48,9 +48,17 @@ pub const FEATURE_MOVED: &str = "moved";
 pub const FEATURE_ROLLBACK: &str = "rollback";
 /// Feature: there are, or were, clones.
 pub const FEATURE_CLONES: &str = "clones";
+/// Feature: clones were promoted.
+pub const FEATURE_PROMOTE: &str = "promote";
 /// The features that this software knows.
-pub const FEATURES: [&str; 5] =
-    [FEATURE_SNAPSHOTS, FEATURE_KEEPING, FEATURE_MOVED, FEATURE_ROLLBACK, FEATURE_CLONES];
+pub const FEATURES: [&str; 6] = [
+    FEATURE_SNAPSHOTS,
+    FEATURE_KEEPING,
+    FEATURE_MOVED,
+    FEATURE_ROLLBACK,
+    FEATURE_CLONES,
+    FEATURE_PROMOTE,
+];
 /// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.
 pub const VDEV_SEGMENTS_MAX: u64 = Place::SECTOR_LIMIT / SEGMENT_SECTORS - 1;
 

@@ -14,6 +14,8 @@
 //!   class 8   the newest rollback; number = 0
 //!   class 10  why a snapshot stays or goes (see [`crate::keeping`]); number = its txg
 //!   dataset 0, class 11  the hold clock; number = 0
+//!   class 12  which dataset lists a snapshot, if not this one; number = its txg
+//!   class 13  the record of a hidden line, in the place of class 0
 //! entry: key 16 bytes, value string (u16 length)
 //!
 //! dataset record:
@@ -28,7 +30,11 @@
 //! sweep record: version u16  flags u16 (0)  left u64
 //! rollback record:
 //!   version u16  flags u16 (0)  txg u64  to u64  change u64  ctime i64+u32  pending u8 (0 or 1)
+//! lister record: version u16  flags u16 (0)  dataset u64 (0: none, the snapshot is hidden)
 //! ```
+//! A hidden line is what a destroyed dataset leaves while others list or need its snapshots: its
+//! snapshots, sweeps and dead tree, and a head that is its newest snapshot.
+//!
 //! `next_object` never goes back: ids are never reused, not even after a rollback.
 
 use crate::block_pointer::BlockPointer;
@@ -70,6 +76,10 @@ pub enum ItemClass {
     Keep = 10,
     /// Of dataset 0: the hold clock.
     HoldClock = 11,
+    /// Which dataset lists a snapshot.
+    Lister = 12,
+    /// A line whose dataset was destroyed: its record.
+    HiddenLine = 13,
 }
 
 impl ItemClass {
@@ -87,6 +97,8 @@ impl ItemClass {
             8 => ItemClass::Rollback,
             10 => ItemClass::Keep,
             11 => ItemClass::HoldClock,
+            12 => ItemClass::Lister,
+            13 => ItemClass::HiddenLine,
             _ => return None,
         })
     }
@@ -348,6 +360,29 @@ impl SweepRecord {
     pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
         let mut r = open(value, "sweep record")?;
         Ok(SweepRecord { left: r.txg()? })
+    }
+}
+
+/// Which dataset lists a snapshot, if not the one on whose line it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListerRecord {
+    /// The dataset; `None`: it was destroyed, and stays while a line begins with it.
+    pub dataset: Option<DatasetId>,
+}
+
+impl ListerRecord {
+    /// The item's value.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = begin();
+        w.u64(self.dataset.map_or(0, |dataset| dataset.0));
+        w.into_bytes()
+    }
+
+    /// Reads an item's value.
+    pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
+        let mut r = open(value, "lister record")?;
+        let dataset = DatasetId(r.u64()?);
+        Ok(ListerRecord { dataset: (dataset.0 != 0).then_some(dataset) })
     }
 }
 

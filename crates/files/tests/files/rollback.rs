@@ -188,7 +188,7 @@ fn an_old_head_does_without_its_snapshot() {
         roll_back(&service, "a").await;
         let snapshot = service.datasets.snapshot_by_name("tank/d@a").unwrap();
         let doomed = [(snapshot.0, [snapshot.1.txg].into())];
-        service.datasets.destroy_snapshots(&doomed).await.unwrap();
+        service.datasets.destroy_snapshots(&doomed, false).await.unwrap();
         for (at, file) in (0..).zip(&files) {
             write(&service, *file, 0, &noise(2000 + at, 3), Stability::FileSync).await.unwrap();
             if at % 20 == 0 {
