@@ -214,6 +214,8 @@ pub enum Rule {
     LinesOutliveDatasets,
     /// A destroyed snapshot with which a line begins is hidden, and stays.
     PinnedStaysHidden,
+    /// A clone counts what it gives up of its origin.
+    GivenUpIsCounted,
 }
 
 /// The number of rules that there may be.

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_ondisk::config::FEATURE_CLONES;
+use aquifer_ondisk::config::{FEATURE_CLONES, FEATURE_INHERITED};
 use aquifer_ondisk::dataset::{DatasetRecord, LineRecord};
 use aquifer_ondisk::{DatasetId, ObjectId, Txg};
 use aquifer_pool::BoxFuture;
@@ -108,6 +108,7 @@ impl Datasets {
             // It may be on another's line. That has the counter of ids.
             let dataset = self.by_id(snapshot.line).unwrap_or(dataset);
             self.use_feature(FEATURE_CLONES).await?;
+            self.use_feature(FEATURE_INHERITED).await?;
             let orphans = orphans_in(&self.pool, snapshot.record.objects).await?;
             self.make(new, Some(Beginning { dataset, snapshot, orphans })).await
         })

@@ -67,6 +67,8 @@ pub struct Dataset {
     pub(crate) pending: AtomicU64,
     /// Bytes that its objects refer to, as of the last sync.
     pub(crate) refer_bytes: AtomicU64,
+    /// Of them, those that its origin owns, if it is a clone of which that is known.
+    pub(crate) inherited: Mutex<Option<u64>>,
     next_object: AtomicU64,
     pub(crate) table: Mutex<Table>,
 }
@@ -95,6 +97,7 @@ impl Dataset {
             fs_guid: record.fs_guid,
             next_object: AtomicU64::new(record.next_object),
             refer_bytes: AtomicU64::new(record.refer_bytes),
+            inherited: Mutex::default(),
             record: Mutex::new(record),
             local: Mutex::new(local),
             properties: RwLock::new(Arc::new(properties)),

@@ -138,11 +138,15 @@ impl Datasets {
                 let local = values.remove(&id).unwrap_or_default();
                 let properties =
                     Properties::from_values(|property| property.default_value().into());
-                let (dead, unreadable) = DeadTree::open(&pool, record.dead).await?;
+                let mut snapshots = snapshots.remove(&id).unwrap_or_default();
+                snapshots.load_inherited(id, &found.inherited);
+                let returning = snapshots.returning();
+                let (dead, unreadable) = DeadTree::open(&pool, record.dead, returning).await?;
                 damaged.extend(unreadable.map(|error| (id, error)));
                 let dataset = Dataset::new(id, record, local, properties);
                 *dataset.dead.lock() = dead;
-                *dataset.snapshots.lock() = snapshots.remove(&id).unwrap_or_default();
+                *dataset.snapshots.lock() = snapshots;
+                *dataset.inherited.lock() = found.inherited.get(&(id, Txg(0))).copied();
                 *dataset.keeping.lock() = keeping.remove(&id).unwrap_or_default();
                 dataset.load_rollback();
                 *dataset.origin.lock() = found.lines.get(&id).and_then(Origin::of);

@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{Filed, Returning, btree};
+use aquifer_ondisk::dataset::{Item, ItemKey};
 use aquifer_ondisk::dead::{
     Bucket, DEAD_BLOCKS_MAX, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadSums,
 };
@@ -35,6 +36,7 @@ use aquifer_pool::{Pool, PoolError, SyncContext};
 use crate::damage::only;
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
+use crate::snapshots::{Act, inherited_item};
 
 mod unique;
 
@@ -49,6 +51,8 @@ pub(crate) struct DeadTree {
     pub committed: Option<BlockPointer>,
     /// Over all of it.
     pub sums: DeadSums,
+    /// Of that, what a rollback brought back: the head counts it.
+    pub returning: DeadSums,
     /// It could not be read: it stays as it is.
     pub damaged: bool,
 }
@@ -58,10 +62,15 @@ impl DeadTree {
     pub async fn open(
         pool: &Pool,
         root: Option<BlockPointer>,
+        returning: Option<Returning>,
     ) -> Result<(DeadTree, Option<PoolError>), PoolError> {
         let tree = DeadTree { root, committed: root, ..DeadTree::default() };
-        match sums(pool, root, Bucket::ALL).await {
-            Ok(sums) => Ok((DeadTree { sums, ..tree }, None)),
+        let read = async {
+            let all = sums(pool, root, Bucket::ALL).await?;
+            Ok::<_, PoolError>((all, returning_sums(pool, root, returning).await?))
+        };
+        match read.await {
+            Ok((sums, returning)) => Ok((DeadTree { sums, returning, ..tree }, None)),
             Err(error) if error.cannot_be_read() => {
                 Ok((DeadTree { damaged: true, ..tree }, Some(error)))
             }
@@ -75,6 +84,7 @@ impl DeadTree {
 struct Changes {
     ops: BTreeMap<DeadKey, Option<DeadEntry>>,
     all: DeadSums,
+    returning: DeadSums,
     /// Blocks that go. They are freed when the tree no longer names them, and not before: else a
     /// tree that cannot be changed would have them freed twice.
     freed: Vec<DeadBlock>,
@@ -119,7 +129,7 @@ impl Datasets {
     ) -> Result<bool, PoolError> {
         let merged = match changes {
             Ok(mut changes) => {
-                let all = changes.all;
+                let Changes { all, returning, .. } = changes;
                 changes.put_sums(Bucket::ALL, all);
                 let ops = changes.ops.into_iter().collect();
                 let merge =
@@ -128,7 +138,7 @@ impl Datasets {
                 if merged.is_ok() {
                     changes.freed.iter().for_each(|block| free(sync, block));
                 }
-                merged.map(|root| DeadTree { root, sums: all, ..before })
+                merged.map(|root| DeadTree { root, sums: all, returning, ..before })
             }
             Err(error) => Err(error),
         };
@@ -166,7 +176,8 @@ impl Datasets {
         if before.damaged || sweeps.is_empty() {
             return Ok((done, false));
         }
-        let mut changes = Changes { all: before.sums, ..Changes::default() };
+        let DeadTree { sums: all, returning, .. } = before;
+        let mut changes = Changes { all, returning, ..Changes::default() };
         let mut swept = Ok(());
         for sweep in sweeps {
             match sweep.run(sync, before.root, &mut budget, &mut changes).await {
@@ -188,6 +199,27 @@ impl Datasets {
             done = Done::default();
         }
         Ok((done, changed))
+    }
+
+    /// Sums what rollbacks of this txg will bring back. Called by its sync, when all that dies in it
+    /// is filed.
+    pub(crate) async fn sum_returning(&self, sync: &SyncContext) -> Result<(), PoolError> {
+        let txg = sync.txg();
+        let acts = self.state.lock().snapshot_acts.get(&txg).cloned().unwrap_or_default();
+        for act in acts {
+            let Act::Rollback { dataset, to } = act else { continue };
+            let Some(dataset) = self.by_id(dataset) else { continue };
+            let dies_here = dataset.snapshots.lock().get(to).is_some();
+            let dead = *dataset.dead.lock();
+            let returning = Some(Returning { txg, to }).filter(|_| dies_here && !dead.damaged);
+            let sums = match returning_sums(sync, dead.root, returning).await {
+                // It is found to be damaged when it is swept.
+                Err(error) if error.cannot_be_read() => DeadSums::default(),
+                sums => sums?,
+            };
+            dataset.dead.lock().returning = sums;
+        }
+        Ok(())
     }
 
     /// Of a destroyed dataset, which has no snapshots any more: frees some of its dead blocks.
@@ -253,9 +285,27 @@ async fn sums<S: btree::NodeStore>(
     })
 }
 
+/// The sums of what a rollback brought back.
+async fn returning_sums<S: btree::NodeStore>(
+    store: &S,
+    root: Option<BlockPointer>,
+    returning: Option<Returning>,
+) -> Result<DeadSums, S::Error> {
+    let mut all = DeadSums::default();
+    let Some(sweep) = returning.map(Sweep::of_returning) else { return Ok(all) };
+    let mut key = first_key(sweep.snapshot);
+    while let Some((bucket, sums)) = next_taken(store, root, key, |_| sweep).await? {
+        all.sectors = all.sectors.saturating_add(sums.sectors);
+        all.blocks = all.blocks.saturating_add(sums.blocks);
+        key = bucket.end();
+    }
+    Ok(all)
+}
+
 /// The changes that file blocks.
 async fn fill(sync: &SyncContext, before: DeadTree, filed: Filed) -> Result<Changes, PoolError> {
-    let mut changes = Changes { all: before.sums, ..Changes::default() };
+    let DeadTree { sums: all, returning, .. } = before;
+    let mut changes = Changes { all, returning, ..Changes::default() };
     let mut added: BTreeMap<Bucket, DeadSums> = BTreeMap::new();
     for ((bucket, object), blocks) in filed {
         let sums = added.entry(bucket).or_default();
@@ -383,8 +433,9 @@ impl Sweep {
                 for block in blocks(&entry) {
                     less(&mut sums, block);
                     less(&mut changes.all, block);
-                    if !self.returns {
-                        changes.freed.push(*block);
+                    match self.returns {
+                        true => less(&mut changes.returning, block),
+                        false => changes.freed.push(*block),
                     }
                 }
                 *budget = budget.saturating_sub(blocks(&entry).len());
@@ -441,13 +492,24 @@ impl Dataset {
         pages.min(self.snapshots.lock().count() as u64).saturating_mul(4)
     }
 
-    /// Bytes that its objects and its snapshots take.
+    /// Bytes that its objects and its snapshots take, without what its origin owns.
     pub fn own_bytes(&self) -> u64 {
-        self.refer_bytes().saturating_add(self.dead_bytes())
+        let inherited = self.inherited.lock().unwrap_or(0);
+        self.refer_bytes().saturating_sub(inherited).saturating_add(self.dead_bytes())
+    }
+
+    /// The trees gave up so many sectors of data that the origin owns. Returns the item that says
+    /// what is left of it, if that changed.
+    pub(crate) fn give_up(&self, sectors: u64) -> Option<(ItemKey, Option<Item>)> {
+        let mut inherited = self.inherited.lock();
+        let bytes = inherited.as_mut().filter(|_| sectors > 0)?;
+        *bytes = bytes.saturating_sub(sectors.saturating_mul(4096));
+        Some(inherited_item(self.id, Txg(0), *bytes))
     }
 
     /// Bytes that its snapshots alone show, and those that wait to be freed.
     pub fn dead_bytes(&self) -> u64 {
-        self.dead.lock().sums.sectors.saturating_mul(4096)
+        let DeadTree { sums, returning, .. } = *self.dead.lock();
+        sums.sectors.saturating_sub(returning.sectors).saturating_mul(4096)
     }
 }

@@ -165,11 +165,14 @@ impl Datasets {
             ItemKey::new(line.id, ItemClass::Rollback, 0),
             ItemKey::new(line.id, ItemClass::Record, 0),
             ItemKey::new(line.id, ItemClass::HiddenLine, 0),
+            ItemKey::new(line.id, ItemClass::Inherited, 0),
         ];
         let of = |class, txgs: Vec<Txg>| {
             txgs.into_iter().map(move |txg| ItemKey::new(line.id, class, txg.0))
         };
-        for class in [ItemClass::Snapshot, ItemClass::Keep, ItemClass::Lister] {
+        let of_each =
+            [ItemClass::Snapshot, ItemClass::Keep, ItemClass::Lister, ItemClass::Inherited];
+        for class in of_each {
             keys.extend(of(class, snapshots.listed()));
         }
         keys.extend(of(ItemClass::Sweep, snapshots.sweeps()));

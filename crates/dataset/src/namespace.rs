@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_object::btree;
 use aquifer_ondisk::dataset::{
-    DatasetRecord, Item, ItemClass, ItemKey, LineRecord, ListerRecord, RollbackRecord,
-    SnapshotRecord, SweepRecord,
+    DatasetRecord, InheritedRecord, Item, ItemClass, ItemKey, LineRecord, ListerRecord,
+    RollbackRecord, SnapshotRecord, SweepRecord,
 };
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::scrub::ScrubRecord;
@@ -36,6 +36,8 @@ pub(crate) struct Found {
     pub keeping: BTreeMap<DatasetId, BTreeMap<Txg, KeepRecord>>,
     pub hold_clock: Option<HoldClock>,
     pub lines: BTreeMap<DatasetId, LineRecord>,
+    /// What clones, and snapshots of them, have of their origins.
+    pub inherited: BTreeMap<OnLine, u64>,
     pub next_dataset: u64,
 }
 
@@ -53,6 +55,7 @@ impl Found {
             keeping: BTreeMap::new(),
             hold_clock: None,
             lines: BTreeMap::new(),
+            inherited: BTreeMap::new(),
             next_dataset: 1,
         };
         let first = ItemKey { dataset: DatasetId(0), item: 0 };
@@ -90,6 +93,10 @@ impl Found {
             (Some(ItemClass::HiddenLine), _) => {
                 self.records.push((dataset, DatasetRecord::decode(value)?));
                 self.hidden_lines.insert(dataset);
+            }
+            (Some(ItemClass::Inherited), _) => {
+                let record = InheritedRecord::decode(value)?;
+                self.inherited.insert((dataset, Txg(number)), record.bytes);
             }
             (Some(ItemClass::Lister), _) => {
                 let record = ListerRecord::decode(value)?;

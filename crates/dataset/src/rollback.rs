@@ -40,7 +40,7 @@ use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::lines::Ending;
 use crate::property::{LocalValues, Properties};
-use crate::snapshots::{Act, Snapshot};
+use crate::snapshots::{Act, Snapshot, inherited_item};
 
 /// How a dataset is rolled back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -272,6 +272,13 @@ impl Datasets {
         let old = self.record_item(&dataset, txg);
         dataset.set_synced_root(snapshot.record.objects);
         dataset.set_refer_bytes(snapshot.record.refer_bytes);
+        // What its line began with, it has inherited altogether.
+        let inherited = match dies_here {
+            true => snapshot.inherited,
+            false => Some(snapshot.record.refer_bytes),
+        };
+        let known = dataset.inherited.lock().is_some();
+        *dataset.inherited.lock() = inherited.filter(|_| known);
         dataset.snapshots.lock().rollback = Some(record);
         let mut items = match left_out(Rule::RecordsFollowActs) {
             true => vec![(old.key, Some(old))],
@@ -281,6 +288,7 @@ impl Datasets {
             }
         };
         items.push(rollback_item(id, Some(record)));
+        items.extend(dataset.inherited.lock().map(|bytes| inherited_item(id, Txg(0), bytes)));
         items.extend(self.leave_head(txg, before, to));
         items
     }

@@ -32,8 +32,9 @@ use aquifer_pool::ImportError;
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
+use crate::lines::OnLine;
 
-pub(crate) use acts::put;
+pub(crate) use acts::{inherited_item, put};
 pub(crate) use views::Views;
 
 /// A snapshot of a dataset.
@@ -47,6 +48,8 @@ pub struct Snapshot {
     pub(crate) line: DatasetId,
     /// The dataset that lists it; `None`: it is hidden.
     pub(crate) lister: Option<DatasetId>,
+    /// Of a clone's: bytes that it refers to and the clone's origin owns, if that is known.
+    pub(crate) inherited: Option<u64>,
 }
 
 /// The snapshots on the line of a dataset.
@@ -122,7 +125,7 @@ pub(crate) enum Act {
 impl Snapshots {
     /// Import: a snapshot from disk.
     pub fn load(&mut self, line: DatasetId, txg: Txg, record: SnapshotRecord) {
-        self.set(Arc::new(Snapshot { txg, record, line, lister: Some(line) }));
+        self.set(Arc::new(Snapshot { txg, record, line, lister: Some(line), inherited: None }));
     }
 
     /// A snapshot that is new, or not as before.
@@ -139,6 +142,14 @@ impl Snapshots {
     pub fn newest_of_another(&self, upto: Txg, not: DatasetId) -> Option<Arc<Snapshot>> {
         let mut older = self.list.range(..=upto).rev().map(|(_, snapshot)| snapshot);
         older.find(|older| older.lister.is_some_and(|lister| lister != not)).cloned()
+    }
+
+    /// Import: what snapshots of a clone have of its origin.
+    pub fn load_inherited(&mut self, line: DatasetId, all: &BTreeMap<OnLine, u64>) {
+        for (txg, snapshot) in &mut self.list {
+            let inherited = all.get(&(line, *txg)).copied();
+            *snapshot = Arc::new(Snapshot { inherited, ..Snapshot::clone(snapshot) });
+        }
     }
 
     /// Import: a sweep from disk.

@@ -104,6 +104,7 @@ impl Datasets {
                 items.insert(item.key, Some(item));
             }
         }
+        self.sum_returning(sync).await?;
         items.extend(self.carry_out(sync.txg()));
         items.extend(self.damages.take_items());
         items.extend(self.scrub.take_item());
@@ -161,7 +162,9 @@ impl Datasets {
     ) -> Result<bool, PoolError> {
         let gate = Gate::new(sync, dataset.shown());
         let mut changed = self.sync_objects(&gate, dataset).await?;
-        changed |= self.file(sync, dataset, gate.into_filed()).await?;
+        let (filed, given_up) = gate.into_filed();
+        changed |= self.file(sync, dataset, filed).await?;
+        items.extend(dataset.give_up(given_up));
         if !sync.is_replay() {
             changed |= self.sweep_some(sync, dataset, items).await?;
         }

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use aquifer_ondisk::codec::{FormatError, Reader};
 use aquifer_ondisk::damage::{DamageKind, DamageRecord};
 use aquifer_ondisk::dataset::{
-    DatasetRecord, Item, ItemClass, LineRecord, ListerRecord, RollbackRecord, SnapshotRecord,
-    SweepRecord,
+    DatasetRecord, InheritedRecord, Item, ItemClass, LineRecord, ListerRecord, RollbackRecord,
+    SnapshotRecord, SweepRecord,
 };
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::pool_root::{PoolRoot, TreeSlot};
@@ -53,6 +53,8 @@ struct Items {
     lines: BTreeMap<DatasetId, LineRecord>,
     /// Who lists snapshots, if not the dataset on whose line they are.
     listers: BTreeMap<(DatasetId, Txg), Option<DatasetId>>,
+    /// What clones, and snapshots of them, have of their origins.
+    inherited: BTreeMap<(DatasetId, Txg), u64>,
     /// Datasets that items other than a record belong to.
     others: BTreeSet<DatasetId>,
     /// The counter of dataset ids.
@@ -81,13 +83,14 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
         let none = Snapshots::default();
         let of_it = items.snapshots.get(id).unwrap_or(&none);
         scan.inherits = items.inherits(*id);
+        scan.inherited_bytes = items.inherited.get(&(*id, Txg(0))).copied();
         // Of others nobody asks what the head reaches.
         scan.head = (!of_it.list.is_empty()).then(|| Head::new(&scan.reach));
         objects::walk(scan, *id, &dataset.record, how, &mut summary).await;
         let head = scan.head.take().unwrap_or_else(|| Head::new(&[]));
         let record = (&dataset.record, dataset.birth);
         let pass = snapshots::walk(scan, *id, (record, dataset.destroyed), of_it, head).await;
-        scan.inherits = None;
+        (scan.inherits, scan.inherited_bytes) = (None, None);
         if let Some(pass) = pass.filter(|_| items.has_clones(*id)) {
             scan.passes.insert(*id, pass);
         }
@@ -165,6 +168,9 @@ impl Items {
                     twice = self.datasets.insert(dataset, of);
                 })
             }
+            (_, CLASS_INHERITED) => InheritedRecord::decode(&item.value).map(|record| {
+                self.inherited.insert((dataset, Txg(number)), record.bytes);
+            }),
             (_, CLASS_LISTER) => ListerRecord::decode(&item.value).map(|record| {
                 self.listers.insert((dataset, Txg(number)), record.dataset);
             }),
@@ -352,5 +358,6 @@ const CLASS_ROLLBACK: u8 = ItemClass::Rollback as u8;
 const CLASS_SCRUB: u8 = ItemClass::Scrub as u8;
 const CLASS_DAMAGE: u8 = ItemClass::Damage as u8;
 const CLASS_DESTROYED: u8 = ItemClass::Destroyed as u8;
+const CLASS_INHERITED: u8 = ItemClass::Inherited as u8;
 const CLASS_LISTER: u8 = ItemClass::Lister as u8;
 const CLASS_HIDDEN_LINE: u8 = ItemClass::HiddenLine as u8;

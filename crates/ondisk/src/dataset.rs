@@ -16,6 +16,7 @@
 //!   dataset 0, class 11  the hold clock; number = 0
 //!   class 12  which dataset lists a snapshot, if not this one; number = its txg
 //!   class 13  the record of a hidden line, in the place of class 0
+//!   class 14  what a clone has of its origin; number = txg of a snapshot of it, 0 for the head
 //! entry: key 16 bytes, value string (u16 length)
 //!
 //! dataset record:
@@ -31,6 +32,7 @@
 //! rollback record:
 //!   version u16  flags u16 (0)  txg u64  to u64  change u64  ctime i64+u32  pending u8 (0 or 1)
 //! lister record: version u16  flags u16 (0)  dataset u64 (0: none, the snapshot is hidden)
+//! inherited record: version u16  flags u16 (0)  bytes u64
 //! ```
 //! A hidden line is what a destroyed dataset leaves while others list or need its snapshots: its
 //! snapshots, sweeps and dead tree, and a head that is its newest snapshot.
@@ -80,6 +82,8 @@ pub enum ItemClass {
     Lister = 12,
     /// A line whose dataset was destroyed: its record.
     HiddenLine = 13,
+    /// What a clone has of its origin.
+    Inherited = 14,
 }
 
 impl ItemClass {
@@ -99,6 +103,7 @@ impl ItemClass {
             11 => ItemClass::HoldClock,
             12 => ItemClass::Lister,
             13 => ItemClass::HiddenLine,
+            14 => ItemClass::Inherited,
             _ => return None,
         })
     }
@@ -383,6 +388,29 @@ impl ListerRecord {
         let mut r = open(value, "lister record")?;
         let dataset = DatasetId(r.u64()?);
         Ok(ListerRecord { dataset: (dataset.0 != 0).then_some(dataset) })
+    }
+}
+
+/// How much a clone, or a snapshot of it, refers to that its origin owns. It is part of
+/// `refer_bytes`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InheritedRecord {
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl InheritedRecord {
+    /// The item's value.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = begin();
+        w.u64(self.bytes);
+        w.into_bytes()
+    }
+
+    /// Reads an item's value.
+    pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
+        let mut r = open(value, "inherited record")?;
+        Ok(InheritedRecord { bytes: r.u64()? })
     }
 }
 

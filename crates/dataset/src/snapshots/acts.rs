@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::dataset::{
-    Item, ItemClass, ItemKey, ListerRecord, SnapshotRecord, SweepRecord,
+    InheritedRecord, Item, ItemClass, ItemKey, ListerRecord, SnapshotRecord, SweepRecord,
 };
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::KeepRecord;
@@ -54,7 +54,10 @@ impl Datasets {
         record.objects = dataset.synced_root();
         record.refer_bytes = dataset.refer_bytes();
         let mut items = vec![put(id, ItemClass::Snapshot, txg, Some(record.encode()))];
-        let snapshot = Arc::new(Snapshot { txg, record, line: id, lister: Some(id) });
+        let inherited = *dataset.inherited.lock();
+        items.extend(inherited.map(|bytes| inherited_item(id, txg, bytes)));
+        let snapshot = Snapshot { txg, record, line: id, lister: Some(id), inherited };
+        let snapshot = Arc::new(snapshot);
         self.views.lock().enter(&snapshot);
         dataset.snapshots.lock().set(snapshot.clone());
         let mut listing = dataset.listing.lock();
@@ -91,6 +94,7 @@ impl Datasets {
             let sweep = SweepRecord { left: txg }.encode();
             items.push(put(line, ItemClass::Sweep, snapshot, Some(sweep)));
             items.push(put(line, ItemClass::Snapshot, snapshot, None));
+            items.extend(known.inherited.map(|_| put(line, ItemClass::Inherited, snapshot, None)));
             if known.lister != Some(line) {
                 items.push(put(line, ItemClass::Lister, snapshot, None));
             }
@@ -143,6 +147,11 @@ impl Datasets {
         }
         items
     }
+}
+
+/// The item of what a clone, or a snapshot of it, has of its origin.
+pub(crate) fn inherited_item(line: DatasetId, of: Txg, bytes: u64) -> (ItemKey, Option<Item>) {
+    put(line, ItemClass::Inherited, of, Some(InheritedRecord { bytes }.encode()))
 }
 
 /// An item of a snapshot on this line.

@@ -61,6 +61,8 @@ fn the_same_handle_reads_the_old_content_and_sees_a_change() {
         assert_eq!(service.files.getattr(new).await, Err(FsError::Stale));
         assert_eq!(service.files.verifier(), verifier);
         assert_eq!(dataset.refer_bytes(), refer);
+        let used = service.datasets.used_bytes(&dataset);
+        assert_eq!(used, refer, "what came back counts once");
         // Ids are not given out again.
         let newer = make(&service, top, "newer").await;
         assert!(newer.object > new.object, "{newer:?}");

@@ -449,6 +449,10 @@ fn a_rule_left_out_is_found() {
         (Rule::RollbackShutsTheDoor, 200),
         (Rule::RecordsFollowActs, 100),
         (Rule::PinsAreKept, 100),
+        (Rule::ListersAreOnDisk, 100),
+        (Rule::LinesOutliveDatasets, 100),
+        (Rule::PinnedStaysHidden, 200),
+        (Rule::GivenUpIsCounted, 100),
     ] {
         crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }

@@ -1,7 +1,8 @@
 //! Any snapshot, sweep, rollback and dead entry.
 
 use aquifer_ondisk::dataset::{
-    ListerRecord, RollbackRecord, SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord, SweepRecord,
+    InheritedRecord, ListerRecord, RollbackRecord, SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord,
+    SweepRecord,
 };
 use aquifer_ondisk::dead::{
     Bucket, DEAD_BLOCKS_MAX, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadKind, DeadSums,
@@ -52,6 +53,15 @@ pub fn lister() -> impl Strategy<Value = ListerRecord> {
 /// The one in the document.
 pub fn one_lister() -> ListerRecord {
     ListerRecord { dataset: Some(DatasetId(7)) }
+}
+
+pub fn inherited() -> impl Strategy<Value = InheritedRecord> {
+    any::<u64>().prop_map(|bytes| InheritedRecord { bytes })
+}
+
+/// The one in the document.
+pub fn one_inherited() -> InheritedRecord {
+    InheritedRecord { bytes: 3 << 20 }
 }
 
 /// Two txgs, the smaller first.
