@@ -116,8 +116,8 @@ impl<'a> Gate<'a> {
         self.filed.lock().entry((bucket, owner.object)).or_default().push(block);
     }
 
-    /// The blocks that died so far and are still shown, and the sectors of data that the tree gave up
-    /// and another owns.
+    /// The blocks that died so far and are still shown, and the sectors of data that the tree gave
+    /// up and another owns.
     pub fn into_filed(self) -> (Filed, u64) {
         let filed = std::mem::take(&mut *self.filed.lock());
         (filed, self.given_up.load(Ordering::Relaxed))
