@@ -144,16 +144,11 @@ impl Items {
                 }
                 return;
             }
-            (0, CLASS_SCRUB) if number == 0 => {
-                if let Err(error) = ScrubRecord::decode(&item.value) {
-                    invalid(error.to_string());
-                }
-                return;
-            }
-            (0, CLASS_HOLD_CLOCK) if number == 0 => {
-                if let Err(error) = HoldClock::decode(&item.value) {
-                    invalid(error.to_string());
-                }
+            (0, CLASS_SCRUB | CLASS_HOLD_CLOCK) if number == 0 => {
+                let of_scrub = || ScrubRecord::decode(&item.value).map(drop);
+                let of_clock = || HoldClock::decode(&item.value).map(drop);
+                let read = if class == CLASS_SCRUB { of_scrub() } else { of_clock() };
+                read.err().into_iter().for_each(|error| invalid(error.to_string()));
                 return;
             }
             (0, _) => return invalid("dataset 0 is the pool itself".into()),
@@ -162,23 +157,17 @@ impl Items {
             }
             (_, CLASS_RECORD | CLASS_DESTROYED | CLASS_HIDDEN_LINE) => {
                 DatasetRecord::decode(&item.value).map(|record| {
-                    let destroyed = class == CLASS_DESTROYED;
-                    let hidden = class == CLASS_HIDDEN_LINE;
+                    let (destroyed, hidden) =
+                        (class == CLASS_DESTROYED, class == CLASS_HIDDEN_LINE);
                     let of = Dataset { record, birth, destroyed, hidden };
                     twice = self.datasets.insert(dataset, of);
                 })
             }
-            (_, CLASS_INHERITED) => InheritedRecord::decode(&item.value).map(|record| {
-                self.inherited.insert((dataset, Txg(number)), record.bytes);
-            }),
-            (_, CLASS_LISTER) => ListerRecord::decode(&item.value).map(|record| {
-                self.listers.insert((dataset, Txg(number)), record.dataset);
-            }),
             (_, CLASS_LINE) => LineRecord::decode(&item.value).map(|line| {
                 self.lines.insert(dataset, line);
             }),
             (_, CLASS_PROPERTY) => Ok(()),
-            (_, CLASS_SNAPSHOT | CLASS_SWEEP | CLASS_KEEP) => {
+            (_, CLASS_SNAPSHOT | CLASS_SWEEP | CLASS_KEEP | CLASS_LISTER | CLASS_INHERITED) => {
                 self.of_a_snapshot(dataset, (class, Txg(number)), &item.value)
             }
             (_, CLASS_ROLLBACK) if number == 0 => {
@@ -213,6 +202,14 @@ impl Items {
     ) -> Result<(), FormatError> {
         let snapshots = self.snapshots.entry(dataset).or_default();
         match class {
+            CLASS_LISTER => {
+                let lister = ListerRecord::decode(value)?.dataset;
+                self.listers.insert((dataset, txg), lister);
+            }
+            CLASS_INHERITED => {
+                let bytes = InheritedRecord::decode(value)?.bytes;
+                self.inherited.insert((dataset, txg), bytes);
+            }
             CLASS_SNAPSHOT => {
                 snapshots.list.insert(txg, SnapshotRecord::decode(value)?);
             }
