@@ -26,6 +26,7 @@ mod inject;
 mod layout;
 mod locks;
 mod pools;
+mod promote;
 mod properties;
 mod revive;
 mod rollback;

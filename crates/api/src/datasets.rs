@@ -28,6 +28,25 @@ pub struct CloneSnapshot {
     pub properties: BTreeMap<String, String>,
 }
 
+/// `POST /datasets/promote`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Promote {
+    /// Full name of the clone.
+    pub name: String,
+}
+
+/// A clone and its origin have changed places.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Promoted {
+    /// Full name of the one that is no clone of the other any more.
+    pub name: String,
+    /// Full name of the dataset that was its origin, and is a clone of it now.
+    pub origin: String,
+    /// Full names of the snapshots that it lists now, in the order in which they were taken.
+    pub snapshots: Vec<String>,
+}
+
 /// `POST /datasets/set`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -42,7 +42,7 @@ pub use counts::{
 };
 pub use datasets::{
     ClearDamage, CloneSnapshot, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
-    DestroyDataset, PropertyValue, RenameDataset, SetProperties,
+    DestroyDataset, Promote, Promoted, PropertyValue, RenameDataset, SetProperties,
 };
 pub use diff::{
     ChangedName, ChangedNames, ChangedRange, ChangedRanges, DiffQuery, FileType, NameChange,

@@ -208,6 +208,14 @@ pub enum Rule {
     HoldsLastInService,
     /// The mark of a schedule is on disk with its snapshot.
     MarksAreOnDisk,
+    /// A promotion is on disk: who lists each snapshot.
+    ListersAreOnDisk,
+    /// A line of which a snapshot stays outlives its dataset.
+    LinesOutliveDatasets,
+    /// A destroyed snapshot with which a line begins is hidden, and stays.
+    PinnedStaysHidden,
+    /// A clone counts what it gives up of its origin.
+    GivenUpIsCounted,
 }
 
 /// The number of rules that there may be.

@@ -109,6 +109,13 @@ pub enum Command {
         /// Full name of the new dataset, in the same pool.
         dataset: String,
     },
+    /// Have a clone and its origin change places: it lists the snapshots that both come from, and
+    /// the origin, which becomes a clone of it, can be destroyed.
+    Promote {
+        /// Full name of the clone.
+        #[arg(value_name = "CLONE")]
+        dataset: String,
+    },
     /// Roll a dataset back to its newest snapshot. What changed since is lost.
     Rollback {
         /// To an older one: destroys the later ones.

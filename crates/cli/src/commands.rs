@@ -77,6 +77,7 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
             let wish = snapshot::Wish { recursive, clones, force, dry_run, verbose };
             destroy(&client, output, wish, dataset).await
         }
+        Command::Promote { dataset } => dataset::promote(&client, output, dataset).await,
         Command::Rollback { destroy_later, force, snapshot } => {
             let request = RollBack { name: snapshot, destroy_later, force };
             output.answer(&client.roll_back(&request).await?, |_| String::new())

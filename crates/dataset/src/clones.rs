@@ -7,16 +7,16 @@
 //!
 //! Invariants:
 //! - The origin keeps what the clone began with as long as the clone is there: its line record
-//!   names the snapshot, which is not destroyed before the clone.
+//!   names the snapshot, which does not leave its line before ([`crate::lines`]).
 //! - A destroyed clone is taken down without reading what it does not own, so nothing has to be
 //!   kept for it ([`crate::destroy`]).
 //! - Ids of objects go on from where the origin is, so that none has two meanings in the clone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_ondisk::config::FEATURE_CLONES;
+use aquifer_ondisk::config::{FEATURE_CLONES, FEATURE_INHERITED};
 use aquifer_ondisk::dataset::{DatasetRecord, LineRecord};
 use aquifer_ondisk::{DatasetId, ObjectId, Txg};
 use aquifer_pool::BoxFuture;
@@ -27,11 +27,27 @@ use crate::error::DatasetError;
 use crate::rollback::orphans_in;
 use crate::snapshots::Snapshot;
 
-/// The snapshot that a clone began as.
+/// The snapshot with which a line begins. It may have been promoted since ([`crate::lines`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub dataset: DatasetId,
     pub snapshot: Txg,
+}
+
+/// The clones of snapshots, by the dataset that lists a snapshot and its txg.
+#[derive(Debug)]
+pub(crate) struct Clones(BTreeMap<(DatasetId, Txg), Vec<Arc<Dataset>>>);
+
+impl Clones {
+    /// Those of a snapshot.
+    pub fn of(&self, lister: DatasetId, snapshot: Txg) -> &[Arc<Dataset>] {
+        self.0.get(&(lister, snapshot)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Those of all snapshots that a dataset lists.
+    pub fn of_all(&self, lister: DatasetId) -> impl Iterator<Item = &Arc<Dataset>> {
+        self.0.range((lister, Txg(0))..=(lister, Txg(u64::MAX))).flat_map(|(_, clones)| clones)
+    }
 }
 
 /// What a new dataset begins with.
@@ -89,56 +105,51 @@ impl Datasets {
             let _act = self.acts.lock().await;
             let new = self.parse_new(name, properties)?;
             let (dataset, snapshot) = self.snapshot_by_name(snapshot)?;
+            // It may be on another's line. That has the counter of ids.
+            let dataset = self.by_id(snapshot.line).unwrap_or(dataset);
             self.use_feature(FEATURE_CLONES).await?;
+            self.use_feature(FEATURE_INHERITED).await?;
             let orphans = orphans_in(&self.pool, snapshot.record.objects).await?;
             self.make(new, Some(Beginning { dataset, snapshot, orphans })).await
         })
     }
 
-    /// The clones of a snapshot, or of all snapshots of a dataset.
-    pub(crate) fn clones_of(&self, of: DatasetId, snapshot: Option<Txg>) -> Vec<Arc<Dataset>> {
-        let is_clone = |other: &Arc<Dataset>| {
-            let origin = *other.origin.lock();
-            origin.is_some_and(|origin| {
-                origin.dataset == of && snapshot.is_none_or(|txg| txg == origin.snapshot)
-            })
-        };
-        let mut clones = self.living();
-        clones.retain(is_clone);
-        if left_out(Rule::PinsAreKept) {
-            clones.clear();
+    /// The clones of all snapshots.
+    pub(crate) fn all_clones(&self) -> Clones {
+        let mut clones: BTreeMap<(DatasetId, Txg), Vec<Arc<Dataset>>> = BTreeMap::new();
+        for dataset in self.living() {
+            let origin = self.origin_snapshot(&dataset);
+            let origin = origin.and_then(|origin| Some((origin.lister?, origin.txg)));
+            if let Some(origin) = origin.filter(|_| !left_out(Rule::PinsAreKept)) {
+                clones.entry(origin).or_default().push(dataset);
+            }
         }
-        clones
+        Clones(clones)
     }
 
-    /// Fails if a snapshot has clones.
+    /// Fails if a snapshot that a dataset lists has clones.
     pub(crate) fn check_clones(
         &self,
+        clones: &Clones,
         dataset: &Dataset,
         snapshot: &Snapshot,
     ) -> Result<(), DatasetError> {
-        let clones = self.clones_of(dataset.id, Some(snapshot.txg));
+        let clones = clones.of(dataset.id, snapshot.txg);
         if clones.is_empty() {
             return Ok(());
         }
         let name = format!("{}@{}", self.full_name(dataset), snapshot.record.name);
-        Err(DatasetError::HasClones { name, clones: self.names_of(&clones) })
+        Err(DatasetError::HasClones { name, clones: self.names_of(clones) })
     }
 
     pub(crate) fn names_of(&self, datasets: &[Arc<Dataset>]) -> Vec<String> {
         datasets.iter().map(|dataset| self.full_name(dataset)).collect()
     }
 
-    /// The full names of a snapshot's clones.
-    pub fn clones(&self, dataset: &Dataset, snapshot: Txg) -> Vec<String> {
-        self.names_of(&self.clones_of(dataset.id, Some(snapshot)))
-    }
-
     /// The full name of the snapshot that a dataset is a clone of.
     pub fn origin_of(&self, dataset: &Dataset) -> Option<String> {
-        let origin = (*dataset.origin.lock())?;
-        let from = self.by_id(origin.dataset)?;
-        let snapshot = from.snapshots.lock().get(origin.snapshot)?;
-        Some(format!("{}@{}", self.full_name(&from), snapshot.record.name))
+        let snapshot = self.origin_snapshot(dataset)?;
+        let lister = self.by_id(snapshot.lister?)?;
+        Some(format!("{}@{}", self.full_name(&lister), snapshot.record.name))
     }
 }

@@ -15,6 +15,7 @@ use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::property::{LocalValues, Properties, Property, SyncMode};
 use crate::quota::Wanted;
+use crate::snapshots::inherited_item;
 use crate::tree::split_new;
 use crate::values::bytes_of;
 
@@ -178,6 +179,9 @@ impl Datasets {
         let is_empty = beginning.is_none();
         if let Some(Beginning { orphans, .. }) = beginning {
             *dataset.orphans.lock() = orphans;
+            // At first all of it.
+            *dataset.inherited.lock() = Some(dataset.refer_bytes());
+            items.extend([inherited_item(id, Txg(0), dataset.refer_bytes())]);
         }
         for object in [ROOT_DIRECTORY, ORPHANS].into_iter().filter(|_| is_empty) {
             let inode = directory_inode(object, created, hash_seed);

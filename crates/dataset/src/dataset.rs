@@ -20,7 +20,7 @@ use crate::clones::Origin;
 use crate::dead::DeadTree;
 use crate::entrance::{Entrance, Passage};
 use crate::property::{LocalValues, Properties};
-use crate::snapshots::Snapshots;
+use crate::snapshots::{Listing, Snapshots};
 use crate::table::{CLEAN_OBJECTS_MAX, Table};
 use crate::unlogged::Unlogged;
 
@@ -39,8 +39,11 @@ pub struct Dataset {
     pub(crate) orphans: Mutex<BTreeSet<ObjectId>>,
     /// It is a view of this snapshot, read-only; `None`: the head.
     pub(crate) snapshot: Option<Txg>,
+    /// The snapshots on its line.
     pub(crate) snapshots: Mutex<Snapshots>,
-    /// Why its snapshots stay or go, of those of which that is known.
+    /// The snapshots that it lists, on its line or on others.
+    pub(crate) listing: Mutex<Listing>,
+    /// Why those that it lists stay or go, of those of which that is known.
     pub(crate) keeping: Mutex<BTreeMap<Txg, KeepRecord>>,
     pub(crate) dead: Mutex<DeadTree>,
     /// What it began as, if it is a clone.
@@ -49,6 +52,8 @@ pub struct Dataset {
     pub(crate) entrance: Arc<Entrance>,
     /// The txg in which it was destroyed, 0 if it was not.
     destroyed: AtomicU64,
+    /// The txg from which its line is emptied, if it is not kept.
+    emptied_since: AtomicU64,
     /// A sync could not read a node of the object table that it had to change: the dataset takes no
     /// change until the next import.
     table_damaged: AtomicBool,
@@ -62,8 +67,21 @@ pub struct Dataset {
     pub(crate) pending: AtomicU64,
     /// Bytes that its objects refer to, as of the last sync.
     pub(crate) refer_bytes: AtomicU64,
+    /// Of them, those that its origin owns, if it is a clone of which that is known.
+    pub(crate) inherited: Mutex<Option<u64>>,
     next_object: AtomicU64,
     pub(crate) table: Mutex<Table>,
+}
+
+/// What is left of a dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// All of it.
+    Dataset,
+    /// It was destroyed; its line stays, since others list or need snapshots on it.
+    Line { first: bool },
+    /// What it took is being freed.
+    Emptied { first: bool },
 }
 
 impl Dataset {
@@ -79,18 +97,21 @@ impl Dataset {
             fs_guid: record.fs_guid,
             next_object: AtomicU64::new(record.next_object),
             refer_bytes: AtomicU64::new(record.refer_bytes),
+            inherited: Mutex::default(),
             record: Mutex::new(record),
             local: Mutex::new(local),
             properties: RwLock::new(Arc::new(properties)),
             orphans: Mutex::new(BTreeSet::new()),
             snapshot: None,
             snapshots: Mutex::default(),
+            listing: Mutex::default(),
             keeping: Mutex::default(),
             dead: Mutex::default(),
             origin: Mutex::default(),
             unlogged: Unlogged::no(),
             entrance: Entrance::new(),
             destroyed: AtomicU64::new(0),
+            emptied_since: AtomicU64::new(u64::MAX),
             table_damaged: AtomicBool::new(false),
             emptied_to: AtomicU64::new(0),
             kept_bytes: AtomicU64::new(0),
@@ -180,10 +201,38 @@ impl Dataset {
     /// Destroys it in this txg. From here on nothing reads its objects: a later txg frees what
     /// their roots reach, without notice to readers.
     pub(crate) fn set_destroyed(&self, txg: Txg) {
+        self.let_go(txg);
+        self.leave_line(txg);
+    }
+
+    /// Destroys it in this txg, and keeps its line.
+    pub(crate) fn leave_line(&self, txg: Txg) {
         self.destroyed.store(txg.0.max(1), Ordering::SeqCst);
         for object in self.table.lock().objects.values() {
             object.state.lock().destroyed = true;
         }
+    }
+
+    /// Empties its line from this txg on.
+    pub(crate) fn let_go(&self, txg: Txg) {
+        self.emptied_since.store(txg.0.max(1), Ordering::SeqCst);
+    }
+
+    /// What is left of it in a txg.
+    pub(crate) fn phase(&self, txg: Txg) -> Phase {
+        let emptied_since = Txg(self.emptied_since.load(Ordering::SeqCst));
+        match self.destroyed_in() {
+            Some(destroyed) if destroyed <= txg && emptied_since <= txg => {
+                Phase::Emptied { first: emptied_since == txg }
+            }
+            Some(destroyed) if destroyed <= txg => Phase::Line { first: destroyed == txg },
+            _ => Phase::Dataset,
+        }
+    }
+
+    /// Whether it is destroyed and its line is kept.
+    pub(crate) fn is_hidden_line(&self) -> bool {
+        matches!(self.phase(Txg(u64::MAX - 1)), Phase::Line { .. })
     }
 
     /// Fails if the dataset takes no change, because a node of its object table is damaged.
@@ -223,7 +272,7 @@ impl Dataset {
         !self.orphans.lock().is_empty() || self.is_being_swept()
     }
 
-    fn is_being_swept(&self) -> bool {
+    pub(crate) fn is_being_swept(&self) -> bool {
         self.snapshots.lock().are_swept() && !self.dead.lock().damaged
     }
 

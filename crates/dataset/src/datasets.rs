@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
+use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey};
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::Cadence;
 use aquifer_ondisk::pool_root::TreeSlot;
@@ -19,12 +19,13 @@ use crate::dataset::Dataset;
 use crate::dead::DeadTree;
 use crate::history::History;
 use crate::holds::Clock;
+use crate::lines::OnLine;
 use crate::namespace::Found;
-use crate::property::{PROPERTIES, Properties, Property, SyncMode};
+use crate::property::{LocalValues, PROPERTIES, Properties, Property, SyncMode};
 use crate::replies::Replies;
 use crate::schedule::Told;
 use crate::scrub::Scrubbed;
-use crate::snapshots::{Act, Views};
+use crate::snapshots::{Act, Snapshots, Views};
 
 /// What `aquifer list` shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,19 +136,18 @@ impl Datasets {
             state.next_dataset = next_dataset;
             let mut damaged: Vec<(DatasetId, PoolError)> = Vec::new();
             for (id, record) in records {
-                let local = values.remove(&id).unwrap_or_default();
-                let properties =
-                    Properties::from_values(|property| property.default_value().into());
-                let (dead, unreadable) = DeadTree::open(&pool, record.dead).await?;
+                let of = (id, record, values.remove(&id).unwrap_or_default());
+                let listed = snapshots.remove(&id).unwrap_or_default();
+                let (dataset, unreadable) = load(&pool, of, listed, &found.inherited).await?;
                 damaged.extend(unreadable.map(|error| (id, error)));
-                let dataset = Dataset::new(id, record, local, properties);
-                *dataset.dead.lock() = dead;
-                *dataset.snapshots.lock() = snapshots.remove(&id).unwrap_or_default();
                 *dataset.keeping.lock() = keeping.remove(&id).unwrap_or_default();
-                dataset.load_rollback();
                 *dataset.origin.lock() = found.lines.get(&id).and_then(Origin::of);
                 if destroyed.contains(&id) {
                     dataset.set_destroyed(Txg(1));
+                    state.hidden.insert(id);
+                }
+                if found.hidden_lines.contains(&id) {
+                    dataset.leave_line(Txg(1));
                     state.hidden.insert(id);
                 }
                 state.insert(id, Arc::new(dataset));
@@ -169,6 +169,7 @@ impl Datasets {
                 replies,
                 history,
             };
+            datasets.fill_listings(&found.listers);
             datasets.refresh_properties();
             for (id, error) in damaged {
                 if let Some(dataset) = datasets.by_id(id) {
@@ -290,4 +291,22 @@ impl Datasets {
         let key = ItemKey::new(DatasetId(0), ItemClass::Record, 0);
         Item { key, value: w.into_bytes() }
     }
+}
+
+/// Import: a dataset, and why its dead tree cannot be read, if it cannot.
+async fn load(
+    pool: &Pool,
+    (id, record, local): (DatasetId, DatasetRecord, LocalValues),
+    mut snapshots: Snapshots,
+    inherited: &BTreeMap<OnLine, u64>,
+) -> Result<(Dataset, Option<PoolError>), PoolError> {
+    let properties = Properties::from_values(|property| property.default_value().into());
+    snapshots.load_inherited(id, inherited);
+    let (dead, unreadable) = DeadTree::open(pool, record.dead, snapshots.returning()).await?;
+    let dataset = Dataset::new(id, record, local, properties);
+    *dataset.dead.lock() = dead;
+    *dataset.snapshots.lock() = snapshots;
+    *dataset.inherited.lock() = inherited.get(&(id, Txg(0))).copied();
+    dataset.load_rollback();
+    Ok((dataset, unreadable))
 }

@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{Filed, Returning, btree};
+use aquifer_ondisk::dataset::{Item, ItemKey};
 use aquifer_ondisk::dead::{
     Bucket, DEAD_BLOCKS_MAX, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadSums,
 };
@@ -35,8 +36,12 @@ use aquifer_pool::{Pool, PoolError, SyncContext};
 use crate::damage::only;
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
+use crate::snapshots::inherited_item;
 
+mod returning;
 mod unique;
+
+use returning::returning_sums;
 
 /// Entries read at a time.
 const ENTRIES_AT_ONCE: usize = 64;
@@ -49,6 +54,8 @@ pub(crate) struct DeadTree {
     pub committed: Option<BlockPointer>,
     /// Over all of it.
     pub sums: DeadSums,
+    /// Of that, what a rollback brought back: the head counts it.
+    pub returning: DeadSums,
     /// It could not be read: it stays as it is.
     pub damaged: bool,
 }
@@ -58,10 +65,15 @@ impl DeadTree {
     pub async fn open(
         pool: &Pool,
         root: Option<BlockPointer>,
+        returning: Option<Returning>,
     ) -> Result<(DeadTree, Option<PoolError>), PoolError> {
         let tree = DeadTree { root, committed: root, ..DeadTree::default() };
-        match sums(pool, root, Bucket::ALL).await {
-            Ok(sums) => Ok((DeadTree { sums, ..tree }, None)),
+        let read = async {
+            let all = sums(pool, root, Bucket::ALL).await?;
+            Ok::<_, PoolError>((all, returning_sums(pool, root, returning).await?))
+        };
+        match read.await {
+            Ok((sums, returning)) => Ok((DeadTree { sums, returning, ..tree }, None)),
             Err(error) if error.cannot_be_read() => {
                 Ok((DeadTree { damaged: true, ..tree }, Some(error)))
             }
@@ -75,6 +87,7 @@ impl DeadTree {
 struct Changes {
     ops: BTreeMap<DeadKey, Option<DeadEntry>>,
     all: DeadSums,
+    returning: DeadSums,
     /// Blocks that go. They are freed when the tree no longer names them, and not before: else a
     /// tree that cannot be changed would have them freed twice.
     freed: Vec<DeadBlock>,
@@ -119,7 +132,7 @@ impl Datasets {
     ) -> Result<bool, PoolError> {
         let merged = match changes {
             Ok(mut changes) => {
-                let all = changes.all;
+                let Changes { all, returning, .. } = changes;
                 changes.put_sums(Bucket::ALL, all);
                 let ops = changes.ops.into_iter().collect();
                 let merge =
@@ -128,7 +141,7 @@ impl Datasets {
                 if merged.is_ok() {
                     changes.freed.iter().for_each(|block| free(sync, block));
                 }
-                merged.map(|root| DeadTree { root, sums: all, ..before })
+                merged.map(|root| DeadTree { root, sums: all, returning, ..before })
             }
             Err(error) => Err(error),
         };
@@ -166,7 +179,8 @@ impl Datasets {
         if before.damaged || sweeps.is_empty() {
             return Ok((done, false));
         }
-        let mut changes = Changes { all: before.sums, ..Changes::default() };
+        let DeadTree { sums: all, returning, .. } = before;
+        let mut changes = Changes { all, returning, ..Changes::default() };
         let mut swept = Ok(());
         for sweep in sweeps {
             match sweep.run(sync, before.root, &mut budget, &mut changes).await {
@@ -255,7 +269,8 @@ async fn sums<S: btree::NodeStore>(
 
 /// The changes that file blocks.
 async fn fill(sync: &SyncContext, before: DeadTree, filed: Filed) -> Result<Changes, PoolError> {
-    let mut changes = Changes { all: before.sums, ..Changes::default() };
+    let DeadTree { sums: all, returning, .. } = before;
+    let mut changes = Changes { all, returning, ..Changes::default() };
     let mut added: BTreeMap<Bucket, DeadSums> = BTreeMap::new();
     for ((bucket, object), blocks) in filed {
         let sums = added.entry(bucket).or_default();
@@ -383,8 +398,9 @@ impl Sweep {
                 for block in blocks(&entry) {
                     less(&mut sums, block);
                     less(&mut changes.all, block);
-                    if !self.returns {
-                        changes.freed.push(*block);
+                    match self.returns {
+                        true => less(&mut changes.returning, block),
+                        false => changes.freed.push(*block),
                     }
                 }
                 *budget = budget.saturating_sub(blocks(&entry).len());
@@ -438,16 +454,27 @@ impl Dataset {
     /// frees any. Each page may die into a bucket of its own, but there is one for each snapshot at
     /// most: its list and its sums lie in two leaves, which have two copies.
     pub fn death_sectors(&self, pages: u64) -> u64 {
-        pages.min(self.snapshot_count() as u64).saturating_mul(4)
+        pages.min(self.snapshots.lock().count() as u64).saturating_mul(4)
     }
 
-    /// Bytes that its objects and its snapshots take.
+    /// Bytes that its objects and its snapshots take, without what its origin owns.
     pub fn own_bytes(&self) -> u64 {
-        self.refer_bytes().saturating_add(self.dead_bytes())
+        let inherited = self.inherited.lock().unwrap_or(0);
+        self.refer_bytes().saturating_sub(inherited).saturating_add(self.dead_bytes())
+    }
+
+    /// The trees gave up so many sectors of data that the origin owns. Returns the item that says
+    /// what is left of it, if that changed.
+    pub(crate) fn give_up(&self, sectors: u64) -> Option<(ItemKey, Option<Item>)> {
+        let mut inherited = self.inherited.lock();
+        let bytes = inherited.as_mut().filter(|_| sectors > 0)?;
+        *bytes = bytes.saturating_sub(sectors.saturating_mul(4096));
+        Some(inherited_item(self.id, Txg(0), *bytes))
     }
 
     /// Bytes that its snapshots alone show, and those that wait to be freed.
     pub fn dead_bytes(&self) -> u64 {
-        self.dead.lock().sums.sectors.saturating_mul(4096)
+        let DeadTree { sums, returning, .. } = *self.dead.lock();
+        sums.sectors.saturating_sub(returning.sectors).saturating_mul(4096)
     }
 }

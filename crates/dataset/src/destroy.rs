@@ -3,9 +3,10 @@
 //! The act itself is small. One txg removes the dataset's items from the namespace, and moves its
 //! record to another class, where the record only says what remains to be freed. From then on
 //! handles are stale, and client changes that no txg holds are dropped. Then each txg frees some of
-//! the objects, until the table is empty and the record goes. After a crash in between, the import
-//! finds the record and goes on. All this takes no more space than it frees: it works on a full
-//! pool.
+//! the objects, until the table is empty and the record goes. If a snapshot of it must stay, only
+//! the head goes, and the rest becomes a hidden line ([`crate::lines`]). After a crash in between,
+//! the import finds the record and goes on. All this takes no more space than it frees: it works on
+//! a full pool.
 //!
 //! Invariants:
 //! - No log record names a dataset that the root does not know. Changes look at
@@ -15,6 +16,7 @@
 //!   that takes several txgs empties nothing before it is done.
 //! - From D on, syncs write nothing of the dataset except what the emptying changes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aquifer_object::{Damage, Gate, btree, extent_tree};
@@ -26,9 +28,11 @@ use aquifer_pool::{PoolError, SyncContext};
 use aquifer_sync::atomic::Ordering;
 
 use crate::damage::only;
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, Phase};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
+use crate::lines::{Ending, OnLine};
+use crate::sync::free_dirty;
 
 /// Objects of a destroyed dataset looked at in one txg.
 const EMPTY_OBJECTS_MAX: usize = 4_000;
@@ -71,41 +75,88 @@ impl Datasets {
             doomed.push(dataset);
         }
         let doomed = self.with_dependents(doomed, recursive || clones, clones)?;
-        // The emptying frees all that dead trees name: nothing that a head refers to again.
-        for dataset in &doomed {
-            self.wait_for_returning(dataset).await?;
+        self.end(&doomed, BTreeSet::new()).await
+    }
+
+    /// Destroys snapshots of datasets, given by their txgs, with `clones` also all clones of them,
+    /// with all below those and their clones, all in one txg. They are gone, on disk, when this
+    /// returns; what they alone showed becomes free in the background. Returns the names of the
+    /// clones.
+    ///
+    /// # Errors
+    /// A dataset is gone, or a snapshot is held or has clones. Then nothing was destroyed.
+    pub async fn destroy_snapshots(
+        &self,
+        snapshots: &[(Arc<Dataset>, BTreeSet<Txg>)],
+        clones: bool,
+    ) -> Result<Vec<String>, DatasetError> {
+        let _act = self.acts.lock().await;
+        let all_clones = self.all_clones();
+        let (mut unlisted, mut doomed) = (BTreeSet::new(), BTreeMap::new());
+        for (dataset, snapshots) in snapshots {
+            if dataset.is_destroyed() {
+                return Err(DatasetError::NotFound(self.full_name(dataset)));
+            }
+            let mut listed = dataset.snapshots(self.pool.committed_txg());
+            listed.retain(|snapshot| snapshots.contains(&snapshot.txg));
+            let txgs = listed.iter().map(|snapshot| snapshot.txg);
+            self.check_not_held(dataset, txgs)?;
+            for snapshot in listed {
+                match clones {
+                    true => {
+                        let clones = all_clones.of(dataset.id, snapshot.txg);
+                        doomed.extend(clones.iter().map(|clone| (clone.id, clone.clone())));
+                    }
+                    false => self.check_clones(&all_clones, dataset, &snapshot)?,
+                }
+                unlisted.insert((snapshot.line, snapshot.txg));
+            }
         }
-        for dataset in &doomed {
-            let listed = dataset.snapshots.lock().listed();
+        let doomed = self.with_dependents(doomed.into_values().collect(), true, true)?;
+        let mut names = self.names_of(&doomed);
+        names.sort();
+        self.end(&doomed, unlisted).await?;
+        Ok(names)
+    }
+
+    /// Destroys datasets, with all their snapshots, and snapshots on these lines. The caller holds
+    /// the lock of acts.
+    pub(crate) async fn end(
+        &self,
+        doomed: &[Arc<Dataset>],
+        snapshots: BTreeSet<OnLine>,
+    ) -> Result<(), DatasetError> {
+        let Ending { acts, gone, rolled } = self.ending(doomed, snapshots);
+        // The emptying frees all that dead trees name: nothing that a head refers to again.
+        for line in gone.iter().chain(&rolled) {
+            self.wait_for_returning(line).await?;
+        }
+        for dataset in doomed {
+            let listed = dataset.listing.lock().txgs();
             self.check_not_held(dataset, listed)?;
+        }
+        if acts.is_empty() && gone.is_empty() {
+            return Ok(());
         }
         {
             let hold = self.hold_act().await?;
             let txg = hold.txg();
             let mut state = self.state.lock();
             let items = state.items.entry(txg).or_default();
-            for dataset in &doomed {
-                dataset.set_destroyed(txg);
-                items.insert(ItemKey::new(dataset.id, ItemClass::Record, 0), None);
-                for property in dataset.local.lock().keys() {
-                    items.insert(
-                        ItemKey::new(dataset.id, ItemClass::Property, *property as u64),
-                        None,
-                    );
-                }
-                let line = dataset.record.lock().line;
-                items.insert(ItemKey::new(dataset.id, ItemClass::Line, line), None);
-                items.insert(ItemKey::new(dataset.id, ItemClass::Rollback, 0), None);
-                let snapshots = dataset.snapshots.lock();
-                for (class, of) in [
-                    (ItemClass::Snapshot, snapshots.listed()),
-                    (ItemClass::Sweep, snapshots.sweeps()),
-                    (ItemClass::Keep, dataset.keeping.lock().keys().copied().collect()),
-                ] {
-                    let keys = of.iter().map(|txg| ItemKey::new(dataset.id, class, txg.0));
-                    items.extend(keys.map(|key| (key, None)));
+            for dataset in doomed {
+                dataset.leave_line(txg);
+                let properties = dataset.local.lock().clone();
+                let properties = properties.into_keys();
+                let keys = properties.map(|property| (ItemClass::Property, property as u64));
+                for (class, number) in keys.chain([(ItemClass::Record, 0)]) {
+                    items.insert(ItemKey::new(dataset.id, class, number), None);
                 }
             }
+            for line in &gone {
+                line.let_go(txg);
+                items.extend(Self::items_of_line(line));
+            }
+            state.snapshot_acts.entry(txg).or_default().extend(acts);
             state.hidden.extend(doomed.iter().map(|dataset| dataset.id));
         }
         self.refresh_properties();
@@ -123,13 +174,19 @@ impl Datasets {
         recursive: bool,
         with_clones: bool,
     ) -> Result<Vec<Arc<Dataset>>, DatasetError> {
+        let clones = self.all_clones();
+        let mut below: BTreeMap<DatasetId, Vec<Arc<Dataset>>> = BTreeMap::new();
+        for dataset in self.living() {
+            let parent = dataset.record.lock().parent;
+            below.entry(parent).or_default().push(dataset);
+        }
+        let mut known: BTreeSet<DatasetId> = doomed.iter().map(|dataset| dataset.id).collect();
         let mut at = 0;
         while let Some(dataset) = doomed.get(at).cloned() {
             at += 1;
-            let is_new = |other: &Arc<Dataset>| !doomed.iter().any(|known| known.id == other.id);
-            let is_below = |other: &Arc<Dataset>| other.record.lock().parent == dataset.id;
-            let children: Vec<_> =
-                self.living().into_iter().filter(is_below).filter(is_new).collect();
+            let children = below.get(&dataset.id).map_or(&[][..], Vec::as_slice);
+            let children = children.iter().filter(|child| known.insert(child.id));
+            let children: Vec<Arc<Dataset>> = children.cloned().collect();
             let name = || self.full_name(&dataset);
             if !children.is_empty() && !recursive {
                 return Err(DatasetError::HasChildren(name()));
@@ -139,17 +196,15 @@ impl Datasets {
             }
             doomed.extend(children);
             if with_clones {
-                let clones = self.clones_of(dataset.id, None).into_iter();
-                let clones: Vec<_> =
-                    clones.filter(|other| !doomed.iter().any(|of| of.id == other.id)).collect();
-                doomed.extend(clones);
+                let clones = clones.of_all(dataset.id).filter(|clone| known.insert(clone.id));
+                doomed.extend(clones.cloned());
             }
         }
         for dataset in &doomed {
-            let mut clones = self.clones_of(dataset.id, None);
-            clones.retain(|other| !doomed.iter().any(|known| known.id == other.id));
-            if !clones.is_empty() {
-                let (name, clones) = (self.full_name(dataset), self.names_of(&clones));
+            let left = clones.of_all(dataset.id).filter(|clone| !known.contains(&clone.id));
+            let left: Vec<Arc<Dataset>> = left.cloned().collect();
+            if !left.is_empty() {
+                let (name, clones) = (self.full_name(dataset), self.names_of(&left));
                 return Err(DatasetError::HasClones { name, clones });
             }
         }
@@ -162,9 +217,10 @@ impl Datasets {
             return true;
         }
         let state = self.state.lock();
-        state.datasets.values().any(|dataset| match dataset.is_destroyed() {
-            true => dataset.emptied_to.load(Ordering::Relaxed) != STUCK,
-            false => dataset.is_being_freed(),
+        state.datasets.values().any(|dataset| match dataset.phase(Txg(u64::MAX - 1)) {
+            Phase::Emptied { .. } => dataset.emptied_to.load(Ordering::Relaxed) != STUCK,
+            Phase::Line { .. } => dataset.is_being_swept(),
+            Phase::Dataset => dataset.is_being_freed(),
         })
     }
 
@@ -174,18 +230,13 @@ impl Datasets {
         &self,
         sync: &SyncContext,
         dataset: &Dataset,
+        first: bool,
     ) -> Result<Option<(ItemKey, Option<Item>)>, PoolError> {
-        let first = dataset.destroyed_in() == Some(sync.txg());
-        for object in dataset.dirty_objects(sync.txg()) {
-            let state = object.state.lock();
-            if let Some(version) = state.overlay.get(sync.txg()) {
-                aquifer_object::free_early(sync, version);
-            }
-        }
+        free_dirty(sync, dataset);
         let key = ItemKey::new(dataset.id, ItemClass::Destroyed, 0);
         // From here on no root lists its snapshots: what they show is freed with the rest.
         self.forget_snapshots(dataset, sync.txg());
-        let record = || Some(Item { value: self.record_item(dataset).value, key });
+        let record = || Some(self.record_item(dataset, sync.txg()));
         if first {
             return Ok(Some((key, record())));
         }

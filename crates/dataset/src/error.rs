@@ -54,6 +54,29 @@ pub enum DatasetError {
         /// The clones.
         clones: Vec<String>,
     },
+    /// It is no clone.
+    #[error("{0:?} is no clone: only a clone can be promoted")]
+    NoClone(String),
+    /// Two datasets have snapshots of the same names.
+    #[error(
+        "{name:?} and {from:?} both have snapshots called {}: rename or destroy one of each pair, \
+         and promote again",
+        snapshots.join(", ")
+    )]
+    SameNames {
+        /// The clone.
+        name: String,
+        /// Its origin.
+        from: String,
+        /// The names, without the datasets'.
+        snapshots: Vec<String>,
+    },
+    /// A rollback would have to begin a new line.
+    #[error(
+        "{0:?} is older than what the dataset was cloned from before it was promoted: a rollback \
+         cannot go there. Make a clone of it instead"
+    )]
+    OnAnotherLine(String),
     /// There are later snapshots.
     #[error(
         "{name:?} is not the newest snapshot: {newest:?} is. Roll back with -r, which destroys the \

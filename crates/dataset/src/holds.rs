@@ -202,7 +202,7 @@ impl Datasets {
     /// That it is held.
     pub fn check_no_hold_with_end(&self) -> Result<(), DatasetError> {
         for dataset in self.all() {
-            let listed = dataset.snapshots.lock().listed();
+            let listed = dataset.listing.lock().txgs();
             for snapshot in listed {
                 let mut holds = self.holds(&dataset, snapshot);
                 holds.retain(|hold| hold.ends_s.is_some());
@@ -295,7 +295,8 @@ impl Datasets {
             let mut state = self.state.lock();
             let items = state.items.entry(hold.txg()).or_default();
             for (dataset, snapshot, record) in changes {
-                let key = ItemKey::new(dataset.id, ItemClass::Keep, snapshot.0);
+                let line = dataset.line_of(snapshot);
+                let key = ItemKey::new(line, ItemClass::Keep, snapshot.0);
                 let mut keeping = dataset.keeping.lock();
                 if record.is_empty() {
                     keeping.remove(&snapshot);
@@ -337,13 +338,25 @@ impl Datasets {
         self.pool.world().wall_ns() / 1_000_000_000
     }
 
+    /// What a snapshot on the line of a dataset is called in messages.
+    pub fn name_on_line(&self, line: DatasetId, snapshot: Txg) -> String {
+        let known = self.by_id(line).and_then(|of| of.snapshots.lock().get(snapshot));
+        let lister = known.as_ref().and_then(|known| self.by_id(known.lister?));
+        match known.zip(lister) {
+            Some((known, lister)) => {
+                format!("{}@{}", self.full_name(&lister), known.record.name)
+            }
+            None => format!("a hidden snapshot of txg {snapshot}"),
+        }
+    }
+
     /// The full name of a snapshot that is in the list.
     pub(crate) fn listed_name(
         &self,
         dataset: &Dataset,
         snapshot: Txg,
     ) -> Result<String, DatasetError> {
-        let name = dataset.snapshots.lock().name_of(snapshot);
+        let name = dataset.listing.lock().name_of(snapshot);
         let of = self.full_name(dataset);
         match name.filter(|_| !dataset.is_destroyed()) {
             Some(name) => Ok(format!("{of}@{name}")),

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_object::btree;
 use aquifer_ondisk::dataset::{
-    DatasetRecord, Item, ItemClass, ItemKey, LineRecord, RollbackRecord, SnapshotRecord,
-    SweepRecord,
+    DatasetRecord, InheritedRecord, Item, ItemClass, ItemKey, LineRecord, ListerRecord,
+    RollbackRecord, SnapshotRecord, SweepRecord,
 };
 use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
@@ -15,6 +15,7 @@ use aquifer_ondisk::{BlockPointer, DatasetId, Reader, Txg};
 use aquifer_pool::{Pool, PoolError};
 
 use crate::damage::{DamageList, DamageRecord};
+use crate::lines::OnLine;
 use crate::property::{LocalValues, Property};
 use crate::scrub::Scrubbed;
 use crate::snapshots::Snapshots;
@@ -25,6 +26,10 @@ pub(crate) struct Found {
     pub records: Vec<(DatasetId, DatasetRecord)>,
     /// Of them, those that are being emptied.
     pub destroyed: BTreeSet<DatasetId>,
+    /// Of them, hidden lines.
+    pub hidden_lines: BTreeSet<DatasetId>,
+    /// Who lists snapshots that are on another line.
+    pub listers: BTreeMap<OnLine, Option<DatasetId>>,
     pub damages: DamageList,
     pub scrub: Scrubbed,
     /// The pool takes them.
@@ -34,6 +39,8 @@ pub(crate) struct Found {
     pub keeping: BTreeMap<DatasetId, BTreeMap<Txg, KeepRecord>>,
     pub hold_clock: Option<HoldClock>,
     pub lines: BTreeMap<DatasetId, LineRecord>,
+    /// What clones, and snapshots of them, have of their origins.
+    pub inherited: BTreeMap<OnLine, u64>,
     pub next_dataset: u64,
 }
 
@@ -42,6 +49,8 @@ impl Found {
         let mut found = Found {
             records: Vec::new(),
             destroyed: BTreeSet::new(),
+            hidden_lines: BTreeSet::new(),
+            listers: BTreeMap::new(),
             damages: DamageList::default(),
             scrub: Scrubbed::default(),
             free_work: Vec::new(),
@@ -50,6 +59,7 @@ impl Found {
             keeping: BTreeMap::new(),
             hold_clock: None,
             lines: BTreeMap::new(),
+            inherited: BTreeMap::new(),
             next_dataset: 1,
         };
         let first = ItemKey { dataset: DatasetId(0), item: 0 };
@@ -63,67 +73,97 @@ impl Found {
 
     fn take(&mut self, Item { key, value }: &Item) -> Result<(), PoolError> {
         let (class, number) = key.class_and_number();
-        let dataset = key.dataset;
-        match (ItemClass::from_u8(class), dataset.0) {
+        let Some(class) = ItemClass::from_u8(class) else { return Ok(()) };
+        match key.dataset {
+            DatasetId(0) => self.take_of_pool(class, number, value),
+            dataset => self.take_of_dataset(dataset, class, number, value),
+        }
+    }
+
+    fn take_of_pool(
+        &mut self,
+        class: ItemClass,
+        number: u64,
+        value: &[u8],
+    ) -> Result<(), PoolError> {
+        match class {
             // An invalid damage record must not prevent an import.
-            (Some(ItemClass::Damage), 0) => {
+            ItemClass::Damage => {
                 let record = DamageRecord::decode(value).ok();
                 record.into_iter().for_each(|record| self.damages.load(number, record));
             }
             // Nor an invalid record of a scrub: the next one begins from the start.
-            (Some(ItemClass::Scrub), 0) => {
+            ItemClass::Scrub => {
                 let record = ScrubRecord::decode(value).ok();
                 record.into_iter().for_each(|record| self.scrub.load(record));
             }
-            (Some(ItemClass::Record), 0) => {
+            ItemClass::Record => {
                 self.next_dataset = Reader::new(value, "dataset counters").sequence()?;
             }
-            (Some(ItemClass::Record), _) => {
+            ItemClass::HoldClock => self.hold_clock = Some(HoldClock::decode(value)?),
+            // It is only shown.
+            ItemClass::FreeWork => self.free_work.extend(FreeWorkRecord::decode(value)),
+            ItemClass::Property => self.take_of_dataset(DatasetId(0), class, number, value)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn take_of_dataset(
+        &mut self,
+        dataset: DatasetId,
+        class: ItemClass,
+        number: u64,
+        value: &[u8],
+    ) -> Result<(), PoolError> {
+        match class {
+            ItemClass::Record => {
                 self.records.push((dataset, DatasetRecord::decode(value)?));
             }
-            (Some(ItemClass::Destroyed), _) => {
+            ItemClass::Destroyed => {
                 self.records.push((dataset, DatasetRecord::decode(value)?));
                 self.destroyed.insert(dataset);
             }
-            (Some(ItemClass::Property), _) => {
+            ItemClass::HiddenLine => {
+                self.records.push((dataset, DatasetRecord::decode(value)?));
+                self.hidden_lines.insert(dataset);
+            }
+            ItemClass::Inherited => {
+                let record = InheritedRecord::decode(value)?;
+                self.inherited.insert((dataset, Txg(number)), record.bytes);
+            }
+            ItemClass::Lister => {
+                let record = ListerRecord::decode(value)?;
+                self.listers.insert((dataset, Txg(number)), record.dataset);
+            }
+            ItemClass::Property => {
                 let value = String::from_utf8_lossy(value).into_owned();
                 if let Some(property) = Property::from_number(number) {
                     self.values.entry(dataset).or_default().insert(property, value);
                 }
             }
-            (Some(ItemClass::Snapshot), _) => {
+            ItemClass::Snapshot => {
                 let record = SnapshotRecord::decode(value)?;
-                self.snapshots.entry(dataset).or_default().load(Txg(number), record);
+                self.snapshots.entry(dataset).or_default().load(dataset, Txg(number), record);
             }
-            (Some(ItemClass::Sweep), _) => {
+            ItemClass::Sweep => {
                 let record = SweepRecord::decode(value)?;
                 self.snapshots.entry(dataset).or_default().load_sweep(Txg(number), record);
             }
-            (Some(ItemClass::Keep), _) => {
+            ItemClass::Keep => {
                 let record = KeepRecord::decode(value)?;
                 self.keeping.entry(dataset).or_default().insert(Txg(number), record);
             }
-            (Some(ItemClass::HoldClock), 0) => self.hold_clock = Some(HoldClock::decode(value)?),
-            (Some(ItemClass::Rollback), _) => {
+            ItemClass::Rollback => {
                 let record = RollbackRecord::decode(value)?;
                 self.snapshots.entry(dataset).or_default().rollback = Some(record);
             }
             // Datasets have one line, so far.
-            (Some(ItemClass::Line), _) => {
+            ItemClass::Line => {
                 self.lines.insert(dataset, LineRecord::decode(value)?);
             }
-            // It is only shown.
-            (Some(ItemClass::FreeWork), 0) => self.free_work.extend(FreeWorkRecord::decode(value)),
-            (None, _)
-            | (
-                Some(
-                    ItemClass::Damage
-                    | ItemClass::Scrub
-                    | ItemClass::HoldClock
-                    | ItemClass::FreeWork,
-                ),
-                _,
-            ) => {}
+            // Of the pool alone.
+            ItemClass::Damage | ItemClass::Scrub | ItemClass::HoldClock | ItemClass::FreeWork => {}
         }
         Ok(())
     }

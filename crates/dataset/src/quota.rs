@@ -176,6 +176,7 @@ impl Datasets {
         if let Some(Wanted::Below(parent, bytes)) = wanted {
             below.insert(parent, bytes);
         }
+        room.taken.extend(self.hidden_bytes());
         let mut done = BTreeSet::new();
         for dataset in children_first(self.keeping()) {
             done.insert(dataset.id);
@@ -225,16 +226,34 @@ impl Datasets {
 
     /// Bytes that a dataset and its children take, with what only snapshots show.
     pub fn used_bytes(&self, dataset: &Dataset) -> u64 {
+        let hidden = self.hidden_bytes();
+        let own = |other: &Dataset| {
+            let hidden = hidden.get(&other.id).copied().unwrap_or(0);
+            other.own_bytes().saturating_add(hidden)
+        };
         self.living()
             .iter()
             .filter(|other| self.line_of(other).contains(&dataset.id))
-            .fold(0, |sum, other| sum.saturating_add(other.own_bytes()))
+            .fold(0, |sum, other| sum.saturating_add(own(other)))
+    }
+
+    /// Bytes of hidden lines, by the dataset that they count to.
+    fn hidden_bytes(&self) -> BTreeMap<DatasetId, u64> {
+        let mut bytes: BTreeMap<DatasetId, u64> = BTreeMap::new();
+        for (line, counts_to) in self.hidden_lines() {
+            if let Some(counts_to) = counts_to {
+                let sum = bytes.entry(counts_to).or_default();
+                *sum = sum.saturating_add(line.own_bytes());
+            }
+        }
+        bytes
     }
 
     /// Bytes that destroyed datasets still take: they become free in the background.
     pub fn freeing_bytes(&self) -> u64 {
         let state = self.state.lock();
-        let destroyed = state.datasets.values().filter(|dataset| dataset.is_destroyed());
+        let is_freed = |of: &&Arc<Dataset>| of.is_destroyed() && !of.is_hidden_line();
+        let destroyed = state.datasets.values().filter(is_freed);
         destroyed.fold(0, |sum, dataset| sum.saturating_add(dataset.own_bytes()))
     }
 

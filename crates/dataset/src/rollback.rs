@@ -38,8 +38,9 @@ use aquifer_pool::{Pool, PoolError};
 use crate::dataset::{Dataset, ORPHANS};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
+use crate::lines::Ending;
 use crate::property::{LocalValues, Properties};
-use crate::snapshots::{Act, Snapshot};
+use crate::snapshots::{Act, Snapshot, inherited_item};
 
 /// How a dataset is rolled back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -164,8 +165,20 @@ impl Datasets {
             return Err(DatasetError::LaterSnapshots { name: full.into(), newest });
         }
         self.check_not_held(&dataset, later.iter().map(|snapshot| snapshot.txg))?;
+        let clones = self.all_clones();
         for snapshot in &later {
-            self.check_clones(&dataset, snapshot)?;
+            self.check_clones(&clones, &dataset, snapshot)?;
+        }
+        let begins_with = dataset.origin.lock().map(|of| (of.dataset, of.snapshot));
+        if snapshot.line != dataset.id && begins_with != Some((snapshot.line, snapshot.txg)) {
+            return Err(DatasetError::OnAnotherLine(full.into()));
+        }
+        let unlisted = later.iter().map(|of| (of.line, of.txg));
+        let Ending { acts: destroys, gone, .. } = self.ending(&[], unlisted);
+        // None of them is needed: they would be listed as clones. A hostile namespace may differ.
+        let is_destroyed = |act: &Act| matches!(act, Act::Destroy { .. });
+        if !gone.is_empty() || !destroys.iter().all(is_destroyed) {
+            return Err(DatasetError::OnAnotherLine(full.into()));
         }
         self.wait_for_returning(&dataset).await?;
         if dataset.dead.lock().damaged {
@@ -173,7 +186,7 @@ impl Datasets {
         }
         self.use_feature(FEATURE_ROLLBACK).await?;
         let mut acts = vec![Act::Rollback { dataset: dataset.id, to: snapshot.txg }];
-        acts.extend(later.iter().map(|of| Act::Destroy { dataset: dataset.id, snapshot: of.txg }));
+        acts.extend(destroys);
         let queued = match self.begin_rollback(&dataset, &snapshot, options).await {
             // Once they are queued the sync opens the entrance, also if this is cut off.
             Ok(()) => self.queue(acts).await,
@@ -236,10 +249,15 @@ impl Datasets {
         id: DatasetId,
         to: Txg,
     ) -> Vec<(ItemKey, Option<Item>)> {
-        let Some(dataset) = self.by_id(id).filter(|of| !of.is_destroyed()) else {
-            return Vec::new();
+        let Some(dataset) = self.by_id(id) else { return Vec::new() };
+        let own = dataset.snapshots.lock().get(to);
+        // What its line began with has not died on it.
+        let dies_here = own.is_some();
+        let begun_with = || {
+            let origin = dataset.origin.lock().filter(|origin| origin.snapshot == to)?;
+            self.by_id(origin.dataset)?.snapshots.lock().get(to)
         };
-        let Some(snapshot) = dataset.snapshots.lock().get(to) else { return Vec::new() };
+        let Some(snapshot) = own.or_else(begun_with) else { return Vec::new() };
         let before = self.record_of(&dataset);
         let now = Time::from_ns(self.pool.world().wall_ns());
         let last = dataset.snapshots.lock().rollback;
@@ -249,20 +267,28 @@ impl Datasets {
             to,
             change: now.since_1970_ns().max(last.0).min(SEQUENCE_LIMIT - 1),
             ctime: now.max(last.1),
-            pending: !left_out(Rule::RollbackRevives),
+            pending: dies_here && !left_out(Rule::RollbackRevives),
         };
-        let old = self.record_item(&dataset);
+        let old = self.record_item(&dataset, txg);
         dataset.set_synced_root(snapshot.record.objects);
         dataset.set_refer_bytes(snapshot.record.refer_bytes);
+        // What its line began with, it has inherited altogether.
+        let inherited = match dies_here {
+            true => snapshot.inherited,
+            false => Some(snapshot.record.refer_bytes),
+        };
+        let known = dataset.inherited.lock().is_some();
+        *dataset.inherited.lock() = inherited.filter(|_| known);
         dataset.snapshots.lock().rollback = Some(record);
         let mut items = match left_out(Rule::RecordsFollowActs) {
             true => vec![(old.key, Some(old))],
             false => {
-                let item = self.record_item(&dataset);
+                let item = self.record_item(&dataset, txg);
                 vec![(item.key, Some(item))]
             }
         };
         items.push(rollback_item(id, Some(record)));
+        items.extend(dataset.inherited.lock().map(|bytes| inherited_item(id, Txg(0), bytes)));
         items.extend(self.leave_head(txg, before, to));
         items
     }
@@ -286,10 +312,9 @@ impl Datasets {
         let defaults = Properties::from_values(|property| property.default_value().into());
         let old = Arc::new(Dataset::new(id, record, LocalValues::new(), defaults));
         old.set_destroyed(txg);
-        let value = self.record_item(&old).value;
+        let item = self.record_item(&old, txg);
         self.state.lock().enter_destroyed(old);
-        let key = ItemKey::new(id, ItemClass::Destroyed, 0);
-        Some((key, Some(Item { key, value })))
+        Some((item.key, Some(item)))
     }
 }
 

@@ -10,7 +10,7 @@
 //! - The newest of a cadence stay, as many as the schedule says, by the order in which they were
 //!   taken. What is held or has clones stays too, and a cadence that the schedule does not name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -21,11 +21,12 @@ use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::{CADENCES, Cadence, KeepRecord};
 use aquifer_sync::Mutex;
 
+use crate::clones::Clones;
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::property::Property;
-use crate::snapshots::{Act, New};
+use crate::snapshots::New;
 
 /// Snapshots of one cadence at most.
 const KEPT_MAX: u32 = 9999;
@@ -189,23 +190,24 @@ impl Datasets {
 
     /// Destroys what schedules took and that is too many. The caller holds the lock of acts.
     async fn prune(&self) -> Result<(), DatasetError> {
-        let (mut acts, mut names) = (Vec::new(), Vec::new());
+        let (mut pruned, mut names) = (BTreeSet::new(), Vec::new());
+        let clones = self.all_clones();
         for dataset in self.all() {
             for (cadence, kept) in self.schedule(&dataset).0 {
                 let taken = self.scheduled(&dataset, cadence);
                 let excess = taken.len().saturating_sub(usize::try_from(kept).unwrap_or(0));
                 for (snapshot, _) in taken.into_iter().take(excess) {
-                    if self.can_be_pruned(&dataset, snapshot) {
+                    if self.can_be_pruned(&clones, &dataset, snapshot) {
                         names.push(self.listed_name(&dataset, snapshot)?);
-                        acts.push(Act::Destroy { dataset: dataset.id, snapshot });
+                        pruned.insert((dataset.line_of(snapshot), snapshot));
                     }
                 }
             }
         }
-        if acts.is_empty() {
+        if pruned.is_empty() {
             return Ok(());
         }
-        self.act(acts).await?;
+        self.end(&[], pruned).await?;
         tracing::info!(
             class = "snapshot.pruned",
             pool = self.pool.name(),
@@ -216,10 +218,9 @@ impl Datasets {
     }
 
     /// Neither a hold nor a clone keeps it.
-    fn can_be_pruned(&self, dataset: &Arc<Dataset>, snapshot: Txg) -> bool {
-        let found = dataset.snapshots.lock().get(snapshot);
-        let has_clones = found.is_some_and(|of| self.check_clones(dataset, &of).is_err());
-        !has_clones && self.check_not_held(dataset, [snapshot]).is_ok()
+    fn can_be_pruned(&self, clones: &Clones, dataset: &Dataset, snapshot: Txg) -> bool {
+        clones.of(dataset.id, snapshot).is_empty()
+            && self.check_not_held(dataset, [snapshot]).is_ok()
     }
 
     /// When a schedule takes the next snapshot of a dataset, in seconds since 1970, and of which

@@ -8,19 +8,21 @@
 //! Invariants:
 //! - The list in memory is that of the last sync. The gate of the next one takes it
 //!   ([`aquifer_object::Gate`]).
-//! - A snapshot that leaves the list leaves a sweep, in the same txg. The sweep stays until nothing
+//! - A snapshot is on the line of the dataset of which it was taken, and what it shows belongs to
+//!   that line. Another dataset may list it ([`crate::promote`]).
+//! - A snapshot that leaves its line leaves a sweep, in the same txg. The sweep stays until nothing
 //!   that it alone showed is allocated.
 
+mod acts;
 mod views;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{Returning, covers};
 use aquifer_ondisk::config::FEATURE_SNAPSHOTS;
 use aquifer_ondisk::dataset::{
-    Item, ItemClass, ItemKey, RollbackRecord, SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord, SweepRecord,
+    RollbackRecord, SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord, SweepRecord,
 };
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::KeepRecord;
@@ -30,7 +32,9 @@ use aquifer_pool::ImportError;
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
+use crate::lines::OnLine;
 
+pub(crate) use acts::{inherited_item, put};
 pub(crate) use views::Views;
 
 /// A snapshot of a dataset.
@@ -40,9 +44,15 @@ pub struct Snapshot {
     pub txg: Txg,
     /// Its record.
     pub record: SnapshotRecord,
+    /// The line that it is on: that of the dataset of which it was taken.
+    pub(crate) line: DatasetId,
+    /// The dataset that lists it; `None`: it is hidden.
+    pub(crate) lister: Option<DatasetId>,
+    /// Of a clone's: bytes that it refers to and the clone's origin owns, if that is known.
+    pub(crate) inherited: Option<u64>,
 }
 
-/// The snapshots of a dataset.
+/// The snapshots on the line of a dataset.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshots {
     list: BTreeMap<Txg, Arc<Snapshot>>,
@@ -50,6 +60,12 @@ pub(crate) struct Snapshots {
     sweeps: BTreeMap<Txg, Txg>,
     /// The newest rollback.
     pub rollback: Option<RollbackRecord>,
+}
+
+/// The snapshots that a dataset lists.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    pub list: BTreeMap<Txg, Arc<Snapshot>>,
     /// The last change of the list, which may not be on disk yet, and the one before it.
     changed: [ListChange; 2],
 }
@@ -75,26 +91,70 @@ pub(crate) struct New {
 /// An act that a sync carries out.
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
-    Take { dataset: DatasetId, record: SnapshotRecord, keep: KeepRecord },
-    Destroy { dataset: DatasetId, snapshot: Txg },
-    Rename { dataset: DatasetId, snapshot: Txg, name: String },
-    Rollback { dataset: DatasetId, to: Txg },
+    Take {
+        dataset: DatasetId,
+        record: SnapshotRecord,
+        keep: KeepRecord,
+    },
+    /// Of the snapshot on a line.
+    Destroy {
+        line: DatasetId,
+        snapshot: Txg,
+    },
+    /// The same, but a line begins with it.
+    Hide {
+        line: DatasetId,
+        snapshot: Txg,
+    },
+    Rename {
+        dataset: DatasetId,
+        snapshot: Txg,
+        name: String,
+    },
+    Rollback {
+        dataset: DatasetId,
+        to: Txg,
+    },
+    /// A dataset lists these snapshots from now on, each on its line.
+    Promote {
+        dataset: DatasetId,
+        moved: Vec<(DatasetId, Txg)>,
+    },
 }
 
 impl Snapshots {
     /// Import: a snapshot from disk.
-    pub fn load(&mut self, txg: Txg, record: SnapshotRecord) {
-        self.list.insert(txg, Arc::new(Snapshot { txg, record }));
+    pub fn load(&mut self, line: DatasetId, txg: Txg, record: SnapshotRecord) {
+        self.set(Arc::new(Snapshot { txg, record, line, lister: Some(line), inherited: None }));
+    }
+
+    /// A snapshot that is new, or not as before.
+    pub fn set(&mut self, snapshot: Arc<Snapshot>) {
+        self.list.insert(snapshot.txg, snapshot);
+    }
+
+    /// All of them, in order.
+    pub fn all(&self) -> Vec<Arc<Snapshot>> {
+        self.list.values().cloned().collect()
+    }
+
+    /// The newest one up to a txg that a dataset lists, and not this one.
+    pub fn newest_of_another(&self, upto: Txg, not: DatasetId) -> Option<Arc<Snapshot>> {
+        let mut older = self.list.range(..=upto).rev().map(|(_, snapshot)| snapshot);
+        older.find(|older| older.lister.is_some_and(|lister| lister != not)).cloned()
+    }
+
+    /// Import: what snapshots of a clone have of its origin.
+    pub fn load_inherited(&mut self, line: DatasetId, all: &BTreeMap<OnLine, u64>) {
+        for (txg, snapshot) in &mut self.list {
+            let inherited = all.get(&(line, *txg)).copied();
+            *snapshot = Arc::new(Snapshot { inherited, ..Snapshot::clone(snapshot) });
+        }
     }
 
     /// Import: a sweep from disk.
     pub fn load_sweep(&mut self, snapshot: Txg, record: SweepRecord) {
         self.sweeps.insert(snapshot, record.left);
-    }
-
-    /// The list changes. Changes come one at a time: each is on disk before the next one.
-    pub fn note_change(&mut self, change: ListChange) {
-        self.changed = [change, self.changed[0]];
     }
 
     /// Their txgs, in order.
@@ -105,11 +165,6 @@ impl Snapshots {
     /// The newest one.
     pub fn newest(&self) -> Option<Txg> {
         self.list.last_key_value().map(|(txg, _)| *txg)
-    }
-
-    /// The name of one.
-    pub fn name_of(&self, txg: Txg) -> Option<String> {
-        self.list.get(&txg).map(|snapshot| snapshot.record.name.clone())
     }
 
     /// How many there are.
@@ -151,16 +206,38 @@ impl Snapshots {
     }
 }
 
+impl Listing {
+    /// The list changes. Changes come one at a time: each is on disk before the next one.
+    pub fn note_change(&mut self, change: ListChange) {
+        self.changed = [change, self.changed[0]];
+    }
+
+    /// The name of one.
+    pub fn name_of(&self, txg: Txg) -> Option<String> {
+        self.list.get(&txg).map(|snapshot| snapshot.record.name.clone())
+    }
+
+    /// Their txgs, in order.
+    pub fn txgs(&self) -> Vec<Txg> {
+        self.list.keys().copied().collect()
+    }
+
+    /// Whether one has this name.
+    pub fn has_name(&self, name: &str) -> bool {
+        self.list.values().any(|snapshot| snapshot.record.name == name)
+    }
+}
+
 impl Dataset {
     /// Its snapshots that are on disk, in order.
     pub fn snapshots(&self, committed: Txg) -> Vec<Arc<Snapshot>> {
-        let snapshots = self.snapshots.lock();
-        snapshots.list.range(..=committed).map(|(_, snapshot)| snapshot.clone()).collect()
+        let listing = self.listing.lock();
+        listing.list.range(..=committed).map(|(_, snapshot)| snapshot.clone()).collect()
     }
 
     /// The last change of [`Dataset::snapshots`]; if there was none since it was made, all zeros.
     pub fn snapshots_changed(&self, committed: Txg) -> ListChange {
-        let [last, before] = self.snapshots.lock().changed;
+        let [last, before] = self.listing.lock().changed;
         if last.txg <= committed { last } else { before }
     }
 
@@ -176,9 +253,14 @@ impl Dataset {
         self.snapshot
     }
 
-    /// How many snapshots it has.
+    /// The line on which a snapshot is that it lists.
+    pub(crate) fn line_of(&self, snapshot: Txg) -> DatasetId {
+        self.listing.lock().list.get(&snapshot).map_or(self.id, |snapshot| snapshot.line)
+    }
+
+    /// How many snapshots it lists.
     pub fn snapshot_count(&self) -> usize {
-        self.snapshots.lock().count()
+        self.listing.lock().list.len()
     }
 }
 
@@ -241,33 +323,6 @@ impl Datasets {
         Ok(taken)
     }
 
-    /// Destroys snapshots of datasets, given by their txgs, all in one txg. They are gone, on disk,
-    /// when this returns; what they alone showed becomes free in the background.
-    ///
-    /// # Errors
-    /// A dataset is gone, or a snapshot is held or has clones. Then nothing was destroyed.
-    pub async fn destroy_snapshots(
-        &self,
-        doomed: &[(Arc<Dataset>, BTreeSet<Txg>)],
-    ) -> Result<(), DatasetError> {
-        let _act = self.acts.lock().await;
-        let mut acts = Vec::new();
-        for (dataset, snapshots) in doomed {
-            if dataset.is_destroyed() {
-                return Err(DatasetError::NotFound(self.full_name(dataset)));
-            }
-            let mut listed = dataset.snapshots(self.pool.committed_txg());
-            listed.retain(|snapshot| snapshots.contains(&snapshot.txg));
-            let txgs = listed.iter().map(|snapshot| snapshot.txg);
-            self.check_not_held(dataset, txgs)?;
-            for snapshot in listed {
-                self.check_clones(dataset, &snapshot)?;
-                acts.push(Act::Destroy { dataset: dataset.id, snapshot: snapshot.txg });
-            }
-        }
-        self.act(acts).await
-    }
-
     /// A snapshot by its full name, as `tank/vms@before`.
     ///
     /// # Errors
@@ -285,10 +340,7 @@ impl Datasets {
     }
 
     pub(crate) fn check_new(&self, dataset: &Dataset, name: &str) -> Result<(), DatasetError> {
-        let snapshots = dataset.snapshots.lock();
-        let taken = snapshots.list.values().any(|snapshot| snapshot.record.name == name);
-        drop(snapshots);
-        match taken {
+        match dataset.listing.lock().has_name(name) {
             true => Err(DatasetError::Exists(format!("{}@{name}", self.full_name(dataset)))),
             false => Ok(()),
         }
@@ -317,82 +369,6 @@ impl Datasets {
         let hold = self.hold_act().await?;
         self.state.lock().snapshot_acts.entry(hold.txg()).or_default().extend(acts);
         Ok(())
-    }
-
-    /// Carries out the acts of a txg. Called by its sync, when all else of the datasets is written.
-    pub(crate) fn carry_out(&self, txg: Txg) -> Vec<(ItemKey, Option<Item>)> {
-        let acts = self.state.lock().snapshot_acts.remove(&txg).unwrap_or_default();
-        acts.into_iter().flat_map(|act| self.carry_out_one(txg, act)).collect()
-    }
-
-    fn carry_out_one(&self, txg: Txg, act: Act) -> Vec<(ItemKey, Option<Item>)> {
-        let id = match &act {
-            Act::Rollback { dataset, to } => return self.carry_out_rollback(txg, *dataset, *to),
-            Act::Take { dataset, .. }
-            | Act::Destroy { dataset, .. }
-            | Act::Rename { dataset, .. } => *dataset,
-        };
-        // Acts come one at a time, and no other txg is synced meanwhile: the dataset is there.
-        let Some(dataset) = self.by_id(id).filter(|of| !of.is_destroyed()) else {
-            return Vec::new();
-        };
-        let put = |class, number: Txg, value: Option<Vec<u8>>| {
-            let key = ItemKey::new(id, class, number.0);
-            (key, value.map(|value| Item { key, value }))
-        };
-        let mut views = self.views.lock();
-        let mut snapshots = dataset.snapshots.lock();
-        let at = Time::from_ns(self.pool.world().wall_ns());
-        snapshots.note_change(ListChange { txg, at });
-        match act {
-            Act::Rollback { .. } => Vec::new(),
-            Act::Take { mut record, keep, .. } => {
-                record.objects = dataset.synced_root();
-                record.refer_bytes = dataset.refer_bytes();
-                let value = record.encode();
-                let snapshot = Arc::new(Snapshot { txg, record });
-                views.enter(id, &snapshot);
-                snapshots.list.insert(txg, snapshot);
-                let mut items = vec![put(ItemClass::Snapshot, txg, Some(value))];
-                if !keep.is_empty() {
-                    if !left_out(Rule::MarksAreOnDisk) {
-                        items.push(put(ItemClass::Keep, txg, Some(keep.encode())));
-                    }
-                    dataset.keeping.lock().insert(txg, keep);
-                }
-                items
-            }
-            Act::Destroy { snapshot, .. } => {
-                if let Some(gone) = snapshots.list.remove(&snapshot) {
-                    views.leave(gone.record.guid, txg);
-                }
-                snapshots.sweeps.insert(snapshot, txg);
-                let sweep = SweepRecord { left: txg }.encode();
-                let sweep = put(ItemClass::Sweep, snapshot, Some(sweep));
-                let kept = dataset.keeping.lock().remove(&snapshot);
-                let kept = kept.map(|_| put(ItemClass::Keep, snapshot, None));
-                let gone = [put(ItemClass::Snapshot, snapshot, None), sweep];
-                gone.into_iter().chain(kept).collect()
-            }
-            Act::Rename { snapshot, name, .. } => {
-                let Some(known) = snapshots.list.get(&snapshot) else { return Vec::new() };
-                // Calls that hold the view must hear when the snapshot is destroyed: it stays.
-                if let Some(view) = views.opened(known.record.guid) {
-                    let head = dataset.record.lock().name.clone();
-                    view.record.lock().name = format!("{head}@{name}");
-                }
-                let record = SnapshotRecord { name, ..known.record.clone() };
-                let value = record.encode();
-                snapshots.list.insert(snapshot, Arc::new(Snapshot { txg: snapshot, record }));
-                let mut items = vec![put(ItemClass::Snapshot, snapshot, Some(value))];
-                // What somebody gives a name of its own, no schedule prunes.
-                if let Some(keep) = dataset.without_schedule(snapshot) {
-                    let value = (!keep.is_empty()).then(|| keep.encode());
-                    items.push(put(ItemClass::Keep, snapshot, value));
-                }
-                items
-            }
-        }
     }
 }
 

@@ -18,7 +18,7 @@ use aquifer_pool::{BoxFuture, PoolError, Roots, SyncContext, Trees, Visitor};
 use aquifer_sync::atomic::Ordering;
 
 use crate::damage::only;
-use crate::dataset::{Dataset, ORPHANS};
+use crate::dataset::{Dataset, ORPHANS, Phase};
 use crate::datasets::Datasets;
 use crate::rollback::rollback_item;
 use crate::walk::walk;
@@ -95,15 +95,23 @@ impl Datasets {
             items.extend(self.carry_out(sync.txg()));
         }
         for dataset in &datasets {
-            if dataset.destroyed_in().is_some_and(|destroyed| destroyed <= sync.txg()) {
-                items.extend(self.empty(sync, dataset).await?);
-            } else if self.sync_dataset(sync, dataset, &mut items).await?
-                || renamed.contains(&dataset.id)
-            {
-                let item = self.record_item(dataset);
+            let changed = match dataset.phase(sync.txg()) {
+                Phase::Emptied { first } => {
+                    items.extend(self.empty(sync, dataset, first).await?);
+                    continue;
+                }
+                Phase::Line { first } => self.sync_line(sync, dataset, &mut items).await? || first,
+                Phase::Dataset => {
+                    self.sync_dataset(sync, dataset, &mut items).await?
+                        || renamed.contains(&dataset.id)
+                }
+            };
+            if changed {
+                let item = self.record_item(dataset, sync.txg());
                 items.insert(item.key, Some(item));
             }
         }
+        self.sum_returning(sync).await?;
         items.extend(self.carry_out(sync.txg()));
         items.extend(self.damages.take_items());
         items.extend(self.scrub.take_item());
@@ -133,9 +141,14 @@ impl Datasets {
         Ok(roots)
     }
 
-    pub(crate) fn record_item(&self, dataset: &Dataset) -> Item {
+    pub(crate) fn record_item(&self, dataset: &Dataset, txg: Txg) -> Item {
         let value = self.record_of(dataset).encode();
-        Item { key: ItemKey::new(dataset.id, ItemClass::Record, 0), value }
+        let class = match dataset.phase(txg) {
+            Phase::Dataset => ItemClass::Record,
+            Phase::Line { .. } => ItemClass::HiddenLine,
+            Phase::Emptied { .. } => ItemClass::Destroyed,
+        };
+        Item { key: ItemKey::new(dataset.id, class, 0), value }
     }
 
     /// A dataset's record as of the last sync.
@@ -157,11 +170,27 @@ impl Datasets {
     ) -> Result<bool, PoolError> {
         let gate = Gate::new(sync, dataset.shown());
         let mut changed = self.sync_objects(&gate, dataset).await?;
-        changed |= self.file(sync, dataset, gate.into_filed()).await?;
+        let (filed, given_up) = gate.into_filed();
+        changed |= self.file(sync, dataset, filed).await?;
+        items.extend(dataset.give_up(given_up));
         if !sync.is_replay() {
             changed |= self.sweep_some(sync, dataset, items).await?;
         }
         Ok(changed)
+    }
+
+    /// The same for a hidden line, which takes no change. Returns whether its record changed.
+    async fn sync_line(
+        &self,
+        sync: &SyncContext,
+        line: &Dataset,
+        items: &mut BTreeMap<ItemKey, Option<Item>>,
+    ) -> Result<bool, PoolError> {
+        free_dirty(sync, line);
+        match sync.is_replay() {
+            true => Ok(false),
+            false => self.sweep_some(sync, line, items).await,
+        }
     }
 
     /// Goes on with the sweeps of a dataset. Returns whether its dead tree changed.
@@ -331,6 +360,16 @@ impl Datasets {
         inode.damaged = list.state.lock().damaged;
         gathered.inodes.insert(ORPHANS.0, Some(inode));
         Ok(())
+    }
+}
+
+/// Frees what changes of a destroyed dataset brought that no tree will refer to.
+pub(crate) fn free_dirty(sync: &SyncContext, dataset: &Dataset) {
+    for object in dataset.dirty_objects(sync.txg()) {
+        let state = object.state.lock();
+        if let Some(version) = state.overlay.get(sync.txg()) {
+            free_early(sync, version);
+        }
     }
 }
 

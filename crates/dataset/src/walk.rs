@@ -211,7 +211,20 @@ impl Heads<'_> {
 
     /// The record of a head.
     async fn record_of(&self, dataset: DatasetId) -> Result<Option<DatasetRecord>, PoolError> {
-        let key = ItemKey::new(dataset, ItemClass::Record, 0);
+        self.record(ItemKey::new(dataset, ItemClass::Record, 0)).await
+    }
+
+    /// What was born up to there, an origin shows.
+    async fn floor_of(&self, dataset: DatasetId) -> Result<Txg, PoolError> {
+        for class in [ItemClass::Record, ItemClass::HiddenLine] {
+            if let Some(record) = self.record(ItemKey::new(dataset, class, 0)).await? {
+                return Ok(record.floor);
+            }
+        }
+        Ok(Txg(0))
+    }
+
+    async fn record(&self, key: ItemKey) -> Result<Option<DatasetRecord>, PoolError> {
         let item = btree::lookup::<Namespace, Pool>(self.pool, self.namespace, key).await;
         match item {
             Err(error) if error.cannot_be_read() => Ok(None),
@@ -281,6 +294,11 @@ impl Heads<'_> {
                         self.waiting.extend(head);
                     }
                 }
+                // Its head is its newest snapshot, which came before.
+                Some(ItemClass::HiddenLine) => {
+                    let record = DatasetRecord::decode(&item.value)?;
+                    nodes.extend(record.dead.map(|dead| tree_at(dead, from, self.since)));
+                }
                 Some(ItemClass::Snapshot) => {
                     let record = SnapshotRecord::decode(&item.value)?;
                     let (list, floor) = self.listed(dataset).await?;
@@ -297,7 +315,7 @@ impl Heads<'_> {
     /// The snapshots of a dataset in order, and its floor.
     async fn listed(&mut self, dataset: DatasetId) -> Result<(&[Listed], Txg), PoolError> {
         if self.list.as_ref().is_none_or(|(known, ..)| *known != dataset) {
-            let floor = self.record_of(dataset).await?.map_or(Txg(0), |record| record.floor);
+            let floor = self.floor_of(dataset).await?;
             let first = ItemKey::new(dataset, ItemClass::Snapshot, 0);
             let end = Some(ItemKey::new(dataset, ItemClass::Line, 0));
             let mut list = Vec::new();

@@ -297,11 +297,7 @@ impl Files {
     fn snapshot_of(&self, span: &Span) -> Option<String> {
         let WalkPosition { tree, key, .. } = span.from;
         let txg = WalkPosition::snapshot_of(key).filter(|_| tree == TreeSlot::Namespace as u8)?;
-        let dataset = self.datasets.by_id(DatasetId(key.0))?;
-        let all = dataset.snapshots(self.pool.committed_txg());
-        let name = all.iter().find(|snapshot| snapshot.txg == txg);
-        let name = name.map_or_else(|| txg.to_string(), |snapshot| snapshot.record.name.clone());
-        Some(format!("{}@{name}", self.datasets.full_name(&dataset)))
+        Some(self.datasets.name_on_line(DatasetId(key.0), txg))
     }
 
     /// The object in which a span lies. Of a part of an object table it is the first.

@@ -96,7 +96,7 @@ impl Files {
         if dataset.snapshot().is_none() || object.id != ROOT_DIRECTORY {
             return self.object(dataset, directory.inode().parent).await;
         }
-        match self.datasets.by_id(dataset.id).filter(|head| is_in(head)) {
+        match self.datasets.head_of(dataset.fs_guid).filter(|head| is_in(head)) {
             Some(head) => self.hidden(&head, SNAPSHOT_DIRECTORY),
             None => Ok(directory.clone()),
         }

@@ -4,7 +4,8 @@
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::config::Label;
 use aquifer_ondisk::dataset::{
-    DatasetRecord, Item, LineRecord, RollbackRecord, SnapshotRecord, SweepRecord,
+    DatasetRecord, InheritedRecord, Item, LineRecord, ListerRecord, RollbackRecord, SnapshotRecord,
+    SweepRecord,
 };
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::dirent::Dirent;
@@ -66,6 +67,8 @@ pub fn run(input: &[u8]) {
         26 => read_as::<KeepRecord>(bytes),
         27 => read_as::<HoldClock>(bytes),
         28 => read_as::<RollbackRecord>(bytes),
+        29 => read_as::<ListerRecord>(bytes),
+        30 => read_as::<InheritedRecord>(bytes),
         _ => {}
     }
 }

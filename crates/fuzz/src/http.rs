@@ -273,7 +273,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 42] = [
+const ROUTES: [&str; 43] = [
     "GET /daemon",
     "GET /pools",
     "GET /pools/tank",
@@ -309,6 +309,7 @@ const ROUTES: [&str; 42] = [
     "POST /snapshots/rename",
     "POST /datasets/rollback",
     "POST /datasets/clone",
+    "POST /datasets/promote",
     "POST /snapshots/destroy",
     "GET /snapshots/holds?name=",
     "GET /diff?to=tank&from=",

@@ -34,6 +34,7 @@ struct Pass {
     /// Compressed extents of which parts may still come, in the order in which they were met.
     tenancies: Vec<Tenancy>,
     refer_sectors: u64,
+    inherited_sectors: u64,
 }
 
 /// A compressed extent seen so far.
@@ -84,6 +85,8 @@ impl Verified {
 pub(crate) struct FileExtents {
     /// Bytes of disk that it refers to.
     pub refer_bytes: u64,
+    /// Of them, those that a clone's origin owns.
+    pub inherited_bytes: u64,
     /// It could be read to its end.
     pub whole: bool,
 }
@@ -95,15 +98,26 @@ pub(crate) async fn walk(
     owner: NodeOwner,
     size_pages: u64,
 ) -> FileExtents {
-    let mut pass =
-        Pass { owner, end: 0, size_pages, leaf: 0, tenancies: Vec::new(), refer_sectors: 0 };
+    let mut pass = Pass {
+        owner,
+        end: 0,
+        size_pages,
+        leaf: 0,
+        tenancies: Vec::new(),
+        refer_sectors: 0,
+        inherited_sectors: 0,
+    };
     while let Some(leaf) = tree.next(scan).await {
         let owned = pass.leaf(scan, leaf);
         if !owned.is_empty() {
             verify(scan, owner, owned).await;
         }
     }
-    FileExtents { refer_bytes: pass.refer_sectors.saturating_mul(4096), whole: tree.whole }
+    FileExtents {
+        refer_bytes: pass.refer_sectors.saturating_mul(4096),
+        inherited_bytes: pass.inherited_sectors.saturating_mul(4096),
+        whole: tree.whole,
+    }
 }
 
 impl Pass {
@@ -129,6 +143,7 @@ impl Pass {
                 continue;
             }
             if scan.is_inherited(extent.birth) {
+                self.inherited_sectors = self.inherited_sectors.saturating_add(sectors);
                 let run = Run::new(extent.place, sectors);
                 scan.inherit(run, (DeadKind::Extent, extent.birth));
                 continue;

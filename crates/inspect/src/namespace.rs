@@ -1,11 +1,14 @@
 //! The pool-wide trees: the namespace with its datasets, and the reply table.
 
+mod lines;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_ondisk::codec::{FormatError, Reader};
 use aquifer_ondisk::damage::{DamageKind, DamageRecord};
 use aquifer_ondisk::dataset::{
-    DatasetRecord, Item, ItemClass, LineRecord, RollbackRecord, SnapshotRecord, SweepRecord,
+    DatasetRecord, InheritedRecord, Item, ItemClass, LineRecord, ListerRecord, RollbackRecord,
+    SnapshotRecord, SweepRecord,
 };
 use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
@@ -19,7 +22,7 @@ use crate::finding::{At, Kind};
 use crate::objects;
 use crate::report::DatasetSummary;
 use crate::scan::{Scan, Use};
-use crate::snapshots::{self, Head, Inherits, Snapshots};
+use crate::snapshots::{self, Head, Snapshots};
 use crate::tree::Walk;
 
 /// Datasets above each other at most.
@@ -31,6 +34,15 @@ struct Dataset {
     birth: Txg,
     /// It is being emptied.
     destroyed: bool,
+    /// It is a hidden line.
+    hidden: bool,
+}
+
+impl Dataset {
+    /// Whether it has a name, and lists snapshots.
+    fn is_living(&self) -> bool {
+        !self.destroyed && !self.hidden
+    }
 }
 
 /// The content of the namespace.
@@ -40,6 +52,10 @@ struct Items {
     snapshots: BTreeMap<DatasetId, Snapshots>,
     /// Datasets have one line, so far.
     lines: BTreeMap<DatasetId, LineRecord>,
+    /// Who lists snapshots, if not the dataset on whose line they are.
+    listers: BTreeMap<(DatasetId, Txg), Option<DatasetId>>,
+    /// What clones, and snapshots of them, have of their origins.
+    inherited: BTreeMap<(DatasetId, Txg), u64>,
     /// Datasets that items other than a record belong to.
     others: BTreeSet<DatasetId>,
     /// The counter of dataset ids.
@@ -68,13 +84,14 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
         let none = Snapshots::default();
         let of_it = items.snapshots.get(id).unwrap_or(&none);
         scan.inherits = items.inherits(*id);
+        scan.inherited_bytes = items.inherited.get(&(*id, Txg(0))).copied();
         // Of others nobody asks what the head reaches.
         scan.head = (!of_it.list.is_empty()).then(|| Head::new(&scan.reach));
         objects::walk(scan, *id, &dataset.record, how, &mut summary).await;
         let head = scan.head.take().unwrap_or_else(|| Head::new(&[]));
         let record = (&dataset.record, dataset.birth);
         let pass = snapshots::walk(scan, *id, (record, dataset.destroyed), of_it, head).await;
-        scan.inherits = None;
+        (scan.inherits, scan.inherited_bytes) = (None, None);
         if let Some(pass) = pass.filter(|_| items.has_clones(*id)) {
             scan.passes.insert(*id, pass);
         }
@@ -105,6 +122,16 @@ fn remember(scan: &mut Scan<'_>, record: &DamageRecord) {
     });
 }
 
+/// An item of the pool itself that only has to be readable, if it is one.
+fn of_the_pool(class: u8, number: u64, value: &[u8]) -> Option<Result<(), FormatError>> {
+    match class {
+        CLASS_SCRUB if number == 0 => Some(ScrubRecord::decode(value).map(drop)),
+        CLASS_HOLD_CLOCK if number == 0 => Some(HoldClock::decode(value).map(drop)),
+        CLASS_FREE_WORK => Some(FreeWorkRecord::decode(value).map(drop)),
+        _ => None,
+    }
+}
+
 impl Items {
     fn take(&mut self, scan: &mut Scan<'_>, item: &Item, birth: Txg) {
         let dataset = item.key.dataset;
@@ -128,33 +155,27 @@ impl Items {
                 }
                 return;
             }
-            (0, CLASS_SCRUB) if number == 0 => {
-                let told = ScrubRecord::decode(&item.value);
-                return told.map_or_else(|error| invalid(error.to_string()), drop);
-            }
-            (0, CLASS_FREE_WORK) => {
-                let told = FreeWorkRecord::decode(&item.value);
-                return told.map_or_else(|error| invalid(error.to_string()), drop);
-            }
-            (0, CLASS_HOLD_CLOCK) if number == 0 => {
-                let told = HoldClock::decode(&item.value);
-                return told.map_or_else(|error| invalid(error.to_string()), drop);
+            (0, _) if let Some(read) = of_the_pool(class, number, &item.value) => {
+                read.err().into_iter().for_each(|error| invalid(error.to_string()));
+                return;
             }
             (0, _) => return invalid("dataset 0 is the pool itself".into()),
-            (_, CLASS_RECORD | CLASS_DESTROYED) if number != 0 => {
+            (_, CLASS_RECORD | CLASS_DESTROYED | CLASS_HIDDEN_LINE) if number != 0 => {
                 return invalid("a dataset has one record".into());
             }
-            (_, CLASS_RECORD | CLASS_DESTROYED) => {
+            (_, CLASS_RECORD | CLASS_DESTROYED | CLASS_HIDDEN_LINE) => {
                 DatasetRecord::decode(&item.value).map(|record| {
-                    let destroyed = class == CLASS_DESTROYED;
-                    twice = self.datasets.insert(dataset, Dataset { record, birth, destroyed });
+                    let (destroyed, hidden) =
+                        (class == CLASS_DESTROYED, class == CLASS_HIDDEN_LINE);
+                    let of = Dataset { record, birth, destroyed, hidden };
+                    twice = self.datasets.insert(dataset, of);
                 })
             }
             (_, CLASS_LINE) => LineRecord::decode(&item.value).map(|line| {
                 self.lines.insert(dataset, line);
             }),
             (_, CLASS_PROPERTY) => Ok(()),
-            (_, CLASS_SNAPSHOT | CLASS_SWEEP | CLASS_KEEP) => {
+            (_, CLASS_SNAPSHOT | CLASS_SWEEP | CLASS_KEEP | CLASS_LISTER | CLASS_INHERITED) => {
                 self.of_a_snapshot(dataset, (class, Txg(number)), &item.value)
             }
             (_, CLASS_ROLLBACK) if number == 0 => {
@@ -168,12 +189,13 @@ impl Items {
         if twice.is_some() {
             invalid("it has a record already".into());
         }
-        if !matches!(class, CLASS_RECORD | CLASS_DESTROYED) {
+        let is_record = matches!(class, CLASS_RECORD | CLASS_DESTROYED | CLASS_HIDDEN_LINE);
+        if !is_record {
             self.others.insert(dataset);
         }
         if let Err(error) = read {
             // A dataset whose record is lost may own anything.
-            scan.whole = scan.whole && !matches!(class, CLASS_RECORD | CLASS_DESTROYED);
+            scan.whole = scan.whole && !is_record;
             scan.findings.add(Kind::ItemInvalid, At::object(dataset, ObjectId(0)), || {
                 format!("item {class}:{number} of dataset {dataset}: {error}")
             });
@@ -188,6 +210,14 @@ impl Items {
     ) -> Result<(), FormatError> {
         let snapshots = self.snapshots.entry(dataset).or_default();
         match class {
+            CLASS_LISTER => {
+                let lister = ListerRecord::decode(value)?.dataset;
+                self.listers.insert((dataset, txg), lister);
+            }
+            CLASS_INHERITED => {
+                let bytes = InheritedRecord::decode(value)?.bytes;
+                self.inherited.insert((dataset, txg), bytes);
+            }
             CLASS_SNAPSHOT => {
                 snapshots.list.insert(txg, SnapshotRecord::decode(value)?);
             }
@@ -211,12 +241,13 @@ impl Items {
         for dataset in self.others.iter().filter(|id| !self.datasets.contains_key(id)) {
             invalid(*dataset, "has items and no record".into());
         }
-        let top = |dataset: &&Dataset| !dataset.destroyed && dataset.record.parent.0 == 0;
+        let top = |dataset: &&Dataset| dataset.is_living() && dataset.record.parent.0 == 0;
         let roots = self.datasets.values().filter(top).count();
         if roots != 1 && !self.datasets.is_empty() {
             invalid(DatasetId(0), format!("{roots} datasets have none above them"));
         }
         self.check_lines(&mut invalid);
+        self.check_listers(&mut invalid);
         let (mut names, mut guids) = (BTreeSet::new(), BTreeSet::new());
         for id in &self.others {
             if self.datasets.get(id).is_some_and(|dataset| dataset.destroyed) {
@@ -228,11 +259,11 @@ impl Items {
             if self.next.is_none_or(|next| id.0 >= next) {
                 invalid(*id, format!("the next new dataset is {:?}", self.next));
             }
-            if dataset.destroyed {
+            if !dataset.is_living() {
                 continue;
             }
             let (parent, name) = (record.parent, record.name.as_str());
-            if parent.0 != 0 && self.datasets.get(&parent).is_none_or(|above| above.destroyed) {
+            if parent.0 != 0 && self.datasets.get(&parent).is_none_or(|above| !above.is_living()) {
                 invalid(*id, format!("stands below dataset {parent}, which is not"));
             } else if self.components(*id).is_none() {
                 invalid(*id, "stands below itself, or too deep".into());
@@ -246,36 +277,6 @@ impl Items {
             let guid = record.fs_guid;
             if guid.0 == 0 || !guids.insert(guid) {
                 invalid(*id, format!("file system guid {:016x} is not its own", guid.0));
-            }
-        }
-    }
-
-    /// What a clone began with.
-    fn inherits(&self, id: DatasetId) -> Option<Inherits> {
-        let line = self.lines.get(&id).filter(|line| line.origin_dataset.0 != 0)?;
-        let origin = (line.origin_dataset, Txg(line.origin_snapshot));
-        Some(Inherits { floor: line.floor, origin })
-    }
-
-    fn has_clones(&self, id: DatasetId) -> bool {
-        self.lines.values().any(|line| line.origin_dataset == id)
-    }
-
-    /// Each clone has the snapshot that it began as, whose txg is its floor.
-    fn check_lines(&self, invalid: &mut impl FnMut(DatasetId, String)) {
-        for (id, dataset) in self.datasets.iter().filter(|(_, dataset)| !dataset.destroyed) {
-            let (floor, inherits) = (dataset.record.floor, self.inherits(*id));
-            let (from, txg) = inherits.map_or_else(Default::default, |of| of.origin);
-            let is_there = self.datasets.get(&from).is_some_and(|from| !from.destroyed);
-            let listed = self.snapshots.get(&from).is_some_and(|of| of.list.contains_key(&txg));
-            if inherits.is_some() && !(is_there && listed) {
-                invalid(
-                    *id,
-                    format!("is a clone of the snapshot of {txg} of {from}, which is not"),
-                );
-            }
-            if floor != txg || inherits.is_some_and(|of| of.floor != floor) {
-                invalid(*id, format!("has the floor {floor}, and began as a snapshot of {txg}"));
             }
         }
     }
@@ -363,3 +364,6 @@ const CLASS_SCRUB: u8 = ItemClass::Scrub as u8;
 const CLASS_FREE_WORK: u8 = ItemClass::FreeWork as u8;
 const CLASS_DAMAGE: u8 = ItemClass::Damage as u8;
 const CLASS_DESTROYED: u8 = ItemClass::Destroyed as u8;
+const CLASS_INHERITED: u8 = ItemClass::Inherited as u8;
+const CLASS_LISTER: u8 = ItemClass::Lister as u8;
+const CLASS_HIDDEN_LINE: u8 = ItemClass::HiddenLine as u8;

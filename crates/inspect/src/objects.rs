@@ -25,6 +25,8 @@ struct Gathered {
     unequal: BTreeMap<ObjectId, (u64, u64)>,
     /// Bytes in tails that were cut off a file and are not freed yet: they count in its sum.
     tails: BTreeMap<ObjectId, u64>,
+    /// Bytes that a clone's origin owns.
+    inherited_bytes: u64,
     /// Files that could not be read to their end, so that their sums are unknown.
     unread: BTreeSet<ObjectId>,
     /// Every directory could be read to its end.
@@ -77,6 +79,17 @@ pub(crate) async fn walk(
             format!("dataset {id}: says that it refers to {says} bytes, its objects to {sum}")
         });
     }
+    let is_read = table.whole && gathered.unread.is_empty();
+    if let Some(says) =
+        scan.inherited_bytes.filter(|says| is_read && *says != gathered.inherited_bytes)
+    {
+        scan.findings.add(Kind::ReferBytes, At::object(id, ObjectId(0)), || {
+            let sum = gathered.inherited_bytes;
+            format!(
+                "dataset {id}: says that its origin owns {says} of its bytes, its objects {sum}"
+            )
+        });
+    }
     scan.floor = Txg(0);
     let directories = gathered.objects.iter().filter(|object| object.is_directory());
     summary.directories = directories.count() as u64;
@@ -115,6 +128,8 @@ async fn walk_object(
             // The size of a file that waits to be freed has no meaning any more.
             let size = if inode.nlink > 0 { inode.size.div_ceil(4096) } else { u64::MAX };
             let file = extents::walk(scan, tree, owner, size).await;
+            gathered.inherited_bytes =
+                gathered.inherited_bytes.saturating_add(file.inherited_bytes);
             let (says, mut sum) = (inode.refer_bytes, file.refer_bytes);
             if inode.origin != ObjectId(0) && inode.nlink == 0 {
                 // A cut-off tail: its bytes count as those of the file it was cut from.

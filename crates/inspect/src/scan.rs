@@ -51,6 +51,8 @@ pub(crate) struct Scan<'a> {
     pub head: Option<Head>,
     /// Of a clone: what it began with.
     pub inherits: Option<Inherits>,
+    /// How much of the present tree its origin owns, by its record.
+    pub inherited_bytes: Option<u64>,
     /// Datasets that have clones, with what is known of them.
     pub passes: BTreeMap<DatasetId, Pass>,
     /// Of a tree that is taken down: what was born up to here is not its own, and not looked at.
@@ -81,6 +83,7 @@ impl<'a> Scan<'a> {
             verified,
             head: None,
             inherits: None,
+            inherited_bytes: None,
             passes: BTreeMap::new(),
             floor: Txg(0),
         }

@@ -174,14 +174,14 @@ fn check_records(
     record: &DatasetRecord,
     snapshots: &Snapshots,
 ) {
-    let (mut names, mut guids) = (HashSet::new(), HashSet::from([record.fs_guid]));
+    let mut guids = HashSet::from([record.fs_guid]);
     for (txg, snapshot) in &snapshots.list {
         let name = snapshot.name.as_str();
         if *txg > scan.txg || *txg == Txg(0) {
             invalid(scan, dataset, || format!("snapshot {name:?} is of txg {txg}"));
         }
-        if name.is_empty() || name.contains(['/', '@', '\0']) || !names.insert(name) {
-            invalid(scan, dataset, || format!("snapshot {name:?} has no name of its own"));
+        if name.is_empty() || name.contains(['/', '@', '\0']) {
+            invalid(scan, dataset, || format!("{name:?} is no name of a snapshot"));
         }
         if snapshot.guid.0 == 0 || !guids.insert(snapshot.guid) {
             invalid(scan, dataset, || format!("snapshot {name:?} has no guid of its own"));

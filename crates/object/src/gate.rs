@@ -26,6 +26,7 @@ use aquifer_ondisk::types::Run;
 use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
 use aquifer_pool::{PoolError, SyncContext};
 use aquifer_sync::Mutex;
+use aquifer_sync::atomic::{AtomicU64, Ordering};
 
 use crate::btree::{NodeSink, NodeSize, NodeStore};
 use crate::extent_tree::FreedExtent;
@@ -61,13 +62,15 @@ pub struct Gate<'a> {
     /// Trees are taken down as a whole: what lies below a node of another is not looked at.
     whole: bool,
     filed: Mutex<Filed>,
+    /// Sectors of data of another that the tree no longer refers to.
+    given_up: AtomicU64,
 }
 
 impl<'a> Gate<'a> {
     /// The gate of a dataset.
     pub fn new(sync: &'a SyncContext, shown: Shown) -> Self {
         assert!(shown.listed.is_sorted_by(|left, right| left < right), "snapshots in order");
-        Gate { sync, shown, whole: false, filed: Mutex::default() }
+        Gate { sync, shown, whole: false, filed: Mutex::default(), given_up: AtomicU64::new(0) }
     }
 
     /// The gate of a dataset that is taken down. No snapshot shows anything of it above the floor.
@@ -102,6 +105,9 @@ impl<'a> Gate<'a> {
 
     fn dies(&self, owner: NodeOwner, block: DeadBlock, written: Txg) {
         if self.shown.is_of_another(block.birth) {
+            if block.kind == DeadKind::Extent && !left_out(Rule::GivenUpIsCounted) {
+                self.given_up.fetch_add(block.run.sectors, Ordering::Relaxed);
+            }
             return;
         }
         let Some(bucket) = self.shown.bucket(block.birth) else {
@@ -110,9 +116,11 @@ impl<'a> Gate<'a> {
         self.filed.lock().entry((bucket, owner.object)).or_default().push(block);
     }
 
-    /// The blocks that died so far and are still shown.
-    pub fn into_filed(self) -> Filed {
-        std::mem::take(&mut *self.filed.lock())
+    /// The blocks that died so far and are still shown, and the sectors of data that the tree gave
+    /// up and another owns.
+    pub fn into_filed(self) -> (Filed, u64) {
+        let filed = std::mem::take(&mut *self.filed.lock());
+        (filed, self.given_up.load(Ordering::Relaxed))
     }
 }
 

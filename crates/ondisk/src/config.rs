@@ -48,9 +48,20 @@ pub const FEATURE_MOVED: &str = "moved";
 pub const FEATURE_ROLLBACK: &str = "rollback";
 /// Feature: there are, or were, clones.
 pub const FEATURE_CLONES: &str = "clones";
+/// Feature: clones were promoted.
+pub const FEATURE_PROMOTE: &str = "promote";
+/// Feature: clones say how much of them their origins own.
+pub const FEATURE_INHERITED: &str = "inherited";
 /// The features that this software knows.
-pub const FEATURES: [&str; 5] =
-    [FEATURE_SNAPSHOTS, FEATURE_KEEPING, FEATURE_MOVED, FEATURE_ROLLBACK, FEATURE_CLONES];
+pub const FEATURES: [&str; 7] = [
+    FEATURE_SNAPSHOTS,
+    FEATURE_KEEPING,
+    FEATURE_MOVED,
+    FEATURE_ROLLBACK,
+    FEATURE_CLONES,
+    FEATURE_PROMOTE,
+    FEATURE_INHERITED,
+];
 /// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.
 pub const VDEV_SEGMENTS_MAX: u64 = Place::SECTOR_LIMIT / SEGMENT_SECTORS - 1;
 

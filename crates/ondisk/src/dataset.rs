@@ -14,7 +14,10 @@
 //!   class 8   the newest rollback; number = 0
 //!   class 10  why a snapshot stays or goes (see [`crate::keeping`]); number = its txg
 //!   dataset 0, class 11  the hold clock; number = 0
-//!   dataset 0, class 12  when the free space of a disk was last worked on (see
+//!   class 12  which dataset lists a snapshot, if not this one; number = its txg
+//!   class 13  the record of a hidden line, in the place of class 0
+//!   class 14  what a clone has of its origin; number = txg of a snapshot of it, 0 for the head
+//!   dataset 0, class 15  when the free space of a disk was last worked on (see
 //!     [`crate::free_work`]); number = the low 56 bits of its guid
 //! entry: key 16 bytes, value string (u16 length)
 //!
@@ -30,7 +33,12 @@
 //! sweep record: version u16  flags u16 (0)  left u64
 //! rollback record:
 //!   version u16  flags u16 (0)  txg u64  to u64  change u64  ctime i64+u32  pending u8 (0 or 1)
+//! lister record: version u16  flags u16 (0)  dataset u64 (0: none, the snapshot is hidden)
+//! inherited record: version u16  flags u16 (0)  bytes u64
 //! ```
+//! A hidden line is what a destroyed dataset leaves while others list or need its snapshots: its
+//! snapshots, sweeps and dead tree, and a head that is its newest snapshot.
+//!
 //! `next_object` never goes back: ids are never reused, not even after a rollback.
 
 use crate::block_pointer::BlockPointer;
@@ -72,8 +80,14 @@ pub enum ItemClass {
     Keep = 10,
     /// Of dataset 0: the hold clock.
     HoldClock = 11,
+    /// Which dataset lists a snapshot.
+    Lister = 12,
+    /// A line whose dataset was destroyed: its record.
+    HiddenLine = 13,
+    /// What a clone has of its origin.
+    Inherited = 14,
     /// Of dataset 0: when the free space of a disk was last worked on.
-    FreeWork = 12,
+    FreeWork = 15,
 }
 
 impl ItemClass {
@@ -91,7 +105,10 @@ impl ItemClass {
             8 => ItemClass::Rollback,
             10 => ItemClass::Keep,
             11 => ItemClass::HoldClock,
-            12 => ItemClass::FreeWork,
+            12 => ItemClass::Lister,
+            13 => ItemClass::HiddenLine,
+            14 => ItemClass::Inherited,
+            15 => ItemClass::FreeWork,
             _ => return None,
         })
     }
@@ -353,6 +370,52 @@ impl SweepRecord {
     pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
         let mut r = open(value, "sweep record")?;
         Ok(SweepRecord { left: r.txg()? })
+    }
+}
+
+/// Which dataset lists a snapshot, if not the one on whose line it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListerRecord {
+    /// The dataset; `None`: it was destroyed, and stays while a line begins with it.
+    pub dataset: Option<DatasetId>,
+}
+
+impl ListerRecord {
+    /// The item's value.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = begin();
+        w.u64(self.dataset.map_or(0, |dataset| dataset.0));
+        w.into_bytes()
+    }
+
+    /// Reads an item's value.
+    pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
+        let mut r = open(value, "lister record")?;
+        let dataset = DatasetId(r.u64()?);
+        Ok(ListerRecord { dataset: (dataset.0 != 0).then_some(dataset) })
+    }
+}
+
+/// How much a clone, or a snapshot of it, refers to that its origin owns. It is part of
+/// `refer_bytes`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InheritedRecord {
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl InheritedRecord {
+    /// The item's value.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = begin();
+        w.u64(self.bytes);
+        w.into_bytes()
+    }
+
+    /// Reads an item's value.
+    pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
+        let mut r = open(value, "inherited record")?;
+        Ok(InheritedRecord { bytes: r.u64()? })
     }
 }
 

@@ -2,7 +2,7 @@
 //! that have ended.
 //!
 //! ```text
-//! item of dataset 0, class 12, number = the low 56 bits of the disk's guid
+//! item of dataset 0, class 15, number = the low 56 bits of the disk's guid
 //!   version u16  flags u16 (0)  leaf_guid u64
 //!   trim  initialize, each:
 //!     state u8 (0 none, 1 finished, 2 canceled, 3 failed)

@@ -47,6 +47,9 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
         }
         DatasetError::LaterSnapshots { .. }
         | DatasetError::WaitsForCommit(_)
+        | DatasetError::NoClone(_)
+        | DatasetError::SameNames { .. }
+        | DatasetError::OnAnotherLine(_)
         | DatasetError::HasClones { .. } => ApiError::conflict(message),
         DatasetError::Labels(_) | DatasetError::DeadUnreadable(_) | DatasetError::Pool(_) => {
             ApiError::failed(message)

@@ -81,19 +81,16 @@ impl Control {
         let snapshots = infos(&serving, doomed.clone()).await?;
         let free_bytes = unique_bytes(&serving, doomed.clone()).await?;
         if !dry_run {
-            if clones {
-                // Or the clones would be gone when the snapshots are refused.
-                for of in &doomed {
-                    let held = serving.service().datasets.check_not_held(&of.dataset, of.txgs());
-                    held.map_err(properties::api_error)?;
-                }
-                self.destroy_clones(&serving, &doomed).await?;
-            }
-            let doomed = doomed.into_iter().filter(|of| !of.dataset.is_destroyed());
-            let acts = doomed.map(|of| (of.dataset.clone(), of.txgs())).collect();
+            let acts = doomed.iter().map(|of| (of.dataset.clone(), of.txgs())).collect();
             let acts: Vec<(Arc<Dataset>, BTreeSet<Txg>)> = acts;
             let datasets = serving.service().datasets.clone();
-            act_on(&serving, async move { datasets.destroy_snapshots(&acts).await }).await?;
+            let destroy = async move { datasets.destroy_snapshots(&acts, clones).await };
+            let clones = act_on(&serving, destroy).await?;
+            if !clones.is_empty() {
+                let datasets = clones.join(" ");
+                tracing::info!(class = "dataset.destroyed", datasets, "clones destroyed");
+                self.refresh_exports().await;
+            }
             let names: Vec<&str> = snapshots.iter().map(|info| info.name.as_str()).collect();
             tracing::info!(
                 class = "snapshot.destroyed",
@@ -184,30 +181,6 @@ impl SnapshotState {
             }
         }
         facts
-    }
-}
-
-impl Control {
-    /// Destroys the clones of these snapshots, with all below them.
-    async fn destroy_clones(
-        &self,
-        serving: &Arc<Serving>,
-        of: &[SnapshotsOf],
-    ) -> Result<(), ApiError> {
-        let datasets = serving.service().datasets.clone();
-        let each = of.iter().flat_map(|of| {
-            let clones = |snapshot: &Arc<Snapshot>| datasets.clones(&of.dataset, snapshot.txg);
-            of.snapshots.iter().flat_map(clones).collect::<Vec<_>>()
-        });
-        let names: Vec<String> = each.collect();
-        if names.is_empty() {
-            return Ok(());
-        }
-        let (all, doomed) = (names.join(" "), names);
-        act_on(serving, async move { datasets.destroy_all(&doomed, true, true).await }).await?;
-        tracing::info!(class = "dataset.destroyed", datasets = all, "clones destroyed");
-        self.refresh_exports().await;
-        Ok(())
     }
 }
 
@@ -305,7 +278,6 @@ fn choose(
 }
 
 async fn infos(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Vec<SnapshotInfo>, ApiError> {
-    let pool = serving.service().pool.clone();
     let datasets = serving.service().datasets.clone();
     let work = async move {
         let mut infos = Vec::new();
@@ -319,7 +291,7 @@ async fn infos(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Vec<SnapshotIn
                     created_ns: record.created.since_1970_ns(),
                     txg: snapshot.txg.0,
                     guid: guid_text(record.guid.0),
-                    used_bytes: readable(of.dataset.unique_bytes(&pool, &alone).await)?,
+                    used_bytes: readable(datasets.unique_bytes(&of.dataset, &alone).await)?,
                     refer_bytes: record.refer_bytes,
                     holds: datasets.holds(&of.dataset, snapshot.txg).len() as u64,
                     schedule: datasets
@@ -335,11 +307,11 @@ async fn infos(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Vec<SnapshotIn
 
 /// Bytes that become free with all of these.
 async fn unique_bytes(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Option<u64>, ApiError> {
-    let pool = serving.service().pool.clone();
+    let datasets = serving.service().datasets.clone();
     let work = async move {
         let mut sum = Some(0u64);
         for of in of {
-            let bytes = readable(of.dataset.unique_bytes(&pool, &of.txgs()).await)?;
+            let bytes = readable(datasets.unique_bytes(&of.dataset, &of.txgs()).await)?;
             sum = sum.zip(bytes).map(|(sum, bytes)| sum.saturating_add(bytes));
         }
         Ok(sum)

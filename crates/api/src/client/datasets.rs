@@ -1,7 +1,10 @@
 //! The client's part for acts on whole datasets.
 
 use super::{Answer, Client};
-use crate::{CloneSnapshot, DatasetDone, DestroyDataset, RenameDataset, RollBack, RolledBack};
+use crate::{
+    CloneSnapshot, DatasetDone, DestroyDataset, Promote, Promoted, RenameDataset, RollBack,
+    RolledBack,
+};
 
 impl Client {
     /// Destroys a dataset.
@@ -17,6 +20,11 @@ impl Client {
     /// Makes a dataset that begins as a snapshot.
     pub async fn clone_snapshot(&self, request: &CloneSnapshot) -> Answer<DatasetDone> {
         self.post("/datasets/clone", request).await
+    }
+
+    /// Promotes a clone.
+    pub async fn promote(&self, request: &Promote) -> Answer<Promoted> {
+        self.post("/datasets/promote", request).await
     }
 
     /// Rolls a dataset back.

@@ -1,10 +1,10 @@
-//! `aquifer create`, `destroy`, `clear`, `set`, `inherit`, `get`.
+//! `aquifer create`, `promote`, `destroy`, `clear`, `set`, `inherit`, `get`.
 
 use std::collections::BTreeMap;
 
 use aquifer_api::client::Client;
 use aquifer_api::{
-    ClearDamage, CloneSnapshot, CreateDataset, DatasetInfo, DatasetQuery, DestroyDataset,
+    ClearDamage, CloneSnapshot, CreateDataset, DatasetInfo, DatasetQuery, DestroyDataset, Promote,
     PropertyValue, RenameDataset, SetProperties,
 };
 use serde::Serialize;
@@ -70,6 +70,15 @@ pub(super) async fn rename(
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
     Ok(())
+}
+
+/// Lets a clone list the snapshots that it begins with.
+pub(super) async fn promote(
+    client: &Client,
+    output: Output,
+    dataset: String,
+) -> Result<(), Failure> {
+    output.answer(&client.promote(&Promote { name: dataset }).await?, |_| String::new())
 }
 
 pub(super) async fn clear(

@@ -44,6 +44,7 @@
 //! POST /pools/{name}/inject     admin     InjectRequest   -> PoolDone       (3)
 //! POST /datasets/destroy        admin     DestroyDataset  -> DatasetDone
 //! POST /datasets/rename         admin     RenameDataset   -> DatasetDone
+//! POST /datasets/promote        admin     Promote         -> Promoted
 //! POST /datasets/clear          admin     ClearDamage     -> DatasetDone
 //! POST /datasets/rollback       admin     RollBack        -> RolledBack
 //! POST /snapshots/destroy       admin     DestroySnapshots -> SnapshotsDestroyed
@@ -140,6 +141,7 @@ fn table() -> Table {
         .act(Admin, "/pools/{name}/replace", replace_disk)
         .act(Admin, "/datasets/destroy", destroy_dataset)
         .act(Admin, "/datasets/rename", rename_dataset)
+        .act(Admin, "/datasets/promote", promote)
         .act(Admin, "/datasets/clear", clear_damage)
         .act(Admin, "/datasets/rollback", roll_back)
         .act(Admin, "/snapshots/destroy", snapshots::destroy)
@@ -433,6 +435,14 @@ async fn clone_snapshot(
     Body(request): Body<api::CloneSnapshot>,
 ) -> Response {
     acting.carry_out(words::clone_snapshot(&request), control.clone_snapshot(request)).await
+}
+
+async fn promote(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::Promote>,
+) -> Response {
+    acting.carry_out(words::promote(&request), control.promote(request)).await
 }
 
 async fn roll_back(

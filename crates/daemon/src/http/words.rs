@@ -7,9 +7,9 @@ use aquifer_api::time::text_s;
 use aquifer_api::{
     AddVdevs, ClearDamage, ClearLocks, CloneSnapshot, CreateDataset, CreatePool, CreateToken,
     DestroyDataset, DestroySnapshots, DiskRequest, DrillRequest, ExportPool, FreeWork, FreeWorkAct,
-    FreeWorkRequest, HoldSnapshots, ImportRequest, OfflineDisk, OnlineDisk, ReleaseSnapshots,
-    RenameDataset, RenameSnapshot, ReplaceDisk, Role, RollBack, RotateToken, ScrubAct,
-    ScrubRequest, SetProperties, TakeSnapshots, VdevKind, VdevRequest,
+    FreeWorkRequest, HoldSnapshots, ImportRequest, OfflineDisk, OnlineDisk, Promote,
+    ReleaseSnapshots, RenameDataset, RenameSnapshot, ReplaceDisk, Role, RollBack, RotateToken,
+    ScrubAct, ScrubRequest, SetProperties, TakeSnapshots, VdevKind, VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -246,6 +246,10 @@ pub(super) fn destroy_snapshots(request: &DestroySnapshots) -> Told {
 pub(super) fn roll_back(RollBack { name, destroy_later, force }: &RollBack) -> Told {
     let words = Words::of("rollback").flag(*destroy_later, "-r").flag(*force, "-f").word(name);
     words.told(About::snapshots(name))
+}
+
+pub(super) fn promote(Promote { name }: &Promote) -> Told {
+    Words::of("promote").word(name).told(About::Dataset(name.clone(), Vec::new()))
 }
 
 pub(super) fn rename_dataset(RenameDataset { name, new }: &RenameDataset) -> Told {

@@ -71,6 +71,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "POST /pools/{name}/inject",
             "POST /datasets/destroy",
             "POST /datasets/rename",
+            "POST /datasets/promote",
             "POST /datasets/clear",
             "POST /datasets/rollback",
             "POST /snapshots/destroy",

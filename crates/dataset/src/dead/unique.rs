@@ -1,24 +1,55 @@
 //! What would become free with snapshots: what they alone show.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use aquifer_ondisk::{BlockPointer, Txg};
+use aquifer_ondisk::{BlockPointer, DatasetId, Txg};
 use aquifer_pool::{Pool, PoolError};
 
 use super::{Sweep, first_key, next_taken};
 use crate::dataset::Dataset;
+use crate::datasets::Datasets;
+use crate::lines::{Ending, OnLine};
+use crate::snapshots::Act;
 
-impl Dataset {
-    /// Bytes that would become free with these snapshots together: that no other one and not the
-    /// head show. Txgs of no snapshot count for nothing.
+impl Datasets {
+    /// Bytes that would become free with these snapshots of a dataset together: that no other one
+    /// and no head shows. Txgs of no snapshot count for nothing.
     ///
     /// # Errors
     /// Errors of the pool.
     pub async fn unique_bytes(
         &self,
-        pool: &Pool,
+        dataset: &Dataset,
         snapshots: &BTreeSet<Txg>,
     ) -> Result<u64, PoolError> {
+        let listed = dataset.snapshots(Txg(u64::MAX));
+        let these = listed.iter().filter(|of| snapshots.contains(&of.txg));
+        let these: BTreeSet<OnLine> = these.map(|of| (of.line, of.txg)).collect();
+        if these.iter().all(|(line, _)| *line == dataset.id) {
+            return dataset.unique_bytes(&self.pool, snapshots).await;
+        }
+        // Some would only be hidden.
+        let Ending { acts, gone, .. } = self.ending(&[], these);
+        let mut on_lines: BTreeMap<DatasetId, BTreeSet<Txg>> = BTreeMap::new();
+        for act in acts {
+            if let Act::Destroy { line, snapshot } = act {
+                on_lines.entry(line).or_default().insert(snapshot);
+            }
+        }
+        let mut bytes = gone.iter().fold(0, |sum: u64, of| sum.saturating_add(of.own_bytes()));
+        for (line, snapshots) in on_lines {
+            if let Some(line) = self.by_id(line) {
+                let of_it = line.unique_bytes(&self.pool, &snapshots).await?;
+                bytes = bytes.saturating_add(of_it);
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+impl Dataset {
+    /// The same, of snapshots on its line.
+    async fn unique_bytes(&self, pool: &Pool, snapshots: &BTreeSet<Txg>) -> Result<u64, PoolError> {
         // Before the root is looked at.
         let _reading = pool.reading();
         let root = self.dead.lock().committed;

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use aquifer_ondisk::dataset::{DatasetRecord, SnapshotRecord};
-use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::{DatasetId, Guid, Txg};
 
-use super::{ListChange, Snapshot, Snapshots};
+use super::Snapshot;
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::property::{LocalValues, Properties};
@@ -15,15 +14,21 @@ use crate::property::{LocalValues, Properties};
 /// Snapshots that clients look into, by their guids.
 #[derive(Debug, Default)]
 pub(crate) struct Views {
-    /// Which snapshot has which guid.
+    /// Which snapshot, of which dataset's list, has which guid.
     known: HashMap<Guid, (DatasetId, Txg)>,
     open: HashMap<Guid, Arc<Dataset>>,
 }
 
 impl Views {
-    /// A snapshot that is in the list of a dataset.
-    pub fn enter(&mut self, dataset: DatasetId, snapshot: &Snapshot) {
-        self.known.insert(snapshot.record.guid, (dataset, snapshot.txg));
+    /// A snapshot that is new in the list of a dataset.
+    pub fn enter(&mut self, snapshot: &Snapshot) {
+        if let Some(lister) = snapshot.lister {
+            self.known.insert(snapshot.record.guid, (lister, snapshot.txg));
+        }
+    }
+
+    fn is_of(&self, guid: Guid, dataset: DatasetId) -> bool {
+        self.known.get(&guid).is_some_and(|(lister, _)| *lister == dataset)
     }
 
     /// The open view of a snapshot.
@@ -64,7 +69,8 @@ impl Dataset {
 impl Datasets {
     /// A snapshot as a dataset of its own, which is read-only.
     pub fn view(&self, dataset: &Dataset, snapshot: &Snapshot) -> Option<Arc<Dataset>> {
-        self.view_of(snapshot.record.guid).filter(|view| view.id == dataset.id)
+        let guid = snapshot.record.guid;
+        self.view_of(guid).filter(|_| self.views.lock().is_of(guid, dataset.id))
     }
 
     /// The snapshot of a guid, if it is on disk.
@@ -78,7 +84,7 @@ impl Datasets {
             return None;
         }
         let dataset = self.by_id(dataset).filter(|dataset| !dataset.is_destroyed())?;
-        let snapshot = dataset.snapshots.lock().list.get(&txg).cloned()?;
+        let snapshot = dataset.listing.lock().list.get(&txg).cloned()?;
         let view = Arc::new(dataset.as_of(&snapshot));
         views.open.insert(guid, view.clone());
         Some(view)
@@ -94,29 +100,33 @@ impl Datasets {
     /// Import: makes the snapshots of a dataset known.
     pub(crate) fn enter_views(&self, dataset: &Dataset) {
         let mut views = self.views.lock();
-        let mut snapshots = dataset.snapshots.lock();
-        let at = Time::from_ns(self.pool.world().wall_ns());
-        snapshots.note_change(ListChange { txg: self.pool.committed_txg(), at });
-        snapshots.list.values().for_each(|snapshot| views.enter(dataset.id, snapshot));
+        let mut listing = dataset.listing.lock();
+        listing.note_change(self.change_in(self.pool.committed_txg()));
+        listing.list.values().for_each(|snapshot| views.enter(snapshot));
     }
 
-    /// A dataset has another name: so have the open views of its snapshots.
+    /// A dataset has another name, or lists other snapshots: the open views of its snapshots are
+    /// called so.
     pub(crate) fn rename_views(&self, dataset: &Dataset) {
         let head = dataset.record.lock().clone();
+        let properties = Properties { readonly: true, ..Properties::clone(&dataset.properties()) };
+        let properties = Arc::new(properties);
         let views = self.views.lock();
-        for view in views.open.values().filter(|view| view.id == dataset.id) {
+        let of_it = views.open.iter().filter(|(guid, _)| views.is_of(**guid, dataset.id));
+        for (_, view) in of_it {
             let mut record = view.record.lock();
             let last = record.name.rsplit_once('@').map(|(_, last)| last.to_string());
             record.name = format!("{}@{}", head.name, last.unwrap_or_default());
             record.parent = head.parent;
+            *view.properties.write() = properties.clone();
         }
     }
 
-    /// A dataset is destroyed in this txg, with all its snapshots.
-    pub(crate) fn forget_snapshots(&self, dataset: &Dataset, txg: Txg) {
-        let mut views = self.views.lock();
-        let mut snapshots = dataset.snapshots.lock();
-        snapshots.list.values().for_each(|snapshot| views.leave(snapshot.record.guid, txg));
-        *snapshots = Snapshots::default();
+    /// A line is emptied from this txg on, with all its snapshots.
+    pub(crate) fn forget_snapshots(&self, line: &Dataset, txg: Txg) {
+        let snapshots = std::mem::take(&mut *line.snapshots.lock());
+        for snapshot in snapshots.all() {
+            self.leave_listing(txg, &snapshot);
+        }
     }
 }

@@ -396,7 +396,7 @@ fn an_answer_goes_on_with_the_versions_that_it_began_with() {
         let dataset = service.datasets.by_name(DATASET).unwrap();
         let newest = dataset.snapshots(service.pool.committed_txg()).last().unwrap().txg;
         let doomed = [(dataset, BTreeSet::from([newest]))];
-        service.datasets.destroy_snapshots(&doomed).await.unwrap();
+        service.datasets.destroy_snapshots(&doomed, false).await.unwrap();
         assert!(matches!(of_names(cursor).await, Err(DiffError::Dataset(_))));
         service.datasets.snapshot(&["tank/d@b".into()], false).await.unwrap();
         assert!(matches!(of_names(cursor).await, Err(DiffError::Others(..))));
@@ -417,7 +417,7 @@ fn a_snapshot_that_was_destroyed_is_not_looked_at() {
         let dataset = service.datasets.by_name(DATASET).unwrap();
         let txg = dataset.snapshots(service.pool.committed_txg())[0].txg;
         let doomed = [(dataset, BTreeSet::from([txg]))];
-        service.datasets.destroy_snapshots(&doomed).await.unwrap();
+        service.datasets.destroy_snapshots(&doomed, false).await.unwrap();
         assert_eq!(look.renew(), Err(LookError::Destroyed("tank/d@a".into())));
         assert!(version.look(&service.pool).is_err());
         let head = service.datasets.version(DATASET).unwrap();

@@ -26,7 +26,7 @@ fn wall_s(service: &Service) -> u64 {
 async fn destroy(service: &Service, names: &[&str]) -> Result<(), DatasetError> {
     let dataset = service.datasets.by_name("tank/d").unwrap();
     let txgs: BTreeSet<Txg> = names.iter().map(|name| one(service, name).1).collect();
-    service.datasets.destroy_snapshots(&[(dataset, txgs)]).await
+    service.datasets.destroy_snapshots(&[(dataset, txgs)], false).await.map(drop)
 }
 
 fn is_held(done: &Result<(), DatasetError>) -> bool {

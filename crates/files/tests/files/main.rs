@@ -9,6 +9,7 @@
 
 mod attributes;
 mod bed;
+mod clones;
 mod commit;
 mod damage;
 mod destroy;

@@ -61,6 +61,8 @@ fn the_same_handle_reads_the_old_content_and_sees_a_change() {
         assert_eq!(service.files.getattr(new).await, Err(FsError::Stale));
         assert_eq!(service.files.verifier(), verifier);
         assert_eq!(dataset.refer_bytes(), refer);
+        let used = service.datasets.used_bytes(&dataset);
+        assert_eq!(used, refer, "what came back counts once");
         // Ids are not given out again.
         let newer = make(&service, top, "newer").await;
         assert!(newer.object > new.object, "{newer:?}");
@@ -188,7 +190,7 @@ fn an_old_head_does_without_its_snapshot() {
         roll_back(&service, "a").await;
         let snapshot = service.datasets.snapshot_by_name("tank/d@a").unwrap();
         let doomed = [(snapshot.0, [snapshot.1.txg].into())];
-        service.datasets.destroy_snapshots(&doomed).await.unwrap();
+        service.datasets.destroy_snapshots(&doomed, false).await.unwrap();
         for (at, file) in (0..).zip(&files) {
             write(&service, *file, 0, &noise(2000 + at, 3), Stability::FileSync).await.unwrap();
             if at % 20 == 0 {

@@ -17,7 +17,8 @@ async fn snapshot(service: &Service, name: &str) {
 
 async fn destroy(service: &Service, name: &str) {
     let (dataset, found) = service.datasets.snapshot_by_name(&format!("{VMS}@{name}")).unwrap();
-    service.datasets.destroy_snapshots(&[(dataset, BTreeSet::from([found.txg]))]).await.unwrap();
+    let doomed = [(dataset, BTreeSet::from([found.txg]))];
+    service.datasets.destroy_snapshots(&doomed, false).await.unwrap();
 }
 
 /// What a path below the root directory of the dataset names.

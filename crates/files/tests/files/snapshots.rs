@@ -32,7 +32,7 @@ async fn destroy_all(service: &Service) {
     let dataset = service.datasets.by_name("tank/d").unwrap();
     let all = dataset.snapshots(service.pool.committed_txg());
     let all: BTreeSet<_> = all.iter().map(|snapshot| snapshot.txg).collect();
-    service.datasets.destroy_snapshots(&[(dataset, all)]).await.unwrap();
+    service.datasets.destroy_snapshots(&[(dataset, all)], false).await.unwrap();
 }
 
 async fn settle(service: &Service) {

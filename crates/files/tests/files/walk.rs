@@ -110,7 +110,7 @@ async fn destroy_some(service: &Service, rng: &mut Rng, dataset: &str) {
     let list = dataset.snapshots(service.pool.committed_txg());
     let end = if rng.coin() { list.first() } else { list.last() };
     let doomed = list.iter().filter(|_| rng.below(3) == 0).chain(end).map(|of| of.txg).collect();
-    service.datasets.destroy_snapshots(&[(dataset, doomed)]).await.unwrap();
+    service.datasets.destroy_snapshots(&[(dataset, doomed)], false).await.unwrap();
 }
 
 /// Whole leaves of the object table go.

@@ -94,6 +94,17 @@ struct Model {
     scheduling: bool,
     /// Quarters of an hour that schedules believe to have passed.
     quarters: u64,
+    /// It is the one whose snapshots may have clones, holds and schedules.
+    is_top: bool,
+    /// Clones are promoted in this run; and it was promoted, or its place was taken.
+    promotes: bool,
+    promoted: bool,
+    /// The clone that is being promoted, with the snapshots that it will list.
+    promoting: Option<(String, Vec<String>)>,
+    /// Clones so far.
+    families: u64,
+    /// Snapshots that are being destroyed with their clones.
+    together: Option<(Vec<String>, Vec<String>)>,
 }
 
 impl Model {
@@ -136,6 +147,24 @@ impl Model {
     }
 }
 
+/// The dataset that lists the oldest snapshots: clones that are promoted change places with it.
+#[derive(Debug)]
+struct Top(Mutex<Arc<Mutex<Model>>>);
+
+impl Top {
+    fn new(model: Model) -> Top {
+        Top(Mutex::new(Arc::new(Mutex::new(model))))
+    }
+
+    fn now(&self) -> Arc<Mutex<Model>> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn set(&self, model: Arc<Mutex<Model>>) {
+        *self.0.lock().unwrap() = model;
+    }
+}
+
 #[derive(Default, Debug)]
 pub struct Run {
     pub cuts: u64,
@@ -143,6 +172,7 @@ pub struct Run {
     pub looks: u64,
     pub rollbacks: u64,
     pub clones: u64,
+    pub promotions: u64,
     pub trace: u64,
 }
 
@@ -226,6 +256,7 @@ async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
     let dataset = service.datasets.by_name(&name).ok_or("the dataset is gone")?;
     let there = dataset.snapshots(service.pool.committed_txg());
     let there: Vec<String> = there.iter().map(|of| of.record.name.clone()).collect();
+    clones::check_together(service, model, &there)?;
     {
         let mut model = model.lock().unwrap();
         for (name, known) in std::mem::take(&mut model.snapshots) {
@@ -270,13 +301,16 @@ async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
 async fn life(
     world: Arc<dyn World>,
     disks: &[SimDisk],
-    model: &Mutex<Model>,
+    top: &Top,
     (seed, ops): (u64, u64),
     run: &Mutex<Run>,
 ) -> Result<(), String> {
+    let model = &top.now();
     let small = !seed.is_multiple_of(4);
     let scale = if small { SCALE } else { ImportOptions::default().scale };
-    let rewind = if seed % 7 == 0 { 1 + seed % 2 } else { 0 };
+    // Which dataset was promoted is not kept for rewinds.
+    let rewinds = seed.is_multiple_of(7) && !model.lock().unwrap().promotes;
+    let rewind = if rewinds { 1 + seed % 2 } else { 0 };
     let options = ImportOptions { scale, rewind, ..ImportOptions::default() };
     if rewind > 0 {
         // Even if the import is cut off: it may have gone back by then.
@@ -285,6 +319,8 @@ async fn life(
     model.lock().unwrap().served.begin(world.now());
     let service = open(world.clone(), disks, &options).await?;
     come_back(&service, model).await?;
+    clones::find_promotion(&service, top);
+    let model = &top.now();
     let rewound = model.lock().unwrap().rewound;
     if rewound {
         check_past(&service, model).await?;
@@ -294,8 +330,10 @@ async fn life(
     check(&service, model).await?;
     clones::check(&service, model).await?;
     let work = client(&service, model, Rng::stream(seed, "client"), ops);
-    let acts = administrator(&service, &world, model, Rng::stream(seed, "acts"), run);
+    let acts = administrator(&service, &world, top, Rng::stream(seed, "acts"), run);
     match select(std::pin::pin!(work), std::pin::pin!(acts)).await {
+        // It was a clone by then, and is destroyed.
+        Either::Left((Err(_), acts)) if model.lock().unwrap().doomed => acts.await,
         Either::Left((done, _)) => done,
         Either::Right((done, _)) => done,
     }
@@ -308,8 +346,9 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
     let mut sim = Sim::with_config(seed, config);
     let disks = disks_of(&mut sim, images);
     let world: Arc<dyn World> = Arc::new(sim.world());
-    let first = Model::of(DATASET, Arc::default());
-    let (model, run) = (Mutex::new(first), Mutex::new(Run::default()));
+    let promotes = Rng::stream(seed, "promotions").coin();
+    let first = Model { is_top: true, promotes, ..Model::of(DATASET, Arc::default()) };
+    let (top, run) = (Top::new(first), Mutex::new(Run::default()));
     let tell = |sim: &Sim, what: String| format!("seed {seed} {shape:?}: {what}\n{}", sim.story());
     let judge = |sim: &Sim, end: Result<Result<(), String>, Stop>| match end {
         Ok(Ok(())) | Err(Stop::Halted) => Ok(()),
@@ -321,13 +360,13 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
     for _ in 0..1 + rng.below(4) {
         sim.plan_cut(CutPlan::AtEvent(1 + rng.below(4000)));
         let work = (rng.next_u64(), 20 + rng.below(200));
-        let done = sim.run_until(life(world.clone(), &disks, &model, work, &run));
+        let done = sim.run_until(life(world.clone(), &disks, &top, work, &run));
         match done {
             Ok(Err(what)) if what.contains("cannot go back") => {}
             done => judge(&sim, done)?,
         }
-        remember(&model);
-        model.lock().unwrap().served.end(world.now());
+        remember(&top.now());
+        top.now().lock().unwrap().served.end(world.now());
         if rng.below(4) == 0 {
             sim.kill();
         } else {
@@ -344,16 +383,16 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
     if doomed {
         sim.plan_cut(CutPlan::AtEvent(200 + rng.below(1500)));
         let work = (rng.next_u64(), 20 + rng.below(100));
-        let done = sim.run_until(doom(world.clone(), &disks, &model, work));
+        let done = sim.run_until(doom(world.clone(), &disks, &top, work));
         judge(&sim, done)?;
-        remember(&model);
-        model.lock().unwrap().served.end(world.now());
+        remember(&top.now());
+        top.now().lock().unwrap().served.end(world.now());
         sim.power_cut_any();
         run.lock().unwrap().cuts += 1;
         let done = sim.run_until(inspected(&disks, true, 2));
         judge(&sim, done)?;
     }
-    let done = sim.run_until(end(world, &disks, &model));
+    let done = sim.run_until(end(world, &disks, &top));
     judge(&sim, done)?;
     let mut run = run.into_inner().unwrap();
     run.trace = sim.trace_hash();
@@ -377,11 +416,13 @@ fn a_snapshot_stays_as_it_was() {
         all.looks += run.looks;
         all.rollbacks += run.rollbacks;
         all.clones += run.clones;
+        all.promotions += run.promotions;
     }
     println!("{all:?}");
     if all.cuts >= 200 {
         // Otherwise nothing was tried. With few cuts the numbers are up to chance.
-        assert!(all.acts > all.cuts && all.looks.min(all.rollbacks).min(all.clones) > 0, "{all:?}");
+        let least = all.looks.min(all.rollbacks).min(all.clones).min(all.promotions);
+        assert!(all.acts > all.cuts && least > 0, "{all:?}");
     }
 }
 
@@ -408,6 +449,10 @@ fn a_rule_left_out_is_found() {
         (Rule::RollbackShutsTheDoor, 200),
         (Rule::RecordsFollowActs, 100),
         (Rule::PinsAreKept, 100),
+        (Rule::ListersAreOnDisk, 100),
+        (Rule::LinesOutliveDatasets, 100),
+        (Rule::PinnedStaysHidden, 200),
+        (Rule::GivenUpIsCounted, 100),
     ] {
         crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }

@@ -41,7 +41,7 @@ fn refuse(why: &str) -> Response {
 }
 
 /// Acts on datasets and locks, and one that clears a notice of a loss.
-const PASSES: [&str; 14] = [
+const PASSES: [&str; 15] = [
     "/datasets",
     "/datasets/set",
     "/datasets/destroy",
@@ -51,6 +51,7 @@ const PASSES: [&str; 14] = [
     "/snapshots/rename",
     "/datasets/rollback",
     "/datasets/clone",
+    "/datasets/promote",
     "/snapshots/destroy",
     "/snapshots/hold",
     "/snapshots/release",

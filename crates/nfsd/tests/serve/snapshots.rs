@@ -84,7 +84,8 @@ fn old_content_is_read_and_nothing_changes() {
     let datasets = fixture.pool().datasets.clone();
     let destroyed = async move {
         let (dataset, gone) = datasets.snapshot_by_name("tank/vms@before").unwrap();
-        datasets.destroy_snapshots(&[(dataset.clone(), BTreeSet::from([gone.txg]))]).await
+        let doomed = [(dataset.clone(), BTreeSet::from([gone.txg]))];
+        datasets.destroy_snapshots(&doomed, false).await
     };
     fixture.block_on(destroyed).unwrap();
     assert_eq!(client.read(old, 0, 100), Err(Nfsstat3::Stale));

@@ -68,6 +68,8 @@ fn values_and_pointers() {
     round_trips(snapshots::sweep());
     round_trips(keeping::any_keep());
     round_trips(snapshots::rollback());
+    round_trips(snapshots::lister());
+    round_trips(snapshots::inherited());
     round_trips(damages::damage());
     round_trips(damages::scrub());
     round_trips(damages::free_work());

@@ -1,14 +1,15 @@
 //! Any snapshot, sweep, rollback and dead entry.
 
 use aquifer_ondisk::dataset::{
-    RollbackRecord, SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord, SweepRecord,
+    InheritedRecord, ListerRecord, RollbackRecord, SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord,
+    SweepRecord,
 };
 use aquifer_ondisk::dead::{
     Bucket, DEAD_BLOCKS_MAX, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadKind, DeadSums,
 };
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::types::{SEGMENT_SECTORS, SEQUENCE_LIMIT};
-use aquifer_ondisk::{Guid, ObjectId, Txg};
+use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
 use proptest::prelude::*;
 
 use crate::strategy::{pointer, run, time, txg};
@@ -43,6 +44,24 @@ pub fn one_rollback() -> RollbackRecord {
         ctime: Time { seconds: 1_790_000_200, nanoseconds: 0 },
         pending: true,
     }
+}
+
+pub fn lister() -> impl Strategy<Value = ListerRecord> {
+    proptest::option::of(1..u64::MAX).prop_map(|id| ListerRecord { dataset: id.map(DatasetId) })
+}
+
+/// The one in the document.
+pub fn one_lister() -> ListerRecord {
+    ListerRecord { dataset: Some(DatasetId(7)) }
+}
+
+pub fn inherited() -> impl Strategy<Value = InheritedRecord> {
+    any::<u64>().prop_map(|bytes| InheritedRecord { bytes })
+}
+
+/// The one in the document.
+pub fn one_inherited() -> InheritedRecord {
+    InheritedRecord { bytes: 3 << 20 }
 }
 
 /// Two txgs, the smaller first.

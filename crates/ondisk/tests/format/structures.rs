@@ -7,7 +7,8 @@ use aquifer_ondisk::codec::{FormatError, Reader, Writer, checksum128};
 use aquifer_ondisk::config::Label;
 use aquifer_ondisk::damage::DamageRecord;
 use aquifer_ondisk::dataset::{
-    DatasetRecord, Item, LineRecord, RollbackRecord, SnapshotRecord, SweepRecord,
+    DatasetRecord, InheritedRecord, Item, LineRecord, ListerRecord, RollbackRecord, SnapshotRecord,
+    SweepRecord,
 };
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::dirent::Dirent;
@@ -264,6 +265,28 @@ impl Structure for RollbackRecord {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         RollbackRecord::decode(bytes)
+    }
+}
+
+impl Structure for ListerRecord {
+    const NAME: &'static str = "lister record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        ListerRecord::decode(bytes)
+    }
+}
+
+impl Structure for InheritedRecord {
+    const NAME: &'static str = "inherited record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        InheritedRecord::decode(bytes)
     }
 }
 

@@ -10,25 +10,29 @@ use aquifer_files::Service;
 use aquifer_sim::Rng;
 
 use super::holds::{self, Holds};
-use super::{DATASET, Known, Model, Run, clones, compare, tell};
+use super::{DATASET, Known, Model, Run, Top, clones, compare, tell};
 use super::{moves, schedules};
 
 /// Takes, destroys, renames and looks into snapshots, until the power goes.
 pub(super) async fn administrator(
     service: &Service,
     world: &Arc<dyn World>,
-    model: &Mutex<Model>,
+    top: &Top,
     mut rng: Rng,
     run: &Mutex<Run>,
 ) -> Result<(), String> {
     let eager = 1 + rng.below(8);
+    // A client works in this one.
+    let busy = top.now().lock().unwrap().dataset.clone();
     loop {
         world.sleep(Duration::from_micros(rng.below(4000 * eager))).await;
-        if rng.below(3) == 0 {
-            clones::act(service, world, model, &mut rng, run).await?;
+        let model = top.now();
+        let of_clones = if model.lock().unwrap().promotes { 2 } else { 3 };
+        if rng.below(of_clones) == 0 {
+            clones::act(service, world, (top, &busy), &mut rng, run).await?;
             continue;
         }
-        act(service, world, model, &mut rng, run).await?;
+        act(service, world, &model, &mut rng, run).await?;
     }
 }
 
@@ -45,7 +49,8 @@ pub(super) async fn act(
         run.lock().unwrap().acts += 1;
         let some = rng.pick(&names).cloned();
         // Clones are not held, moved or scheduled.
-        let is_first = model.lock().unwrap().dataset == DATASET;
+        let is_top = model.lock().unwrap().is_top;
+        let is_first = is_top && model.lock().unwrap().dataset == DATASET;
         match (rng.below(17), some) {
             (0..=3, _) | (_, None) => take(service, model).await?,
             (4..=6, Some(_)) => {
@@ -53,17 +58,18 @@ pub(super) async fn act(
                 let mut doomed = names;
                 rng.shuffle(&mut doomed);
                 doomed.truncate(most);
-                destroy(service, world, model, &doomed).await?;
+                let with_clones = is_top && rng.below(4) == 0;
+                destroy(service, world, model, (&doomed, with_clones)).await?;
             }
             (7, Some(name)) => rename(service, model, &name).await?,
             (8..=9, Some(name)) => {
                 run.lock().unwrap().rollbacks += 1;
                 roll_back(service, world, model, &name).await?;
             }
-            (10..=11, Some(name)) if is_first => {
+            (10..=11, Some(name)) if is_top => {
                 holds::hold(service, world, model, rng, &name).await?;
             }
-            (12, Some(name)) if is_first => holds::release(service, world, model, &name).await?,
+            (12, Some(name)) if is_top => holds::release(service, world, model, &name).await?,
             (13, Some(_)) if is_first => moves::there_and_back(service, model).await?,
             (14, Some(_)) if is_first => schedules::work(service, world, model).await?,
             (_, Some(name)) => {
@@ -133,7 +139,9 @@ async fn roll_back(
             model.target = None;
             Ok(())
         }
-        Err(error) if refused(&error, pinned, is_held(&model, &later)) => {
+        Err(error)
+            if refused_here(&error, &model) || refused(&error, pinned, is_held(&model, &later)) =>
+        {
             for name in &later {
                 model.snapshots.get_mut(name).unwrap().doomed = false;
             }
@@ -182,7 +190,7 @@ pub(super) async fn destroy(
     service: &Service,
     world: &Arc<dyn World>,
     model: &Mutex<Model>,
-    names: &[String],
+    (names, with_clones): (&[String], bool),
 ) -> Result<(), String> {
     tell(&format!("destroy {names:?}"));
     let mut txgs = BTreeSet::new();
@@ -200,21 +208,25 @@ pub(super) async fn destroy(
         of = Some(dataset);
     }
     let pinned = clones::pinned(model, names);
-    let done = service.datasets.destroy_snapshots(&[(of.unwrap(), txgs)]).await;
+    let clones = if with_clones { clones::doom(model, names) } else { Vec::new() };
+    let done = service.datasets.destroy_snapshots(&[(of.unwrap(), txgs)], with_clones).await;
     let mut model = model.lock().unwrap();
     let served = model.served.until(world.now());
     match done {
-        Ok(()) if pinned => Err(format!("destroy {names:?}: they have clones")),
-        Ok(()) if names.iter().any(|name| model.snapshots[name].must_stay(served)) => {
+        Ok(gone) if gone != clones => Err(format!("destroy {names:?}: {clones:?}, not {gone:?}")),
+        Ok(_) if pinned && !with_clones => Err(format!("destroy {names:?}: they have clones")),
+        Ok(_) if names.iter().any(|name| model.snapshots[name].must_stay(served)) => {
             Err(format!("destroyed though one is held: {names:?}"))
         }
         Err(error) if refused(&error, pinned, is_held(&model, names)) => {
             for name in names {
                 model.snapshots.get_mut(name).unwrap().doomed = false;
             }
+            clones::spare(&mut model);
             Ok(())
         }
-        Ok(()) => {
+        Ok(_) => {
+            clones::gone(&mut model);
             for name in names {
                 let states = model.snapshots.remove(name).map_or(Vec::new(), |of| of.states);
                 model.past_snapshots.insert(name.clone(), states);
@@ -228,6 +240,11 @@ pub(super) async fn destroy(
 /// Whether one of these snapshots may be held.
 fn is_held(model: &Model, names: &[String]) -> bool {
     names.iter().any(|name| !model.snapshots[name].holds.is_empty())
+}
+
+/// Whether a rollback would go to another line.
+fn refused_here(error: &DatasetError, model: &Model) -> bool {
+    model.promoted && matches!(error, DatasetError::OnAnotherLine(_))
 }
 
 /// Whether an act may be refused like this.

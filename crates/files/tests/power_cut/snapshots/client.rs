@@ -109,9 +109,6 @@ async fn met_a_rollback(
     done: Result<(), FsError>,
 ) -> Result<(), String> {
     tell(&format!("  met a rollback: {done:?}"));
-    while model.lock().unwrap().target.is_some() {
-        service.pool.world().sleep(Duration::from_micros(50)).await;
-    }
     let gone = [FsError::Stale, FsError::NotFound, FsError::Exists];
     match &done {
         Err(error) if !gone.contains(error) && !allowed(error) => {
@@ -119,7 +116,17 @@ async fn met_a_rollback(
         }
         _ => {}
     }
-    let found = look(&service.files, root).await.map_err(|error| error.to_string())?;
+    let found = loop {
+        while model.lock().unwrap().target.is_some() {
+            service.pool.world().sleep(Duration::from_micros(50)).await;
+        }
+        let rolled = model.lock().unwrap().rolled;
+        let found = look(&service.files, root).await;
+        // Else another rollback came meanwhile.
+        if model.lock().unwrap().rolled == rolled {
+            break found.map_err(|error| error.to_string())?;
+        }
+    };
     let mut model = model.lock().unwrap();
     let after = model.under_way.take().filter(|_| done.is_ok());
     model.step = None;

@@ -9,7 +9,7 @@ use aquifer_sim::Rng;
 
 use super::acts::{self, full_name};
 use super::client::client;
-use super::{Model, Run, compare, tell};
+use super::{Model, Run, Top, compare, tell};
 
 /// Clones at a time.
 const CLONES_MAX: usize = 2;
@@ -43,32 +43,178 @@ pub(super) fn renamed(model: &mut Model, name: &str, to: &str) {
     }
 }
 
-/// Makes, changes or destroys a clone, or acts on its snapshots.
+/// Makes, changes, promotes or destroys a clone, or acts on its snapshots. A client works in the
+/// `busy` dataset.
 pub(super) async fn act(
     service: &Service,
     world: &Arc<dyn World>,
-    model: &Mutex<Model>,
+    (top, busy): (&Top, &str),
     rng: &mut Rng,
     run: &Mutex<Run>,
 ) -> Result<(), String> {
-    let (names, clones) = {
+    let model = &top.now();
+    let (names, clones, promotes) = {
         let model = model.lock().unwrap();
-        (model.there(), model.clones.clone())
+        (model.there(), model.clones.clone(), model.promotes)
     };
     let clones: Vec<(String, Clone)> = clones.into_iter().collect();
-    match (rng.below(10), rng.pick(&clones), rng.pick(&names)) {
+    let kind = rng.below(10);
+    match (kind, rng.pick(&clones), rng.pick(&names)) {
         (0..=2, _, Some(origin)) if clones.len() < CLONES_MAX => {
             run.lock().unwrap().clones += 1;
             make(service, model, origin).await
         }
         (0, Some((name, _)), _) => destroy(service, model, name).await,
         (1..=3, Some((_, clone)), _) => acts::act(service, world, &clone.model, rng, run).await,
+        (4..=6, Some((name, _)), _) if promotes => {
+            run.lock().unwrap().promotions += 1;
+            promote(service, top, name).await
+        }
+        (7, Some((name, _)), _) if model.lock().unwrap().promoted => {
+            destroy(service, model, name).await
+        }
         (_, Some((name, clone)), _) => {
-            tell(&format!("work in {name}"));
+            // The one that was promoted has no client.
+            let is_top = !model.lock().unwrap().dataset.eq(busy);
+            let of = match name == busy {
+                true if is_top => model,
+                true => return Ok(()),
+                false => &clone.model,
+            };
+            tell(&format!("work in {}", of.lock().unwrap().dataset));
             let seed = rng.next_u64();
-            client(service, &clone.model, Rng::stream(seed, "clone"), 1 + seed % 8).await
+            client(service, of, Rng::stream(seed, "clone"), 1 + seed % 8).await
         }
         _ => Ok(()),
+    }
+}
+
+/// A clone and its origin change places.
+async fn promote(service: &Service, top: &Top, name: &str) -> Result<(), String> {
+    let model = top.now();
+    let (origin, all) = {
+        let model = model.lock().unwrap();
+        let dataset = service.datasets.by_name(&model.dataset).ok_or("the dataset is gone")?;
+        let all = dataset.snapshots(service.pool.committed_txg());
+        let all: Vec<String> = all.iter().map(|of| of.record.name.clone()).collect();
+        (model.clones[name].origin.clone(), all)
+    };
+    let upto = all.iter().position(|other| *other == origin).ok_or("the origin is gone")?;
+    let (moved, stay) = all.split_at(upto + 1);
+    {
+        let mut model = model.lock().unwrap();
+        let is_bare = |name: &String| {
+            let known = &model.snapshots[name];
+            known.holds.is_empty() && !known.scheduled
+        };
+        // Clones of clones, and holds on snapshots of clones, are not followed.
+        let others = origins(&model);
+        if !stay.iter().all(is_bare) || stay.iter().any(|name| others.contains(name)) {
+            return Ok(());
+        }
+        model.promoting = Some((name.into(), moved.to_vec()));
+    }
+    tell(&format!("promote {name}, with {moved:?}"));
+    let done = service.datasets.promote(name).await;
+    tell(&format!("  {done:?}"));
+    match done {
+        Ok(done) if done.snapshots != moved => Err(format!("promote {name}: {done:?}")),
+        Ok(_) => {
+            change_places(top);
+            Ok(())
+        }
+        Err(error) if error.to_string().contains("out of space") => {
+            model.lock().unwrap().promoting = None;
+            Ok(())
+        }
+        Err(error) => Err(format!("promote {name}: {error}")),
+    }
+}
+
+/// The promotion that was asked for has been carried out.
+fn change_places(top: &Top) {
+    let old = top.now();
+    let promoted = {
+        let mut model = old.lock().unwrap();
+        let (name, moved) = model.promoting.take().unwrap();
+        let clone = model.clones.remove(&name).unwrap();
+        let mut new = clone.model.lock().unwrap();
+        for name in moved {
+            let known = model.snapshots.remove(&name).unwrap();
+            new.snapshots.insert(name, known);
+        }
+        new.clones = std::mem::take(&mut model.clones);
+        let (origin, dataset) = (clone.origin.clone(), model.dataset.clone());
+        let old = Clone { model: old.clone(), origin, made: true, doomed: false };
+        new.clones.insert(dataset, old);
+        std::mem::swap(&mut new.served, &mut model.served);
+        (new.families, new.promotes) = (model.families, model.promotes);
+        (new.is_top, model.is_top) = (true, false);
+        (new.promoted, model.promoted) = (true, true);
+        drop(new);
+        clone.model
+    };
+    top.set(promoted);
+}
+
+/// After a start: a promotion that was asked for was carried out, or was not.
+pub(super) fn find_promotion(service: &Service, top: &Top) {
+    let model = top.now();
+    let Some((name, _)) = model.lock().unwrap().promoting.clone() else { return };
+    let dataset = service.datasets.by_name(&name);
+    match dataset.is_some_and(|of| service.datasets.origin_of(&of).is_none()) {
+        true => change_places(top),
+        false => model.lock().unwrap().promoting = None,
+    }
+}
+
+/// Clones of these snapshots are to go with them, all at once. Returns their names.
+pub(super) fn doom(model: &Mutex<Model>, snapshots: &[String]) -> Vec<String> {
+    let mut model = model.lock().unwrap();
+    let doomed = model.clones.iter_mut().filter(|(_, clone)| snapshots.contains(&clone.origin));
+    let names: Vec<String> = doomed
+        .map(|(name, clone)| {
+            clone.doomed = true;
+            // A client may work in it.
+            clone.model.lock().unwrap().doomed = true;
+            name.clone()
+        })
+        .collect();
+    model.together = Some((snapshots.to_vec(), names.clone()));
+    names
+}
+
+/// They stay.
+pub(super) fn spare(model: &mut Model) {
+    for name in model.together.take().map_or(Vec::new(), |(_, clones)| clones) {
+        let clone = model.clones.get_mut(&name).unwrap();
+        clone.doomed = false;
+        clone.model.lock().unwrap().doomed = false;
+    }
+}
+
+/// They are gone.
+pub(super) fn gone(model: &mut Model) {
+    for name in model.together.take().map_or(Vec::new(), |(_, clones)| clones) {
+        let gone = model.clones.remove(&name).unwrap();
+        model.past_clones.insert(name, gone);
+    }
+}
+
+/// After a start: snapshots that were to go with their clones are gone, or all are there.
+pub(super) fn check_together(
+    service: &Service,
+    model: &Mutex<Model>,
+    there: &[String],
+) -> Result<(), String> {
+    let together = model.lock().unwrap().together.take();
+    let Some((snapshots, clones)) = together else { return Ok(()) };
+    let snapshots = snapshots.iter().map(|name| there.contains(name));
+    let clones = clones.iter().map(|name| service.datasets.by_name(name).is_some());
+    let left: Vec<bool> = snapshots.chain(clones).collect();
+    match left.iter().all(|is_there| *is_there == left[0]) {
+        true => Ok(()),
+        false => Err(format!("only a part of a destroy: {left:?}")),
     }
 }
 
@@ -80,7 +226,8 @@ async fn make(service: &Service, model: &Mutex<Model>, origin: &str) -> Result<(
         let name = format!("tank/c{}", model.next());
         let state = model.snapshots.get(origin).unwrap().states[0].clone();
         // Marks must differ from those of the origin.
-        let own = Model { next: 1_000_000 * model.next(), ..Model::of(&name, state) };
+        model.families += 1;
+        let own = Model { next: 1_000_000_000 * model.families, ..Model::of(&name, state) };
         let own = Arc::new(Mutex::new(own));
         let clone = Clone { model: own, origin: origin.into(), made: false, doomed: false };
         model.clones.insert(name.clone(), clone);
@@ -102,7 +249,13 @@ async fn make(service: &Service, model: &Mutex<Model>, origin: &str) -> Result<(
 
 async fn destroy(service: &Service, model: &Mutex<Model>, name: &str) -> Result<(), String> {
     tell(&format!("destroy {name}"));
-    model.lock().unwrap().clones.get_mut(name).unwrap().doomed = true;
+    {
+        let mut model = model.lock().unwrap();
+        let clone = model.clones.get_mut(name).unwrap();
+        clone.doomed = true;
+        // A client may work in it.
+        clone.model.lock().unwrap().doomed = true;
+    }
     let done = service.datasets.destroy(name, true).await;
     done.map_err(|error| format!("destroy {name}: {error}"))?;
     let mut model = model.lock().unwrap();
@@ -122,10 +275,18 @@ pub(super) async fn destroy_all(service: &Service, model: &Mutex<Model>) -> Resu
 /// Compares all clones with what is known, after a start.
 pub(super) async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
     // The power may go meanwhile: nothing is forgotten.
-    let clones = model.lock().unwrap().clones.clone();
+    let (of, clones) = {
+        let model = model.lock().unwrap();
+        (model.dataset.clone(), model.clones.clone())
+    };
     for (name, clone) in clones {
         match service.datasets.by_name(&name) {
-            Some(_) => {
+            Some(dataset) => {
+                let origin = service.datasets.origin_of(&dataset);
+                if origin != Some(format!("{of}@{}", clone.origin)) {
+                    return Err(format!("{name} is a clone of {origin:?}, not {}", clone.origin));
+                }
+                clone.model.lock().unwrap().doomed = false;
                 super::check(service, &clone.model).await?;
                 let clone = Clone { made: true, doomed: false, ..clone };
                 model.lock().unwrap().clones.insert(name, clone);

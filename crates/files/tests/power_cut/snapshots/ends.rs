@@ -13,7 +13,7 @@ use futures_util::future::{Either, select};
 
 use super::acts::destroy;
 use super::client::client;
-use super::{DATASET, Model, check, check_past, clones, come_back, holds, look, tell};
+use super::{Model, Top, check, check_past, clones, come_back, holds, look, tell};
 use crate::{inspected, open};
 
 /// Destroys the dataset with all its snapshots and clones, once none is held.
@@ -27,8 +27,9 @@ async fn destroy_dataset(
         let served = model.served.until(world.now());
         model.snapshots.values().any(|known| known.must_stay(served))
     };
+    let name = model.lock().unwrap().dataset.clone();
     if is_held() {
-        match service.datasets.destroy_all(&[DATASET.into()], true, true).await {
+        match service.datasets.destroy_all(&[name.clone()], true, true).await {
             Err(DatasetError::Held { .. }) => {}
             done if is_held() => return Err(format!("destroyed, and one is held: {done:?}")),
             _ => {}
@@ -37,7 +38,7 @@ async fn destroy_dataset(
     holds::release_all(service, world, model).await?;
     tell("destroy the dataset");
     model.lock().unwrap().doomed = true;
-    let done = service.datasets.destroy_all(&[DATASET.into()], true, true).await;
+    let done = service.datasets.destroy_all(&[name], true, true).await;
     done.map_err(|error| error.to_string())?;
     model.lock().unwrap().gone = true;
     Ok(())
@@ -47,14 +48,17 @@ async fn destroy_dataset(
 pub(super) async fn doom(
     world: Arc<dyn World>,
     disks: &[SimDisk],
-    model: &Mutex<Model>,
+    top: &Top,
     (seed, ops): (u64, u64),
 ) -> Result<(), String> {
+    let model = &top.now();
     let mut rng = Rng::stream(seed, "doom");
     let options = ImportOptions { scale: SCALE, ..ImportOptions::default() };
     model.lock().unwrap().served.begin(world.now());
     let service = open(world.clone(), disks, &options).await?;
     come_back(&service, model).await?;
+    clones::find_promotion(&service, top);
+    let model = &top.now();
     if model.lock().unwrap().rewound {
         check_past(&service, model).await?;
         clones::check_past(&service, model).await?;
@@ -79,15 +83,15 @@ pub(super) async fn doom(
 }
 
 /// Destroys everything. Then nothing may be left.
-pub(super) async fn end(
-    world: Arc<dyn World>,
-    disks: &[SimDisk],
-    model: &Mutex<Model>,
-) -> Result<(), String> {
+pub(super) async fn end(world: Arc<dyn World>, disks: &[SimDisk], top: &Top) -> Result<(), String> {
+    let model = &top.now();
     model.lock().unwrap().served.begin(world.now());
     let service = open(world.clone(), disks, &ImportOptions::default()).await?;
     come_back(&service, model).await?;
-    if service.datasets.by_name(DATASET).is_none() {
+    clones::find_promotion(&service, top);
+    let model = &top.now();
+    let name = model.lock().unwrap().dataset.clone();
+    if service.datasets.by_name(&name).is_none() {
         if !model.lock().unwrap().doomed {
             return Err("the dataset is gone".into());
         }
@@ -110,14 +114,14 @@ pub(super) async fn end(
     holds::release_all(&service, &world, model).await?;
     let names: Vec<String> = model.lock().unwrap().snapshots.keys().cloned().collect();
     for names in names.chunks(2) {
-        destroy(&service, &world, model, names).await?;
+        destroy(&service, &world, model, (names, false)).await?;
     }
-    let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
+    let dataset = service.datasets.by_name(&name).ok_or("the dataset is gone")?;
     quiesce(&service).await?;
     if dataset.dead_bytes() > 0 {
         return Err(format!("{} bytes are left of snapshots", dataset.dead_bytes()));
     }
-    let root = service.files.root(DATASET).ok_or("the dataset is gone")?;
+    let root = service.files.root(&name).ok_or("the dataset is gone")?;
     let found = look(&service.files, root).await.map_err(|error| error.to_string())?;
     if found != *model.lock().unwrap().head() {
         return Err("the head went with the snapshots".into());

@@ -9,7 +9,8 @@ use aquifer_dataset::DatasetError;
 use aquifer_files::Service;
 use aquifer_sim::Rng;
 
-use super::{DATASET, Known, Model, tell};
+use super::acts::full_name;
+use super::{Known, Model, tell};
 
 /// What is known of a hold.
 #[derive(Debug, Clone, Copy)]
@@ -121,7 +122,7 @@ pub(super) async fn hold(
         tag
     };
     tell(&format!("hold {name} by {tag} for {seconds:?} s"));
-    let found = service.datasets.snapshot_by_name(&format!("{DATASET}@{name}"));
+    let found = service.datasets.snapshot_by_name(&full_name(model, name));
     let (dataset, snapshot) = found.map_err(|error| format!("{name}: {error}"))?;
     let done = service.datasets.hold(&tag, &[(dataset, snapshot.txg)], until_s).await;
     let mut model = model.lock().unwrap();
@@ -158,7 +159,7 @@ pub(super) async fn release(
         (tag.clone(), *held)
     };
     tell(&format!("release {name} by {tag}"));
-    let found = service.datasets.snapshot_by_name(&format!("{DATASET}@{name}"));
+    let found = service.datasets.snapshot_by_name(&full_name(model, name));
     let (dataset, snapshot) = found.map_err(|error| format!("{name}: {error}"))?;
     let done = service.datasets.release(&tag, &[(dataset, snapshot.txg)]).await;
     let mut model = model.lock().unwrap();

@@ -15,6 +15,7 @@ pub(super) async fn check_past(service: &Service, model: &Mutex<Model>) -> Resul
     let there = dataset.snapshots(service.pool.committed_txg());
     let mut model = model.lock().unwrap();
     model.stop();
+    model.together = None;
     model.states = vec![Arc::new(found)];
     let head = model.head();
     if !model.past.contains(&head) {
