@@ -81,6 +81,7 @@ fn a_clone_is_promoted_and_its_origin_destroyed() {
     place.must(&["pool", "export", "tank"]);
     place.must(&["inspect", "--deep", "-d", &disk, "tank"]);
     place.must(&["pool", "import", "-d", &disk, "tank"]);
+    let mut client = Client::new(&place, "127.0.0.1");
     of_clone(&mut client);
     assert!(client.read_bytes(&as_of_a, 0, 65536).unwrap() == old[..65536]);
     place.must(&["release", "audit", "tank/new@a"]);

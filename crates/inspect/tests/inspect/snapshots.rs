@@ -156,7 +156,7 @@ fn sums_and_records() {
         let twin = SnapshotRecord { guid: Guid(78), ..sketch.snapshots[0].1.clone() };
         sketch.snapshots.push((12, twin));
     });
-    assert!(kinds(&report).contains(&Kind::SnapshotInvalid), "two of one name: {report}");
+    assert!(kinds(&report).contains(&Kind::DatasetInvalid), "two of one name: {report}");
 }
 
 #[test]
