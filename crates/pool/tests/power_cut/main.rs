@@ -170,7 +170,7 @@ fn a_resilvered_side_is_whole() {
 fn a_resilvered_side_of_a_dense_pool_is_whole() {
     let bases = sides::dense_mirrors();
     let mut sum = sides::SidesRun::default();
-    for seed in seeds(20) {
+    for seed in seeds(10) {
         match sides::run_sides_seed(seed, &bases, About::Dense) {
             Ok(run) => sum.add(&run),
             Err(what) => panic!("{what}"),
@@ -189,7 +189,7 @@ fn a_resilvered_side_of_a_dense_pool_is_whole() {
 fn a_side_that_errs_too_often_is_taken_out_and_comes_back() {
     let bases = sides::mirrors();
     let (mut sum, mut seeds_run, mut seeds_faulted) = (sides::SidesRun::default(), 0, 0);
-    for seed in seeds(20) {
+    for seed in seeds(12) {
         match sides::run_sides_seed(seed, &bases, About::Errs) {
             Ok(run) => {
                 sum.add(&run);
@@ -215,7 +215,7 @@ fn a_side_that_errs_too_often_is_taken_out_and_comes_back() {
 fn a_side_that_is_resilvered_while_the_pool_grows_is_whole() {
     let bases = sides::growing_pools();
     let mut sum = sides::SidesRun::default();
-    for seed in seeds(40) {
+    for seed in seeds(20) {
         match sides::run_sides_seed(seed, &bases, About::Growth) {
             Ok(run) => sum.add(&run),
             Err(what) => panic!("{what}"),

@@ -63,12 +63,17 @@ pub fn write_stable() {
 pub fn share_a_quota() {
     block_on(async {
         let bed = Bed::open(&BASE).await;
-        let thread = |at: u64| {
+        // Before a writer runs: two may use the quota up before the third begins, and then it
+        // makes no file.
+        let mut files = Vec::new();
+        for at in 0..3 {
+            files.push(make(&bed.service, "tank/small", &format!("f{at}")).await);
+        }
+        let thread = |(at, file)| {
             let service = bed.service.clone();
             bed.world.thread(async move || {
                 let mut rng = Rng::stream(seed(), &format!("quota {at}"));
                 let cred = Credentials::root();
-                let file = make(&service, "tank/small", &format!("f{at}")).await;
                 let mut offset = 0;
                 loop {
                     let mut data = vec![0; 4096 * (1 + rng.index(10))];
@@ -84,7 +89,7 @@ pub fn share_a_quota() {
                 }
             })
         };
-        let threads: Vec<_> = (0..3).map(thread).collect();
+        let threads: Vec<_> = files.into_iter().enumerate().map(thread).collect();
         let written: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
         assert!(written <= QUOTA, "{written} bytes in a quota of {QUOTA}");
         assert!(written > QUOTA - 3 * 10 * 4096, "{written} bytes of {QUOTA}, and no more");
