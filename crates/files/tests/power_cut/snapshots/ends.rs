@@ -29,7 +29,7 @@ async fn destroy_dataset(
     };
     let name = model.lock().unwrap().dataset.clone();
     if is_held() {
-        match service.datasets.destroy_all(&[name.clone()], true, true).await {
+        match service.datasets.destroy_all(std::slice::from_ref(&name), true, true).await {
             Err(DatasetError::Held { .. }) => {}
             done if is_held() => return Err(format!("destroyed, and one is held: {done:?}")),
             _ => {}
