@@ -99,7 +99,8 @@ fn is_now(dir: &Path) -> Result<()> {
     let modified = done("stat", fs::metadata(&path).and_then(|m| m.modified()))?;
     let now = SystemTime::now();
     let apart = now.duration_since(modified).or_else(|_| modified.duration_since(now));
-    // Client and server have their own clocks; a guest's may be some seconds off.
-    let near = apart.is_ok_and(|apart| apart < Duration::from_secs(60));
+    // Client and server have their own clocks. An emulated guest's falls behind by a minute or more
+    // where other tests take its processors; a wrong unit or epoch would be years.
+    let near = apart.is_ok_and(|apart| apart < Duration::from_secs(600));
     expect("time of a new file is about now", near, true)
 }
