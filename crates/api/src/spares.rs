@@ -1,5 +1,6 @@
 //! Spares of a pool.
 
+use crate::PoolStatus;
 use serde::{Deserialize, Serialize};
 
 use crate::DiskInfo;
@@ -31,4 +32,11 @@ pub enum SpareState {
     InUse,
     /// It was not found.
     Missing,
+}
+
+impl PoolStatus {
+    /// Spares that do not stand in: one that does is a disk of a vdev.
+    pub fn waiting_spares(&self) -> impl Iterator<Item = &SpareInfo> {
+        self.spares.iter().filter(|spare| spare.state != SpareState::InUse)
+    }
 }

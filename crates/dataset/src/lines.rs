@@ -61,7 +61,7 @@ struct Search {
 
 impl Datasets {
     /// The lines that a dataset comes from, its own first, each with the txg up to which.
-    fn past(&self, dataset: &Dataset) -> Vec<(Arc<Dataset>, Txg)> {
+    pub(crate) fn past(&self, dataset: &Dataset) -> Vec<(Arc<Dataset>, Txg)> {
         let mut past: Vec<(Arc<Dataset>, Txg)> = Vec::new();
         let (mut id, mut upto) = (dataset.id, Txg(u64::MAX));
         while let Some(line) = self.by_id(id) {
@@ -111,19 +111,21 @@ impl Datasets {
     /// The hidden lines, each with the dataset that it counts to: the one that lists its newest
     /// snapshot; of one that is hidden altogether, the first that comes from it.
     pub(crate) fn hidden_lines(&self) -> Vec<(Arc<Dataset>, Option<DatasetId>)> {
-        let lines = self.lines();
-        let hidden = lines.values().filter(|line| line.is_hidden_line());
-        let mut hidden: Vec<_> = hidden.map(|line| (line.clone(), None)).collect();
-        for (line, counts_to) in &mut hidden {
+        // Every promise asks for them, and there are few or none.
+        let all = self.state.lock();
+        let hidden = all.datasets.values().filter(|line| line.is_hidden_line());
+        let hidden: Vec<Arc<Dataset>> = hidden.cloned().collect();
+        drop(all);
+        let with_its_dataset = |line: Arc<Dataset>| {
             let newest = line.snapshots.lock().newest_of_another(Txg(u64::MAX), DatasetId(0));
-            *counts_to = newest.and_then(|newest| newest.lister).or_else(|| {
+            let counts_to = newest.and_then(|newest| newest.lister).or_else(|| {
                 let comes_from =
                     |of: &&Arc<Dataset>| self.past(of).iter().any(|(past, _)| past.id == line.id);
-                let living = lines.values().filter(|of| !of.is_destroyed());
-                living.into_iter().find(comes_from).map(|of| of.id)
+                self.living().iter().find(comes_from).map(|of| of.id)
             });
-        }
-        hidden
+            (line, counts_to)
+        };
+        hidden.into_iter().map(with_its_dataset).collect()
     }
 
     /// What ends if these datasets go, and nobody lists these snapshots any more. The caller holds

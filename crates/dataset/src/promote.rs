@@ -82,24 +82,15 @@ impl Datasets {
     /// A dataset lists a snapshot instead of the one that did.
     fn take_over(&self, txg: Txg, dataset: &Dataset, (line, snapshot): OnLine) {
         let Some(line) = self.by_id(line) else { return };
-        let known = line.snapshots.lock().get(snapshot);
-        let Some(known) = known else { return };
-        let before = known.lister.and_then(|lister| self.by_id(lister));
-        let known = Arc::new(Snapshot { lister: Some(dataset.id), ..Snapshot::clone(&known) });
-        line.snapshots.lock().set(known.clone());
-        let change = self.change_in(txg);
-        {
-            let mut listing = dataset.listing.lock();
-            listing.list.insert(snapshot, known.clone());
-            listing.note_change(change);
-        }
-        self.views.lock().enter(&known);
+        let before = line.snapshots.lock().get(snapshot);
         let Some(before) = before else { return };
-        let keep = before.keeping.lock().remove(&snapshot);
+        let known = Arc::new(Snapshot { lister: Some(dataset.id), ..Snapshot::clone(&before) });
+        line.snapshots.lock().set(known.clone());
+        // At each moment somebody lists it: clients may look into it.
+        dataset.listing.lock().put(known.clone(), self.change_in(txg));
+        self.views.lock().enter(&known);
+        let keep = self.strike(txg, &before);
         dataset.keeping.lock().extend(keep.map(|keep| (snapshot, keep)));
-        let mut listing = before.listing.lock();
-        listing.list.remove(&snapshot);
-        listing.note_change(change);
     }
 
     /// Import: each dataset lists its snapshots.

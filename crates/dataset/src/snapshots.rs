@@ -207,6 +207,12 @@ impl Snapshots {
 }
 
 impl Listing {
+    /// A snapshot is in the list, as it is now.
+    pub fn put(&mut self, snapshot: Arc<Snapshot>, change: ListChange) {
+        self.list.insert(snapshot.txg, snapshot);
+        self.note_change(change);
+    }
+
     /// The list changes. Changes come one at a time: each is on disk before the next one.
     pub fn note_change(&mut self, change: ListChange) {
         self.changed = [change, self.changed[0]];

@@ -125,18 +125,8 @@ impl Datasets {
     /// Whether two versions have a past in common: then an object's id and generation mean the same
     /// file in both.
     pub fn are_related(&self, one: &Version, other: &Version) -> bool {
-        !self.past_of(one).is_disjoint(&self.past_of(other))
-    }
-
-    /// The dataset of a version, that of which it is a clone, and so on.
-    fn past_of(&self, version: &Version) -> BTreeSet<DatasetId> {
-        let mut met = BTreeSet::new();
-        let mut next = Some(version.dataset.id);
-        // A hostile namespace may have a clone of itself: each comes once.
-        while let Some(id) = next.filter(|id| met.insert(*id)) {
-            let dataset = self.by_id(id);
-            next = dataset.and_then(|dataset| Some((*dataset.origin.lock())?.dataset));
-        }
-        met
+        let past = |of: &Version| self.past(&of.dataset).into_iter().map(|(line, _)| line.id);
+        let of_one: BTreeSet<DatasetId> = past(one).collect();
+        past(other).any(|line| of_one.contains(&line))
     }
 }

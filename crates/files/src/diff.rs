@@ -11,13 +11,11 @@ pub mod ranges;
 #[cfg(test)]
 mod tests;
 
-use std::future::poll_fn;
 use std::str::FromStr;
-use std::task::Poll;
 
 use aquifer_dataset::{DatasetError, Look, LookError};
 use aquifer_ondisk::codec::checksum64;
-use aquifer_pool::PoolError;
+use aquifer_pool::{PoolError, turn_of_others};
 
 use crate::core::Files;
 
@@ -160,19 +158,6 @@ impl<'a> Looks<'a> {
         }
         Ok(())
     }
-}
-
-/// Lets the other tasks of this thread run.
-async fn turn_of_others() {
-    let mut waited = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut waited, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 impl Files {

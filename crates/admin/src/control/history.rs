@@ -15,6 +15,7 @@ use aquifer_api::{self as api, ApiError, ErrorKind, HistoryEntry, HistoryOutcome
 use aquifer_dataset::Property;
 use aquifer_dataset::history::{Act, Asked, HistoryChange, Noted, Outcome};
 use parking_lot::Mutex;
+use serde::Serialize;
 use tokio::sync::MutexGuard;
 
 use super::Control;
@@ -181,21 +182,15 @@ impl Control {
         let mut facts = Facts::new();
         for vdev in &status.vdevs {
             for leaf in &vdev.leaves {
-                let word = serde_json::to_value(leaf.state).unwrap_or_default();
-                let word = word.as_str().unwrap_or_default();
                 let of = match vdev.class {
                     api::VdevClass::Data => "",
                     api::VdevClass::Log => " (log)",
                 };
-                facts.insert(leaf.path.clone(), format!("{word}{of}"));
+                facts.insert(leaf.path.clone(), word(leaf.state) + of);
             }
         }
-        let waits = |spare: &&api::SpareInfo| spare.state != api::SpareState::InUse;
-        for spare in status.spares.iter().filter(waits) {
-            let word = serde_json::to_value(spare.state).unwrap_or_default();
-            let word = word.as_str().unwrap_or_default();
-            facts.insert(spare.path.clone(), format!("{word} (spare)"));
-        }
+        let spares = status.waiting_spares();
+        facts.extend(spares.map(|spare| (spare.path.clone(), word(spare.state) + " (spare)")));
         let guid = self.listed(name).map(|listed| listed.cached.guid);
         let dropped = guid.ok().and_then(|guid| self.dropped_logs.lock().get(&guid).cloned());
         facts.extend(dropped.map(|dropped| ("notice".to_string(), dropped.to_string())));
@@ -233,6 +228,12 @@ impl Control {
         let of = locks.iter().filter(|lock| lock.owner.client.address == address.to_canonical());
         Facts::from([(format!("locks of {address}"), of.count().to_string())])
     }
+}
+
+/// A state in the API's word for it.
+fn word(state: impl Serialize) -> String {
+    let word = serde_json::to_value(state).unwrap_or_default();
+    word.as_str().unwrap_or_default().into()
 }
 
 fn changes(before: &Facts, after: &Facts) -> Vec<HistoryChange> {

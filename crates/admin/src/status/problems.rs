@@ -8,7 +8,7 @@ use std::path::Path;
 
 use aquifer_api::{
     DamagedFile, DiskInfo, DrillInfo, DrillState, DrillStep, Health, LeafState, LeafStatus,
-    PoolStatus, ResilverInfo, ScanState, SlowInfo, SpareInfo, SpareState, VdevClass, VdevStatus,
+    PoolStatus, ResilverInfo, ScanState, SlowInfo, SpareInfo, VdevClass, VdevStatus,
 };
 
 #[cfg(test)]
@@ -260,11 +260,9 @@ fn expects_to_fail(pool: &PoolStatus) -> Option<Problem> {
     })
 }
 
-/// Spares that wait. One that stands in is a disk like the others.
 fn spare_expects_to_fail(pool: &PoolStatus) -> Option<Problem> {
-    let waits = |spare: &&SpareInfo| spare.state != SpareState::InUse;
     let has_failed = |spare: &&SpareInfo| is_failing(spare.disk.as_ref());
-    let spares = pool.spares.iter().filter(waits).filter(has_failed);
+    let spares = pool.waiting_spares().filter(has_failed);
     let disks: Vec<&str> = spares.map(|spare| spare.path.as_str()).collect();
     let (name, disk) = (&pool.summary.name, one_of(&disks));
     (!disks.is_empty()).then(|| {

@@ -60,9 +60,7 @@ impl Datasets {
         let snapshot = Arc::new(snapshot);
         self.views.lock().enter(&snapshot);
         dataset.snapshots.lock().set(snapshot.clone());
-        let mut listing = dataset.listing.lock();
-        listing.list.insert(txg, snapshot);
-        listing.note_change(self.change_in(txg));
+        dataset.listing.lock().put(snapshot, self.change_in(txg));
         if !keep.is_empty() {
             if !left_out(Rule::MarksAreOnDisk) {
                 items.push(put(id, ItemClass::Keep, txg, Some(keep.encode())));
@@ -107,13 +105,17 @@ impl Datasets {
     /// on why it stays or goes.
     pub(crate) fn leave_listing(&self, txg: Txg, snapshot: &Snapshot) -> bool {
         self.views.lock().leave(snapshot.record.guid, txg);
-        let Some(lister) = snapshot.lister.and_then(|lister| self.by_id(lister)) else {
-            return false;
-        };
+        self.strike(txg, snapshot).is_some()
+    }
+
+    /// A snapshot is in the list of the dataset that lists it no more; open views of it stay.
+    /// Returns why it stayed or went, if that was known.
+    pub(crate) fn strike(&self, txg: Txg, snapshot: &Snapshot) -> Option<KeepRecord> {
+        let lister = self.by_id(snapshot.lister?)?;
         let mut listing = lister.listing.lock();
         listing.list.remove(&snapshot.txg);
         listing.note_change(self.change_in(txg));
-        lister.keeping.lock().remove(&snapshot.txg).is_some()
+        lister.keeping.lock().remove(&snapshot.txg)
     }
 
     fn carry_out_rename(
@@ -137,8 +139,7 @@ impl Datasets {
         if let Some(line) = self.by_id(line) {
             line.snapshots.lock().set(renamed.clone());
         }
-        listing.list.insert(snapshot, renamed);
-        listing.note_change(self.change_in(txg));
+        listing.put(renamed, self.change_in(txg));
         let mut items = vec![put(line, ItemClass::Snapshot, snapshot, Some(value))];
         // What somebody gives a name of its own, no schedule prunes.
         if let Some(keep) = dataset.without_schedule(snapshot) {

@@ -210,7 +210,7 @@ impl<F: Packed, S: NodeStore> Compare<'_, F, S> {
             match page {
                 Ok(page) => side.ahead.push((node, page)),
                 Err(error) if is_wanted => return Err(error),
-                // Whoever needs it reads it again, and has the error.
+                // What needs it reads it again, and gets the error.
                 Err(_) => {}
             }
         }

@@ -84,7 +84,7 @@ impl Pool {
 }
 
 /// Lets the other tasks of this thread run.
-async fn turn_of_others() {
+pub async fn turn_of_others() {
     let mut waited = false;
     poll_fn(|context| {
         if std::mem::replace(&mut waited, true) {

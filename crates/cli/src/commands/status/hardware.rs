@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use aquifer_api::shown::shown;
-use aquifer_api::{DiskInfo, PoolStatus, SmartInfo, SpareState};
+use aquifer_api::{DiskInfo, PoolStatus, SmartInfo};
 
 use super::super::Output;
 use crate::table::Table;
@@ -15,9 +15,7 @@ pub(super) fn text(pool: &PoolStatus, output: Output) -> String {
     let mut notes = BTreeSet::new();
     let leaves = pool.vdevs.iter().flat_map(|vdev| &vdev.leaves);
     let leaves = leaves.map(|leaf| (&leaf.path, &leaf.disk));
-    // One that stands in is there already.
-    let spares = pool.spares.iter().filter(|spare| spare.state != SpareState::InUse);
-    let spares = spares.map(|spare| (&spare.path, &spare.disk));
+    let spares = pool.waiting_spares().map(|spare| (&spare.path, &spare.disk));
     for (path, disk) in leaves.chain(spares) {
         let unknown = DiskInfo::default();
         let disk = disk.as_ref().unwrap_or(&unknown);
