@@ -18,6 +18,7 @@ mod datasets;
 mod diff;
 mod disks;
 mod drill;
+mod each_second;
 mod forced;
 pub(crate) mod free_space;
 pub mod history;
@@ -25,6 +26,7 @@ pub mod history;
 mod inject;
 mod layout;
 mod locks;
+mod memory;
 mod pools;
 mod promote;
 mod properties;
@@ -33,7 +35,6 @@ mod rollback;
 mod scrub;
 mod serving;
 mod shares;
-mod silence;
 mod snapshots;
 mod startup;
 mod vdevs;
@@ -54,7 +55,7 @@ use aquifer_files::Files;
 use aquifer_nfs::lock::LockView;
 use aquifer_nfs::{Explanation, Export};
 use aquifer_ondisk::uberblock::{HOST_NAME_BYTES_MAX, Host};
-use aquifer_pool::BoxFuture;
+use aquifer_pool::{BoxFuture, Memory};
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::MutexGuard;
@@ -124,12 +125,12 @@ pub struct ServedPool {
 }
 
 /// The daemon's configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ControlConfig {
     /// The directory with the list of pools.
     pub state_dir: PathBuf,
-    /// Memory limit of each pool's engine.
-    pub memory_bytes: u64,
+    /// The memory of the process, which all pools and NFS share.
+    pub memory: Arc<Memory>,
     /// Longest wait at the start for disks that are missing.
     pub wait_for_disks: Duration,
     /// The program that knows the health of disks; empty, if none is to be asked.
@@ -226,7 +227,7 @@ impl Control {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
             state_dir: self.cache.dir().to_path_buf(),
-            memory_bytes: self.config.memory_bytes,
+            memory_bytes: self.config.memory.cap_bytes(),
             starting: self.starting.load(Ordering::Relaxed),
             nfs: NfsInfo {
                 listening: self.frontend.listening(),

@@ -24,9 +24,9 @@ use crate::{
     AddVdevs, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset, CreatePool,
     CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyPool, DiskRequest,
     DrillRequest, Event, EventQuery, ExportPool, FreeWorkRequest, HistoryEntry, ImportRequest,
-    LocksInfo, NfsStat, OfflineDisk, OnlineDisk, PoolCreated, PoolDone, PoolIo, PoolStatus,
-    PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult, ScrubRequest, SetProperties,
-    ShareInfo, ShareQuery, ShareWhy, TokenInfo, TokenMade,
+    LocksInfo, MemoryStat, NfsStat, OfflineDisk, OnlineDisk, PoolCreated, PoolDone, PoolIo,
+    PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult, ScrubRequest,
+    SetProperties, ShareInfo, ShareQuery, ShareWhy, TokenInfo, TokenMade,
 };
 
 mod datasets;
@@ -276,6 +276,11 @@ impl Client {
     pub async fn iostat(&self, pool: Option<&str>) -> Answer<Vec<PoolIo>> {
         let query = pool.map_or_else(String::new, |pool| format!("?pool={}", escaped(pool)));
         self.get(&format!("/iostat{query}")).await
+    }
+
+    /// The daemon's memory, and its read caches.
+    pub async fn memory(&self) -> Answer<MemoryStat> {
+        self.get("/memory").await
     }
 
     /// The requests of clients.

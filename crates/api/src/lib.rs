@@ -22,6 +22,7 @@ mod history;
 mod inject;
 pub mod keys;
 mod locks;
+mod memory;
 mod pools;
 mod scrub;
 mod shares;
@@ -55,6 +56,7 @@ pub use history::{HISTORY_ITSELF, HistoryChange, HistoryEntry, HistoryOutcome};
 #[cfg(debug_assertions)]
 pub use inject::{InjectRequest, Share};
 pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
+pub use memory::{CacheClass, CacheStat, MemoryStat, PoolMemory};
 pub use pools::{
     AddVdevs, CreatePool, DestroyPool, DroppedLog, ExportPool, FoundPool, FoundVdev, Health,
     ImportRequest, LeafState, LeafStatus, PoolCreated, PoolDone, PoolStatus, PoolSummary,
@@ -78,7 +80,7 @@ pub struct DaemonInfo {
     pub pid: u32,
     /// The directory with the list of its pools.
     pub state_dir: PathBuf,
-    /// Memory limit of each pool's engine.
+    /// Memory that all pools and NFS may take together.
     pub memory_bytes: u64,
     /// Pools of the last run are still being imported.
     pub starting: bool,

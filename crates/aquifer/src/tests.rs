@@ -43,6 +43,7 @@ fn commands_are_those_of_zpool_and_zfs() {
         "iostat",
         "iostat -vl tank 1 5",
         "iostat -w 1",
+        "arcstat -v 1 5",
         "nfsstat 1",
         "nfsiostat -d -n 5 10 3",
         "events -f --json",
@@ -74,6 +75,7 @@ fn wrong_usage_is_told_from_failure_by_its_exit_code() {
         "serve --nfs-addr everywhere",
         "serve --no-portmap --portmap-addr 0.0.0.0:111",
         "nfsiostat -c -d",
+        "arcstat 1 2 3",
         "nfsstat 1 2 3",
         "frobnicate",
     ] {

@@ -15,8 +15,9 @@ use crate::{Class, Key};
 /// A value is dropped under its shard's lock, so `V`'s drop must not call the cache.
 pub struct Cache<V> {
     shards: Box<[Line<Mutex<Shard<V>>>]>,
-    /// Held while the shards' capacities change, so that of two changes one is last in all shards.
-    capacity_change: Mutex<()>,
+    /// The capacity. Held while the shards' capacities change, so that of two changes one is last
+    /// in all shards.
+    capacity_bytes: Mutex<u64>,
 }
 
 /// Keeps the lock of one shard out of the cache lines of another.
@@ -31,7 +32,10 @@ impl<V: Clone> Cache<V> {
         let count =
             u64::from(shards.clamp(1, SHARDS_MAX).next_power_of_two()).min(1 << fitting.ilog2());
         let shard = |_| Line(Mutex::new(Shard::new(capacity_bytes / count)));
-        Cache { shards: (0..count).map(shard).collect(), capacity_change: Mutex::new(()) }
+        Cache {
+            shards: (0..count).map(shard).collect(),
+            capacity_bytes: Mutex::new(capacity_bytes),
+        }
     }
 
     /// The value of `key`. Counts as a use.
@@ -115,7 +119,10 @@ impl<V: Clone> Cache<V> {
 
     /// Changes the capacity. On return the cache holds no more than that.
     pub fn set_capacity(&self, capacity_bytes: u64) {
-        let _change = self.capacity_change.lock();
+        let mut now_bytes = self.capacity_bytes.lock();
+        if std::mem::replace(&mut *now_bytes, capacity_bytes) == capacity_bytes {
+            return;
+        }
         let each = capacity_bytes / self.shards.len() as u64;
         for shard in &self.shards {
             shard.0.lock().set_capacity(each);
@@ -148,6 +155,25 @@ impl<V: Clone> Cache<V> {
         // memory.
         let [byte, ..] = fold((key.place / NEIGHBOURS) ^ SEEDS.2, SEEDS.0).to_le_bytes();
         usize::from(byte) & (self.shards.len() - 1)
+    }
+}
+
+/// A cache whose capacity follows what others leave it.
+pub(crate) trait Shrinks: Send + Sync {
+    /// Changes the capacity, if that is another one. On return it holds no more than that.
+    fn resize(&self, capacity_bytes: u64);
+
+    /// Its counters.
+    fn counts(&self) -> Stats;
+}
+
+impl<V: Clone + Send> Shrinks for Cache<V> {
+    fn resize(&self, capacity_bytes: u64) {
+        self.set_capacity(capacity_bytes);
+    }
+
+    fn counts(&self) -> Stats {
+        self.stats()
     }
 }
 

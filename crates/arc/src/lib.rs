@@ -1,4 +1,5 @@
-//! The pool's read cache: which verified, decompressed blocks stay in memory.
+//! The pool's read cache: which verified, decompressed blocks stay in memory; and how much memory
+//! caches have beside others ([`Memory`]).
 //!
 //! Pure policy: no I/O, no clock, no thread and no randomness of its own. The same calls give the
 //! same answers.
@@ -34,11 +35,13 @@
 
 mod budget;
 mod cache;
+mod memory;
 mod shard;
 mod slab;
 mod stats;
 
 pub use cache::Cache;
+pub use memory::{Memory, Share};
 pub use stats::{ClassStats, PerClass, Stats};
 
 /// The name of a block for the cache. Unique for ever: a place is written once in a txg.

@@ -57,7 +57,7 @@ pub struct Setup {
     /// Whether image files are written once before: a real disk has no file system beneath it that
     /// allocates on first writes. It takes seconds for each.
     pub written_images: bool,
-    /// The value for `aquifer serve --memory`, if not its default.
+    /// The value for `aquifer serve --memory`, if not 1 GiB.
     pub memory_bytes: Option<u64>,
     /// Most connections that `aquifer serve` is configured for, if not its default.
     pub connections: Option<usize>,

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aquifer_files::Service;
-use aquifer_pool::Scale;
 use aquifer_pool::create::NamedDisk;
 use aquifer_pool::import::ImportOptions;
+use aquifer_pool::{Memory, Scale};
 use aquifer_sim::seeds::{seeds, story};
 use aquifer_sim::{
     CutPlan, Fault, FaultRule, Image, Rng, Sim, SimConfig, SimDisk, Stop, Vanish, When,
@@ -444,7 +444,7 @@ fn options(rng: &mut Rng, is_last: bool) -> ImportOptions {
         options.scale = Scale::REAL;
     }
     if rng.below(4) == 0 {
-        options.memory_cap_bytes = 64 << 20;
+        options.memory = Memory::new(64 << 20);
     }
     if !is_last && rng.below(12) == 0 {
         options.rewind = 1 + rng.below(2);

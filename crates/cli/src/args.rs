@@ -223,42 +223,9 @@ pub enum Command {
         #[command(subcommand)]
         command: Option<LocksCommand>,
     },
-    /// Show what disks do: operations, bytes, times.
-    Iostat {
-        /// Also vdevs and disks.
-        #[arg(short = 'v')]
-        verbose: bool,
-        /// Also how long operations take, mean and 99th percentile.
-        #[arg(short = 'l')]
-        latency: bool,
-        /// Instead, how many operations took how long.
-        #[arg(short = 'w')]
-        histograms: bool,
-        /// A pool, an interval in seconds, and how many reports.
-        #[arg(value_name = "POOL] [INTERVAL] [COUNT", num_args = 0..=3)]
-        words: Vec<String>,
-    },
-    /// Show how often NFS procedures are called, and how long they take.
-    Nfsstat {
-        /// An interval in seconds, and how many reports.
-        #[arg(value_name = "INTERVAL] [COUNT", num_args = 0..=2)]
-        words: Vec<String>,
-    },
-    /// Show what clients and VM disks ask for, the busiest first.
-    Nfsiostat {
-        /// Only clients.
-        #[arg(short = 'c', long, conflicts_with = "disks")]
-        clients: bool,
-        /// Only VM disks.
-        #[arg(short = 'd', long)]
-        disks: bool,
-        /// So many lines of each.
-        #[arg(short = 'n', long, value_name = "LINES", default_value_t = 20)]
-        top: usize,
-        /// An interval in seconds, and how many reports.
-        #[arg(value_name = "INTERVAL] [COUNT", num_args = 0..=2)]
-        words: Vec<String>,
-    },
+    /// Numbers: of disks, caches and clients.
+    #[command(flatten)]
+    Stat(StatCommand),
     /// Show what happened: disks that failed, what was repaired, who came, what was changed.
     Events {
         /// Go on, and show what happens.
@@ -289,6 +256,56 @@ pub enum Command {
         host: Option<String>,
         /// The dataset.
         dataset: String,
+    },
+}
+
+/// Commands that show numbers, once or every few seconds.
+#[derive(Debug, Subcommand)]
+pub enum StatCommand {
+    /// Show what disks do: operations, bytes, times.
+    Iostat {
+        /// Also vdevs and disks.
+        #[arg(short = 'v')]
+        verbose: bool,
+        /// Also how long operations take, mean and 99th percentile.
+        #[arg(short = 'l')]
+        latency: bool,
+        /// Instead, how many operations took how long.
+        #[arg(short = 'w')]
+        histograms: bool,
+        /// A pool, an interval in seconds, and how many reports.
+        #[arg(value_name = "POOL] [INTERVAL] [COUNT", num_args = 0..=3)]
+        words: Vec<String>,
+    },
+    /// Show what the read caches do, and who has the memory.
+    Arcstat {
+        /// Also who has how much of the memory.
+        #[arg(short = 'v')]
+        verbose: bool,
+        /// An interval in seconds, and how many reports.
+        #[arg(value_name = "INTERVAL] [COUNT", num_args = 0..=2)]
+        words: Vec<String>,
+    },
+    /// Show how often NFS procedures are called, and how long they take.
+    Nfsstat {
+        /// An interval in seconds, and how many reports.
+        #[arg(value_name = "INTERVAL] [COUNT", num_args = 0..=2)]
+        words: Vec<String>,
+    },
+    /// Show what clients and VM disks ask for, the busiest first.
+    Nfsiostat {
+        /// Only clients.
+        #[arg(short = 'c', long, conflicts_with = "disks")]
+        clients: bool,
+        /// Only VM disks.
+        #[arg(short = 'd', long)]
+        disks: bool,
+        /// So many lines of each.
+        #[arg(short = 'n', long, value_name = "LINES", default_value_t = 20)]
+        top: usize,
+        /// An interval in seconds, and how many reports.
+        #[arg(value_name = "INTERVAL] [COUNT", num_args = 0..=2)]
+        words: Vec<String>,
     },
 }
 

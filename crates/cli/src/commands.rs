@@ -1,5 +1,6 @@
 //! The commands. One function each.
 
+mod arcstat;
 mod connect;
 mod dataset;
 mod diff;
@@ -38,7 +39,9 @@ use aquifer_api::{ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk, RollBack}
 use aquifer_meter::size;
 use serde::Serialize;
 
-use crate::args::{ApiArgs, Command, LocksCommand, Options, PoolCommand, ShareCommand};
+use crate::args::{
+    ApiArgs, Command, LocksCommand, Options, PoolCommand, ShareCommand, StatCommand,
+};
 use crate::failure::Failure;
 use crate::table::Table;
 
@@ -113,20 +116,31 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         Command::Connect { hypervisor, host, dataset } => {
             connect::connect(&client, output, hypervisor, host, dataset).await
         }
-        Command::Iostat { verbose, latency, histograms, words } => {
-            let show = iostat::Show { verbose, latency, histograms };
-            iostat::iostat(&client, output, show, &words).await
-        }
-        Command::Nfsstat { words } => nfs::nfsstat(&client, output, &words).await,
-        Command::Nfsiostat { clients, disks, top, words } => {
-            let times = repeat::times(&words).map_err(Failure::usage)?;
-            // Without either option, both.
-            let show = nfs::Show { clients: clients || !disks, disks: disks || !clients, top };
-            nfs::nfsiostat(&client, output, show, times).await
-        }
+        Command::Stat(command) => stat(command, &client, output).await,
         #[cfg(debug_assertions)]
         Command::Inject(args) => inject::inject(&client, output, args).await,
         Command::Events { follow } => events::events(&client, output, follow).await,
+    }
+}
+
+/// Shows numbers.
+async fn stat(command: StatCommand, client: &Client, output: Output) -> Result<(), Failure> {
+    match command {
+        StatCommand::Iostat { verbose, latency, histograms, words } => {
+            let show = iostat::Show { verbose, latency, histograms };
+            iostat::iostat(client, output, show, &words).await
+        }
+        StatCommand::Arcstat { verbose, words } => {
+            let times = repeat::times(&words).map_err(Failure::usage)?;
+            arcstat::arcstat(client, output, verbose, times).await
+        }
+        StatCommand::Nfsstat { words } => nfs::nfsstat(client, output, &words).await,
+        StatCommand::Nfsiostat { clients, disks, top, words } => {
+            let times = repeat::times(&words).map_err(Failure::usage)?;
+            // Without either option, both.
+            let show = nfs::Show { clients: clients || !disks, disks: disks || !clients, top };
+            nfs::nfsiostat(client, output, show, times).await
+        }
     }
 }
 

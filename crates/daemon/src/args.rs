@@ -27,7 +27,7 @@ pub struct ServeArgs {
     /// No portmapper: clients must be told the port.
     #[arg(long, conflicts_with = "portmap_addr")]
     pub no_portmap: bool,
-    /// Memory of each pool's engine, such as 4G; NFS takes up to 188 MiB beside it. [default: 1G]
+    /// What all pools and NFS may take together, such as 4G. [default: half of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub memory: Option<u64>,
     /// Longest wait at the start for disks that are missing; those that uberblocks name outdated
@@ -48,7 +48,7 @@ pub(crate) fn memory(text: &str) -> Result<u64, String> {
 }
 
 /// The smallest cap that the engine keeps to (pool, `limits`).
-const MEMORY_BYTES_MIN: u64 = 64 << 20;
+pub(crate) const MEMORY_BYTES_MIN: u64 = 64 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use aquifer_api::{
-    Count, DaemonInfo, DiskInfo, Flow, Health, NfsLoad, NfsStat, PoolSummary, VdevClass, guid_text,
+    Count, DaemonInfo, DiskInfo, Flow, Health, MemoryStat, NfsLoad, NfsStat, PoolSummary,
+    VdevClass, guid_text,
 };
 use aquifer_meter::{BUCKETS, Histogram, floor_ns};
 use aquifer_vdev::{IoCount, IoCounts, LeafState};
@@ -19,6 +20,7 @@ use aquifer_pool as pool;
 
 use aquifer_admin::status::{name_of, shown};
 
+mod memory;
 #[cfg(test)]
 mod tests;
 
@@ -32,6 +34,7 @@ pub(crate) fn page(
     in_service: &[pool::PoolStatus],
     disks: &BTreeMap<String, DiskInfo>,
     nfs: &NfsStat,
+    memory: &MemoryStat,
 ) -> String {
     let mut page = Page::default();
     page.family("aquifer_build_info", "gauge", "What runs: always 1.");
@@ -39,6 +42,7 @@ pub(crate) fn page(
     of_pools(&mut page, pools, in_service);
     of_disks(&mut page, in_service);
     of_hardware(&mut page, in_service, disks);
+    memory::of_memory(&mut page, memory);
     of_nfs(&mut page, nfs);
     page.text
 }

@@ -28,6 +28,7 @@ use aquifer_admin::{Control, ControlConfig};
 use aquifer_nfsd::limits::{Limits, allow_files};
 use aquifer_nfsd::precedence::yield_to_clients;
 use aquifer_nfsd::{Config, KeyFiles, NamesConfig, Portmap};
+use aquifer_pool::Memory;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
@@ -57,6 +58,7 @@ pub fn settings(args: &ServeArgs) -> Result<String, Failure> {
 /// As [`settings`]; and what keeps a daemon from serving.
 pub fn serve(runtime: &Runtime, socket: &Path, args: &ServeArgs) -> Result<(), Failure> {
     let settings = Settings::of(args)?;
+    let memory = Memory::new(settings.memory_bytes());
     let portmap = match settings.portmap.enabled {
         true => Portmap::At(settings.portmap.listen),
         false => Portmap::Off,
@@ -64,6 +66,7 @@ pub fn serve(runtime: &Runtime, socket: &Path, args: &ServeArgs) -> Result<(), F
     allow_files();
     let (listen, threads) = (settings.nfs.listen, settings.nfs.threads);
     let limits = Limits { connections_max: settings.nfs.connections, ..Limits::default() };
+    let limits = limits.within_memory(memory.cap_bytes());
     let locks = LockSettings {
         dir: settings.state_dir.clone(),
         grace: Duration::from_secs(settings.nfs.lock_grace_s.into()),
@@ -72,14 +75,22 @@ pub fn serve(runtime: &Runtime, socket: &Path, args: &ServeArgs) -> Result<(), F
     tls.as_ref()
         .map_or(Ok(()), KeyFiles::check)
         .map_err(|error| Failure::failed(format!("nfs.tls: {error}")))?;
-    let config = Config { listen, portmap, threads, limits, tls, ..Config::default() };
+    let config = Config {
+        listen,
+        portmap,
+        threads,
+        limits,
+        tls,
+        memory: Some(memory.clone()),
+        ..Config::default()
+    };
     let tcp = bind_tcp(&settings.api, &settings.state_dir)?;
     let keys_dir = keys_dir(&settings.state_dir);
     let names = NamesConfig { servers: settings.names.servers, ..NamesConfig::default() };
     let frontend = NfsFrontend::new(config, locks, names);
     let config = ControlConfig {
         state_dir: settings.state_dir,
-        memory_bytes: settings.memory,
+        memory,
         wait_for_disks: Duration::from_secs(settings.wait_for_disks_s.into()),
         smartctl: settings.smartctl,
     };
@@ -133,7 +144,7 @@ async fn run(
             look_in_time(&starting),
             look_each_minute(&starting),
             starting.look_for_disks(),
-            starting.listen_to_disks(),
+            starting.each_second(),
             starting.watch_disks(),
             starting.replace_gone_disks(),
             starting.note_acts_by_itself(),

@@ -13,9 +13,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use aquifer_meter::size;
 use aquifer_nfsd::KeyFiles;
 
-use crate::args::{ServeArgs, memory};
+use crate::args::{MEMORY_BYTES_MIN, ServeArgs, memory};
 use crate::failure::Failure;
 
+mod machine;
 #[cfg(test)]
 mod tests;
 
@@ -25,9 +26,9 @@ mod tests;
 pub(crate) struct Settings {
     /// The directory of the list of imported pools.
     pub state_dir: PathBuf,
-    /// Memory of each pool's engine, in bytes.
+    /// Memory that all pools and NFS may take together, in bytes; `None`: half of the machine's.
     #[serde(deserialize_with = "read_memory", serialize_with = "write_memory")]
-    pub memory: u64,
+    pub memory: Option<u64>,
     /// Longest wait at the start for disks that are missing, in seconds.
     pub wait_for_disks_s: u32,
     /// The program that knows the health of disks; empty, if none is to be asked.
@@ -106,7 +107,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             state_dir: "/var/lib/aquifer".into(),
-            memory: 1 << 30,
+            memory: None,
             wait_for_disks_s: 30,
             smartctl: "smartctl".into(),
             log: "info".into(),
@@ -145,7 +146,7 @@ impl Settings {
             settings.state_dir.clone_from(state_dir);
         }
         if let Some(memory) = args.memory {
-            settings.memory = memory;
+            settings.memory = Some(memory);
         }
         if let Some(seconds) = args.wait_for_disks {
             settings.wait_for_disks_s = seconds;
@@ -163,6 +164,11 @@ impl Settings {
         settings.portmap.enabled &= !args.no_portmap;
         settings.check()?;
         Ok(settings)
+    }
+
+    /// Memory that all pools and NFS may take together, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory.unwrap_or_else(|| half(machine::memory_bytes()))
     }
 
     fn read_if_there(path: &Path) -> Result<Settings, Failure> {
@@ -183,6 +189,14 @@ impl Settings {
     fn check(&self) -> Result<(), Failure> {
         let filter = tracing_subscriber::EnvFilter::try_new(&self.log);
         filter.map_err(|error| Failure::usage(format!("log: {:?}: {error}", self.log)))?;
+        if let (Some(bytes), Some(machine)) = (self.memory, machine::memory_bytes())
+            && bytes > machine
+        {
+            let (memory, machine) = (size::human(bytes), size::human(machine));
+            let why =
+                format!("memory: {memory}, but this machine, or its container, has {machine}");
+            return Err(Failure::usage(why));
+        }
         if self.nfs.listen.is_empty() {
             return Err(Failure::usage("nfs.listen: there is no address to listen on"));
         }
@@ -211,14 +225,25 @@ impl Settings {
     }
 }
 
-fn read_memory<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    memory(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+/// Half of the machine's memory; 1 GiB if the system does not say how much that is.
+fn half(machine_bytes: Option<u64>) -> u64 {
+    machine_bytes.map_or(1 << 30, |bytes| (bytes / 2).max(MEMORY_BYTES_MIN))
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
-fn write_memory<S: Serializer>(bytes: &u64, to: S) -> Result<S::Ok, S::Error> {
-    size::human(*bytes).serialize(to)
+fn read_memory<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    match String::deserialize(from)?.as_str() {
+        HALF => Ok(None),
+        text => memory(text).map(Some).map_err(serde::de::Error::custom),
+    }
 }
+
+#[expect(clippy::ref_option, reason = "what serde calls")]
+fn write_memory<S: Serializer>(bytes: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
+    bytes.map_or_else(|| HALF.to_string(), size::human).serialize(to)
+}
+
+/// Half of the machine's memory, as the configuration says it.
+const HALF: &str = "half";
 
 /// More than anybody has; the allowances of this many are 1 GiB.
 const CONNECTIONS_MAX: usize = 65536;

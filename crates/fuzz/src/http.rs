@@ -66,7 +66,7 @@ impl Daemon {
         runtime.block_on(async {
             let config = ControlConfig {
                 state_dir: dir.path().join("state"),
-                memory_bytes: 64 << 20,
+                memory: aquifer_pool::Memory::new(64 << 20),
                 wait_for_disks: Duration::ZERO,
                 smartctl: Default::default(),
             };
@@ -273,7 +273,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 43] = [
+const ROUTES: [&str; 44] = [
     "GET /daemon",
     "GET /pools",
     "GET /pools/tank",
@@ -284,6 +284,7 @@ const ROUTES: [&str; 43] = [
     "GET /datasets?recursive=true&name=tank",
     "GET /iostat?pool=",
     "GET /nfs",
+    "GET /memory",
     "GET /events?after=",
     "GET /events?wait_ms=",
     "GET /metrics",

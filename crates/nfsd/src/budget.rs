@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use aquifer_arc::Share;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::{GRANULE_BYTES, LEASE_SLACK_BYTES};
@@ -27,19 +28,35 @@ pub(crate) struct Budget {
     free: Arc<Semaphore>,
     granules: u32,
     waiting: AtomicUsize,
+    /// Its part of the memory of the process. The read cache gives way to it.
+    share: Option<Share>,
 }
 
 impl Budget {
-    pub(crate) fn new(bytes: usize) -> Arc<Self> {
+    pub(crate) fn new(bytes: usize, share: Option<Share>) -> Arc<Self> {
         let granules = u32::try_from(bytes / GRANULE_BYTES).unwrap_or(u32::MAX);
         let free = Arc::new(Semaphore::new(usize::try_from(granules).unwrap_or(usize::MAX)));
-        Arc::new(Budget { free, granules, waiting: AtomicUsize::new(0) })
+        Arc::new(Budget { free, granules, waiting: AtomicUsize::new(0), share })
     }
 
     /// Bytes that leases hold.
     pub(crate) fn held_bytes(&self) -> usize {
         let all = usize::try_from(self.granules).unwrap_or(usize::MAX);
         all.saturating_sub(self.free.available_permits()) * GRANULE_BYTES
+    }
+
+    /// More of it is leased, and about to be used.
+    fn has_grown(&self) {
+        if let Some(share) = &self.share {
+            share.grow_to(self.held_bytes() as u64);
+        }
+    }
+
+    fn give_back(&self, granules: usize) {
+        self.free.add_permits(granules);
+        if let Some(share) = &self.share {
+            share.settle(|| self.held_bytes() as u64);
+        }
     }
 
     /// Whether any lease waits.
@@ -103,6 +120,7 @@ impl Lease {
         match self.budget.free.try_acquire_many(granules) {
             Ok(permit) => {
                 permit.forget();
+                self.budget.has_grown();
                 self.held += granule_bytes(granules);
                 self.used += bytes;
                 true
@@ -123,6 +141,7 @@ impl Lease {
                 if let Ok(permit) = granted {
                     let granules = u32::try_from(permit.num_permits()).unwrap_or(0);
                     permit.forget();
+                    self.budget.has_grown();
                     self.held += granule_bytes(granules);
                 }
             }
@@ -188,7 +207,7 @@ impl Lease {
 
     fn release(&mut self, bytes: usize) {
         self.held -= bytes;
-        self.budget.free.add_permits(bytes / GRANULE_BYTES);
+        self.budget.give_back(bytes / GRANULE_BYTES);
     }
 }
 

@@ -1,8 +1,10 @@
 //! The daemon's configuration.
 
 use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
+use aquifer_arc::Memory;
 use aquifer_nfs::proto::v3;
 use aquifer_rpc::portmap;
 
@@ -10,7 +12,7 @@ use crate::limits::{BUDGET_BYTES_MIN, Limits};
 use crate::tls::KeyFiles;
 
 /// How to serve.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Where NFS and MOUNT listen, on TCP, both on each of these. Port 0 lets the system choose.
     pub listen: Vec<SocketAddr>,
@@ -26,6 +28,9 @@ pub struct Config {
     pub drain: Duration,
     /// Sizes.
     pub limits: Limits,
+    /// The memory of the process: read caches there give way to requests and replies. `None`:
+    /// there is no other use of memory.
+    pub memory: Option<Arc<Memory>>,
 }
 
 /// How clients that ask a portmapper are served.
@@ -47,6 +52,7 @@ impl Default for Config {
             threads: 0,
             drain: Duration::from_secs(3),
             limits: Limits::default(),
+            memory: None,
         }
     }
 }

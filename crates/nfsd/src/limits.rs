@@ -46,6 +46,17 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// These limits, for a process that may take so much memory in all: requests and replies have
+    /// an eighth each at most.
+    #[must_use]
+    pub fn within_memory(mut self, memory_bytes: u64) -> Self {
+        let eighth = usize::try_from(memory_bytes / 8).unwrap_or(usize::MAX);
+        let most = eighth.max(BUDGET_BYTES_MIN);
+        self.request_bytes_max = self.request_bytes_max.min(most);
+        self.reply_bytes_max = self.reply_bytes_max.min(most);
+        self
+    }
+
     /// These limits, with no more connections than a process may have that is allowed `files` open
     /// files (`None`: any number). Pools, the API and the log must never find none left.
     #[must_use]

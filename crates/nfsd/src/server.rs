@@ -122,7 +122,7 @@ impl Server {
         let common = Arc::new(Common {
             nfs,
             limits: config.limits.clone().within_files(getrlimit(Resource::Nofile).current),
-            budgets: Budgets::new(&config.limits),
+            budgets: Budgets::new(&config.limits, config.memory.as_ref()),
             stats: Stats::default(),
             peers: Peers::new(),
             tls,

@@ -15,7 +15,6 @@ use aquifer_ondisk::txg_record::SlotEntry;
 use aquifer_ondisk::types::{Place, Run};
 use aquifer_ondisk::{Corruption, Txg};
 use aquifer_space::{MetaslabId, SlotWrite};
-use aquifer_sync::atomic::Ordering;
 use aquifer_vdev::ReadError;
 
 use crate::error::PoolError;
@@ -38,8 +37,7 @@ impl Pool {
         self.space.held_sectors() > 0
     }
 
-    /// Keeps the bitmaps within their share of memory. If the next syncs need more than that, the
-    /// read cache gives up the difference.
+    /// Keeps the bitmaps within their share of memory, unless the next syncs need more than that.
     pub(crate) fn unload_bitmaps(&self) {
         let mut space = self.space.lock();
         let gone =
@@ -49,12 +47,7 @@ impl Pool {
         if gone > 0 {
             tracing::debug!(gone, bytes, "bitmaps unloaded");
         }
-        let over = bytes.saturating_sub(self.limits.bitmap_bytes);
-        let before = self.bitmap_bytes_over.swap(over, Ordering::Relaxed);
-        if over != before {
-            let arc = self.limits.arc_bytes;
-            self.cache.set_capacity(arc.saturating_sub(over).max(arc / 4));
-        }
+        self.shares.set_bitmaps(bytes);
     }
 
     /// Free sectors of loaded metaslabs that a txg's sync may need: those that its changes reserve,

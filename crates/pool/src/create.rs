@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use aquifer_arc::Memory;
 use aquifer_blockio::{Disk, World};
 use aquifer_ondisk::config::{
     Label, LeafConfig, POOL_NAME_BYTES_MAX, PoolConfig, Redundancy, VdevClass, VdevConfig,
@@ -294,6 +295,7 @@ async fn format(
     let pool = Pool::assemble(crate::pool::Parts {
         world,
         tree: VdevTree { config, vdevs, spares: Vec::new() },
+        memory: Memory::new(limits.memory_cap_bytes),
         limits,
         capacity,
         space,

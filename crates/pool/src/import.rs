@@ -17,6 +17,7 @@ mod vote;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use aquifer_arc::Memory;
 use aquifer_blockio::World;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::pool_root::LogRoot;
@@ -41,8 +42,8 @@ use crate::tree::VdevTree;
 /// The administrator's options of an import.
 #[derive(Debug, Clone)]
 pub struct ImportOptions {
-    /// Memory for the engine.
-    pub memory_cap_bytes: u64,
+    /// The memory of this process, which all pools share.
+    pub memory: Arc<Memory>,
     /// Go back this many txgs; drops them and the log.
     pub rewind: u64,
     /// End the log where it is damaged or cannot be read, and drop the rest.
@@ -63,7 +64,7 @@ pub struct ImportOptions {
 impl Default for ImportOptions {
     fn default() -> Self {
         ImportOptions {
-            memory_cap_bytes: MEMORY_CAP_BYTES_DEFAULT,
+            memory: Memory::new(MEMORY_CAP_BYTES_DEFAULT),
             rewind: 0,
             discard_log: false,
             missing_log: false,
@@ -347,7 +348,7 @@ fn build(
     let total = tree.data().map(|vdev| vdev.geometry.sectors()).sum();
     let log_segments = segments(&newest.root.log_home);
     let record_segments = segments(&newest.root.record_segments) / copies;
-    let limits = Limits::new(options.memory_cap_bytes, log_segments, options.scale);
+    let limits = Limits::new(options.memory.cap_bytes(), log_segments, options.scale);
     let capacity = Capacity::new(&limits, total, record_segments);
     let live: VecDeque<LiveBatch> = chain
         .batches
@@ -380,6 +381,7 @@ fn build(
     Ok(Parts {
         world,
         tree,
+        memory: options.memory.clone(),
         limits,
         capacity,
         space: roots.space,

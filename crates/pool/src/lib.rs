@@ -34,6 +34,7 @@ mod host;
 pub mod import;
 pub mod intent_log;
 mod limits;
+mod memory;
 mod pace;
 mod patience;
 mod piece;
@@ -53,12 +54,14 @@ mod txg;
 mod walk;
 
 pub use acts::Drilled;
+pub use aquifer_arc::Memory;
 /// The state in which a leaf's status shows it.
 pub use aquifer_vdev::LeafState;
 pub use commit::UberblockState;
 pub use error::{Contradiction, ImportError, PoolError};
 pub use examine::{Examined, Lost, Repaired, Watch};
 pub use limits::{Limits, Scale};
+pub use memory::PoolMemory;
 pub use patience::Patience;
 pub use pool::{BoxFuture, Pool, Replay, Roots, Trees};
 pub use readers::Reading;

@@ -75,15 +75,14 @@ impl Scale {
 /// Limits of one imported pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Memory that the engine may take.
+    /// Memory that all pools of the process may take.
     pub memory_cap_bytes: u64,
-    /// A txg closes when this much of it is dirty.
+    /// A txg closes when this much of it is dirty, or earlier beside other pools
+    /// ([`Limits::txg_dirty_bytes_beside`]).
     pub txg_dirty_bytes: u64,
     /// Most dirty memory of all txgs.
     pub dirty_cap_bytes: u64,
-    /// Memory of the read cache.
-    pub arc_bytes: u64,
-    /// Memory of bitmaps of metaslabs. Beyond it the read cache pays.
+    /// Memory of bitmaps of metaslabs, unless the next syncs need more.
     pub bitmap_bytes: u64,
     /// Blocks of a piece of a walk over everything.
     pub piece_blocks_max: usize,
@@ -107,6 +106,12 @@ impl Limits {
         (4 * window).div_ceil(SEGMENT_BYTES).clamp(2, 32)
     }
 
+    /// A txg of one of so many pools closes when this much of it is dirty. Each may have two: all
+    /// of all pools take less than half of the memory, one pool alone a quarter.
+    pub fn txg_dirty_bytes_beside(&self, pools: usize) -> u64 {
+        self.txg_dirty_bytes.min(self.memory_cap_bytes / 4 / (pools.max(1) as u64 + 1))
+    }
+
     /// The limits of a pool. [`Capacity`](crate::capacity::Capacity) has those that change.
     pub fn new(memory_cap_bytes: u64, log_segments: u64, scale: Scale) -> Limits {
         let cap = memory_cap_bytes.max(MEMORY_CAP_BYTES_MIN);
@@ -117,7 +122,6 @@ impl Limits {
             memory_cap_bytes: cap,
             txg_dirty_bytes,
             dirty_cap_bytes,
-            arc_bytes: ((cap - dirty_cap_bytes) / 2).min(scale.arc_bytes_max),
             bitmap_bytes: cap / 16,
             piece_blocks_max: usize::try_from(cap / 16 / PIECE_BLOCK_BYTES)
                 .unwrap_or(usize::MAX)

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use aquifer_arc::Cache;
+use aquifer_arc::{Cache, Memory};
 use aquifer_blockio::{Page, World};
 use aquifer_meter::SharedHistogram;
 use aquifer_ondisk::log_batch::LogRecord;
@@ -14,7 +14,7 @@ use aquifer_ondisk::types::Run;
 use aquifer_ondisk::uberblock::{Host, Uberblock};
 use aquifer_ondisk::{BlockPointer, Guid, Place, Txg};
 use aquifer_space::Allocator;
-use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use aquifer_sync::atomic::{AtomicBool, Ordering};
 use aquifer_sync::{AsyncMutex, Mutex, Notify, OnceLock, RwLock};
 use aquifer_vdev::Vdev;
 use futures_util::future::join_all;
@@ -27,6 +27,7 @@ use crate::flow::Flow;
 use crate::intent_log::read::FoundBatch;
 use crate::intent_log::{IntentLog, Start};
 use crate::limits::Limits;
+use crate::memory::Shares;
 use crate::readers::Readers;
 use crate::record::RecordRing;
 use crate::resilver::progress::Progress;
@@ -98,13 +99,12 @@ pub struct Pool {
     pub(crate) sync_turn: AsyncMutex<()>,
     pub(crate) limits: Limits,
     pub(crate) capacity: Capacity,
-    pub(crate) cache: Cache<Cached>,
+    pub(crate) cache: Arc<Cache<Cached>>,
     /// Nodes written by the running sync whose writes have not completed: read from here.
     pub(crate) pending: Mutex<HashMap<Place, Page>>,
     pub(crate) space: Space,
     pub(crate) readers: Readers,
-    /// Bytes of bitmaps above their share of memory.
-    pub(crate) bitmap_bytes_over: AtomicU64,
+    pub(crate) shares: Shares,
     pub(crate) txgs: Txgs,
     pub(crate) meters: Meters,
     pub(crate) log: IntentLog,
@@ -180,6 +180,7 @@ impl std::fmt::Debug for Pool {
 pub(crate) struct Parts {
     pub world: Arc<dyn World>,
     pub tree: VdevTree,
+    pub memory: Arc<Memory>,
     pub limits: Limits,
     pub capacity: Capacity,
     pub space: Allocator,
@@ -214,15 +215,15 @@ impl Pool {
             tree: RwLock::new(Arc::new(parts.tree)),
             acts: Acts::default(),
             sync_turn: AsyncMutex::default(),
-            cache: Cache::new(parts.limits.arc_bytes, CACHE_SHARDS),
+            shares: Shares::new(&parts.memory),
+            cache: parts.memory.cache(CACHE_SHARDS, parts.limits.scale.arc_bytes_max),
             pending: Mutex::new(HashMap::new()),
             space: Space::new(parts.space),
             readers: Readers::new(),
-            bitmap_bytes_over: AtomicU64::new(0),
             txgs: Txgs::new(parts.committed, parts.open),
             limits: parts.limits,
             capacity: parts.capacity,
-            flow: Flow::new(&parts.limits, parts.log.is_at_home()),
+            flow: Flow::new(parts.limits, parts.memory, parts.log.is_at_home()),
             log: IntentLog::new(parts.log),
             committer: Committer::new(parts.uberblock, parts.host),
             sync_window: Window::new(),

@@ -307,6 +307,7 @@ impl Pool {
             self.release_frees(txg);
             self.unload_bitmaps();
             self.txgs.done(txg);
+            self.settle_dirty();
             self.flow.txg_synced(self.world.now());
             self.note_sync(txg, begun);
             Ok(txg)

@@ -121,7 +121,7 @@ impl Control {
 
     pub(super) fn import_options(&self) -> ImportOptions {
         ImportOptions {
-            memory_cap_bytes: self.config.memory_bytes,
+            memory: self.config.memory.clone(),
             host: Some(self.host.clone()),
             ..ImportOptions::default()
         }

@@ -4,6 +4,7 @@
 pub mod client;
 mod disks;
 mod events;
+mod memory;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 const AQUIFER: &str = env!("CARGO_BIN_EXE_aquifer");
-const MIB: u64 = 1 << 20;
+pub const MIB: u64 = 1 << 20;
 /// For the end of a daemon.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -111,7 +111,10 @@ impl Place {
         privileges: &[&str],
         options: &[&str],
     ) -> Daemon {
-        let mut words = vec!["--nfs-addr", "127.0.0.1:0", "--no-portmap", "--memory", "64M"];
+        let mut words = vec!["--nfs-addr", "127.0.0.1:0", "--no-portmap"];
+        if !options.contains(&"--memory") {
+            words.extend(["--memory", "64M"]);
+        }
         // A test that takes a disk away for good does not wait for it as people do.
         if !options.contains(&"--wait-for-disks") && !options.contains(&"--config") {
             words.extend(["--wait-for-disks", "10"]);

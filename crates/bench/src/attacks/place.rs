@@ -43,16 +43,16 @@ pub(super) fn stranger(number: u32) -> Ipv4Addr {
 
 /// Files that are locked.
 pub(super) const LOCK_FILES: usize = 4;
-/// Memory limit of the daemon's engine.
-pub(super) const ENGINE_MIB: u64 = 256;
-/// Memory that NFS takes beside it, with as many connections as are allowed, and the pool's table
-/// of replies (docs/operations.md).
-const BESIDE_MIB: u64 = 188 + 8;
+/// Memory limit of the daemon.
+pub(super) const MEMORY_MIB: u64 = 256;
+/// Memory beside it: of as many connections as are allowed, and of the pool's table of replies
+/// (docs/operations.md).
+const BESIDE_MIB: u64 = 100 + 8;
 /// Program text, stacks and the allocator's reserve, as in the tests of the daemon's memory.
 const BASE_MIB: u64 = 48;
 
 /// The daemon's promise: most resident memory.
-pub(super) const PROMISED_BYTES: u64 = (ENGINE_MIB + BESIDE_MIB + BASE_MIB) << 20;
+pub(super) const PROMISED_BYTES: u64 = (MEMORY_MIB + BESIDE_MIB + BASE_MIB) << 20;
 
 /// A daemon with a file and locks on it.
 pub(super) struct Place {
@@ -93,7 +93,7 @@ impl Place {
         let tls = shown.config().map_err(Error::io("read a certificate"))?;
         let config = scratch.join("aquifer.toml");
         let text = format!(
-            "memory = \"{ENGINE_MIB}M\"\n[nfs]\nlisten = [\"{SERVER}:{NFS_PORT}\"]\n[nfs.tls]\n\
+            "memory = \"{MEMORY_MIB}M\"\n[nfs]\nlisten = [\"{SERVER}:{NFS_PORT}\"]\n[nfs.tls]\n\
              certificate = \"{}\"\nkey = \"{}\"\n[portmap]\n\
              listen = [\"{SERVER}:{PORTMAP_PORT}\"]\n[api]\nlisten = [\"{SERVER}:{API_PORT}\"]\n",
             own.certificate.display(),

@@ -84,7 +84,8 @@ fn start(
     }
     let netns = NetNs::new(scratch)?;
     let mut args = vec!["--nfs-addr=127.0.0.1:2049".to_owned(), "--no-portmap".to_owned()];
-    args.extend(setup.memory_bytes.map(|bytes| format!("--memory={}M", bytes >> 20)));
+    let memory_bytes = setup.memory_bytes.unwrap_or(MEMORY_BYTES);
+    args.push(format!("--memory={}M", memory_bytes >> 20));
     let connections = setup.connections.map(|most| format!("connections = {most}\n"));
     if connections.is_some() || !more.is_empty() {
         let config = scratch.join("aquifer.toml");
@@ -115,6 +116,9 @@ fn start(
     let (server, ports) = (Server::Aquifer(Box::new(daemon)), (NFS_PORT, NFS_PORT));
     Ok(Started { server, ports, export: format!("/{DATASET}"), tls: None })
 }
+
+/// The same on every machine: the default is half of what it has.
+const MEMORY_BYTES: u64 = 1 << 30;
 
 const DATASET: &str = "tank/bench";
 const LOG_BYTES_MIN: u64 = 1 << 30;

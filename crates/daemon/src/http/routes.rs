@@ -14,6 +14,7 @@
 //! GET  /diff/ranges             read      DiffQuery       -> ChangedRanges  (5)
 //! GET  /iostat                  read      ?pool           -> [PoolIo]
 //! GET  /nfs                     read                      -> NfsStat
+//! GET  /memory                  read                      -> MemoryStat
 //! GET  /events                  read      ?after&wait_ms  -> [Event]
 //! GET  /shares                  read                      -> [ShareInfo]
 //! GET  /shares/why              read      ?host&path      -> ShareWhy
@@ -112,6 +113,7 @@ fn table() -> Table {
         .question(Read, "/diff/ranges", diff::ranges)
         .question(Read, "/iostat", iostat)
         .question(Read, "/nfs", async |State(c): Control_| answer(Ok(c.nfs_stat().await)))
+        .question(Read, "/memory", async |State(c): Control_| answer(Ok(c.memory())))
         .question(Read, "/events", events)
         .question(Read, "/shares", async |State(c): Control_| answer(Ok(c.shares())))
         .question(Read, "/shares/why", share_why)
@@ -385,7 +387,7 @@ async fn events(State(control): Control_, Question(query): Question<EventQuery>)
 async fn metrics(State(control): Control_) -> Response {
     let nfs = control.nfs_stat().await;
     let (pools, engines, disks) = (control.pools(), control.engines(), control.disks());
-    let page = metrics::page(&control.info(), &pools, &engines, &disks, &nfs);
+    let page = metrics::page(&control.info(), &pools, &engines, &disks, &nfs, &control.memory());
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page).into_response()
 }
 

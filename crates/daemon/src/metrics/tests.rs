@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use aquifer_api::{ClientStat, DiskStat, NfsInfo, ProcedureStat};
+use aquifer_api::{
+    CacheClass, CacheStat, ClientStat, DiskStat, NfsInfo, PoolMemory, ProcedureStat,
+};
 use aquifer_ondisk::config::{Redundancy, VdevClass};
 use aquifer_ondisk::{Guid, Txg};
 
@@ -161,7 +163,21 @@ fn example() -> String {
         starting: false,
         nfs: NfsInfo::default(),
     };
-    page(&daemon, &[aquifer_admin::status::summary(&status)], &[status], &BTreeMap::new(), &nfs)
+    let class = |hits| CacheClass { hits, ghost_hits: 4, evictions: 5, ..CacheClass::default() };
+    let cache = CacheStat {
+        size_bytes: 700,
+        target_bytes: 800,
+        misses: 3,
+        nodes: class(10),
+        data: class(20),
+        ..CacheStat::default()
+    };
+    let of_tank =
+        PoolMemory { name: "tank".into(), uptime_ns: 1, dirty_bytes: 100, bitmap_bytes: 50, cache };
+    let memory =
+        MemoryStat { cap_bytes: 1000, nfs_bytes: 8, caches_bytes: 800, pools: vec![of_tank] };
+    let pools = [aquifer_admin::status::summary(&status)];
+    page(&daemon, &pools, &[status], &BTreeMap::new(), &nfs, &memory)
 }
 
 #[test]
@@ -182,6 +198,17 @@ fn a_strict_reader_reads_the_page_and_finds_what_was_counted() {
     let (_, seconds) = &families["aquifer_nfs_client_seconds_total"];
     let total: u64 = TIMES.iter().sum();
     assert_eq!(seconds[0].2, total as f64 / 1e9);
+    let value = |family: &str, class: Option<&str>| {
+        let (_, samples) = &families[family];
+        let is_it = |found: Option<&String>| found.map(String::as_str) == class;
+        samples.iter().find(|(_, labels, _)| is_it(labels.get("class"))).unwrap().2
+    };
+    assert_eq!(value("aquifer_memory_limit_bytes", None), 1000.0);
+    assert_eq!(value("aquifer_pool_dirty_bytes", None), 100.0);
+    assert_eq!(value("aquifer_cache_target_bytes", None), 800.0);
+    assert_eq!(value("aquifer_cache_misses_total", None), 3.0);
+    assert_eq!(value("aquifer_cache_hits_total", Some("data")), 20.0);
+    assert_eq!(value("aquifer_cache_evictions_total", Some("nodes")), 5.0);
     let (_, repaired) = &families["aquifer_disk_repaired_total"];
     assert_eq!((repaired[0].1["disk"].as_str(), repaired[0].2), ("/dev/a", 3.0));
 }

@@ -36,7 +36,7 @@ fn the_shipped_configuration_is_the_default() {
 #[test]
 fn a_part_is_enough_and_the_command_line_goes_before() {
     let settings = read("memory = \"4G\"\nwait_for_disks_s = 5\n[nfs]\nthreads = 3\n").unwrap();
-    assert_eq!((settings.memory, settings.nfs.threads), (4 << 30, 3));
+    assert_eq!((settings.memory, settings.nfs.threads), (Some(4 << 30), 3));
     assert_eq!(settings.wait_for_disks_s, 5);
     assert_eq!(settings.nfs.listen, Nfs::default().listen);
     let place = tempfile::tempdir().unwrap();
@@ -46,7 +46,7 @@ fn a_part_is_enough_and_the_command_line_goes_before() {
     let path = path.to_str().unwrap();
     let args = ["--config", path, "--memory=2G", "--nfs-addr=[::1]:7", "--portmap-addr=[::1]:8"];
     let settings = Settings::of(&serve(&args)).unwrap();
-    assert_eq!((settings.memory, settings.state_dir), (2 << 30, PathBuf::from("/a")));
+    assert_eq!((settings.memory, settings.state_dir), (Some(2 << 30), PathBuf::from("/a")));
     assert_eq!(settings.nfs.listen, ["[::1]:7".parse().unwrap()]);
     assert_eq!(
         settings.portmap,
@@ -71,6 +71,7 @@ fn what_is_not_understood_is_refused_with_its_place() {
         ("recordsize = 4096", "recordsize"),
         ("[nfs]\nport = 2049", "port"),
         ("memory = \"1M\"", "64M or more"),
+        ("memory = \"500T\"", "this machine, or its container, has"),
         ("memory = \"much\"", "no size"),
         ("memory = 5", "string"),
         ("wait_for_disks_s = 3601", "at most 3600"),
@@ -87,4 +88,14 @@ fn what_is_not_understood_is_refused_with_its_place() {
     }
     let missing = Settings::of(&serve(&["--config", "/no/such"])).unwrap_err();
     assert!(format!("{missing:?}").contains("configuration /no/such: No such file"));
+}
+
+#[test]
+fn memory_is_half_of_the_machines_by_default() {
+    assert_eq!(half(Some(16 << 30)), 8 << 30);
+    assert_eq!(half(Some(100 << 20)), 64 << 20, "the least that a pool needs");
+    assert_eq!(half(None), 1 << 30);
+    let of_machine = machine::memory_bytes().unwrap() / 2;
+    assert_eq!(Settings::default().memory_bytes(), of_machine);
+    assert_eq!(read("memory = \"half\"").unwrap().memory_bytes(), of_machine);
 }

@@ -114,7 +114,7 @@ impl Daemon {
         let recorder = Arc::new(Recorder::default());
         let config = ControlConfig {
             state_dir: dir.path().join("state"),
-            memory_bytes: 64 << 20,
+            memory: aquifer_pool::Memory::new(64 << 20),
             wait_for_disks: Duration::ZERO,
             smartctl: Default::default(),
         };

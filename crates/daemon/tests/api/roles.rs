@@ -30,6 +30,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "GET /diff",
             "GET /diff/ranges",
             "GET /iostat",
+            "GET /memory",
             "GET /nfs",
             "GET /events",
             "GET /shares",

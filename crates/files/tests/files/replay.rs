@@ -2,7 +2,7 @@
 
 use aquifer_files::change::{self, Change};
 use aquifer_files::{FileHandle, FsError, Service, SetAttributes, Stability};
-use aquifer_pool::{Demand, Lane, SpaceClass};
+use aquifer_pool::{Demand, Lane, Memory, SpaceClass};
 use futures_util::future::{join_all, join3};
 
 use crate::bed::{Bed, find, make, noise, read, root, write};
@@ -59,7 +59,7 @@ pub fn a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names() {
         write(&service, late, 0, &noise(3, 1), Stability::FileSync).await.unwrap();
         late
     });
-    bed.options.memory_cap_bytes = LITTLE_MEMORY_BYTES;
+    bed.options.memory = Memory::new(LITTLE_MEMORY_BYTES);
     bed.life(async |service| {
         four_syncs(&service).await;
         assert_eq!(find(&service, "tank", "late").await, Ok(late));
@@ -96,7 +96,7 @@ pub fn a_commit_overtaken_by_a_removal_leaves_a_log_that_can_be_replayed() {
         assert_eq!((written.0.map(drop), removed.0), (Ok(()), Ok(())));
         assert!(matches!(committed.0, Ok(()) | Err(FsError::Stale)), "{:?}", committed.0);
     });
-    bed.options.memory_cap_bytes = LITTLE_MEMORY_BYTES;
+    bed.options.memory = Memory::new(LITTLE_MEMORY_BYTES);
     bed.life(async |service| {
         four_syncs(&service).await;
         assert_eq!(find(&service, "tank", "doomed").await, Err(FsError::NotFound));
@@ -147,7 +147,7 @@ pub fn what_a_replay_still_names_of_a_destroyed_dataset_stays_until_it_is_done()
         fill_log(&service, bulk, 1200).await;
         assert_eq!(log().await, first, "all of it in one txg, which the replay takes in several");
     });
-    bed.options.memory_cap_bytes = LITTLE_MEMORY_BYTES;
+    bed.options.memory = Memory::new(LITTLE_MEMORY_BYTES);
     bed.life(async |service| {
         four_syncs(&service).await;
         assert_eq!(service.datasets.freeing_bytes(), 0);

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aquifer_files::{FileHandle, Service, Stability};
+use aquifer_pool::Memory;
 use aquifer_sim::{DiskConfig, Latency, Rng};
 
 use crate::bed::{Bed, make, noise, write};
@@ -89,7 +90,7 @@ async fn random_writes(
 /// Lets writers of 8 KiB run freely on a file of a pool with slow disks.
 fn overrun(sectors: u64, clients: u64, memory_cap_bytes: u64, bytes_per_second: u64) -> Seen {
     let mut bed = Bed::with_log(sectors, slow(bytes_per_second), fast());
-    bed.options.memory_cap_bytes = memory_cap_bytes;
+    bed.options.memory = Memory::new(memory_cap_bytes);
     bed.life(async |service| {
         let top = service.files.root("tank").unwrap();
         let file = make(&service, top, "disk").await;
@@ -166,7 +167,7 @@ fn a_sync_takes_the_time_it_has() {
 fn a_crowd_that_waits_runs_the_same_again() {
     let trace = || {
         let mut bed = Bed::new(1, 65_536);
-        bed.options.memory_cap_bytes = 64 << 20;
+        bed.options.memory = Memory::new(64 << 20);
         bed.life(async |service| {
             let top = service.files.root("tank").unwrap();
             let file = make(&service, top, "disk").await;
@@ -192,7 +193,7 @@ fn a_crowd_that_waits_runs_the_same_again() {
 #[test]
 fn small_writes_do_not_queue_behind_bulk_ones() {
     let mut bed = Bed::with_log(524_288, slow(20_000_000), fast());
-    bed.options.memory_cap_bytes = 64 << 20;
+    bed.options.memory = Memory::new(64 << 20);
     let longest = bed.life(async |service| {
         let top = service.files.root("tank").unwrap();
         let (file, lock) = (make(&service, top, "disk").await, make(&service, top, ".lck").await);

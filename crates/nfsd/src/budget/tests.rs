@@ -2,6 +2,8 @@
 
 use std::task::Waker;
 
+use aquifer_arc::Memory;
+
 use super::*;
 
 const G: usize = GRANULE_BYTES;
@@ -12,7 +14,7 @@ fn poll(lease: &mut Lease, bytes: usize) -> bool {
 
 #[test]
 fn small_things_need_no_lease() {
-    let budget = Budget::new(4 * G);
+    let budget = Budget::new(4 * G, None);
     let mut all = Lease::new(&budget, 0);
     assert!(all.try_take(4 * G));
     let mut small = Lease::new(&budget, 100);
@@ -28,7 +30,7 @@ fn small_things_need_no_lease() {
 
 #[test]
 fn what_is_not_needed_goes_back_beyond_a_slack_and_all_of_it_when_nothing_is_used() {
-    let budget = Budget::new(100 * G);
+    let budget = Budget::new(100 * G, None);
     let mut lease = Lease::new(&budget, 100);
     assert!(lease.try_take(50 * G));
     lease.give(2 * G);
@@ -46,7 +48,7 @@ fn what_is_not_needed_goes_back_beyond_a_slack_and_all_of_it_when_nothing_is_use
 
 #[test]
 fn who_waits_is_served_in_order_and_keeps_the_place() {
-    let budget = Budget::new(4 * G);
+    let budget = Budget::new(4 * G, None);
     let mut leases = [(); 4].map(|()| Lease::new(&budget, 0));
     let [holder, large, small, late] = &mut leases;
     assert!(holder.try_take(4 * G));
@@ -65,7 +67,7 @@ fn who_waits_is_served_in_order_and_keeps_the_place() {
 
 #[test]
 fn who_gives_up_waiting_holds_up_nobody() {
-    let budget = Budget::new(2 * G);
+    let budget = Budget::new(2 * G, None);
     let mut leases = [(); 3].map(|()| Lease::new(&budget, 0));
     let [holder, first, second] = &mut leases;
     assert!(holder.try_take(G));
@@ -83,7 +85,7 @@ fn who_gives_up_waiting_holds_up_nobody() {
 
 #[test]
 fn what_is_forced_is_repaid_before_more_is_taken() {
-    let budget = Budget::new(2 * G);
+    let budget = Budget::new(2 * G, None);
     let mut lease = Lease::new(&budget, 0);
     lease.force(3 * G);
     assert_eq!((lease.used(), lease.headroom(), budget.held_bytes()), (3 * G, 0, 0));
@@ -96,7 +98,7 @@ fn what_is_forced_is_repaid_before_more_is_taken() {
 /// A lease returns slack that others wait for with its next return.
 #[test]
 fn nobody_waits_for_somebody_elses_slack() {
-    let budget = Budget::new(4 * G);
+    let budget = Budget::new(4 * G, None);
     let (mut one, mut other) = (Lease::new(&budget, 0), Lease::new(&budget, 0));
     assert!(one.try_take(4 * G));
     one.give(2 * G);
@@ -110,7 +112,7 @@ fn nobody_waits_for_somebody_elses_slack() {
 /// other amounts than those at the beginning of the wait.
 #[test]
 fn what_is_granted_is_enough_whatever_happened_meanwhile() {
-    let budget = Budget::new(5 * G);
+    let budget = Budget::new(5 * G, None);
     let (mut one, mut other) = (Lease::new(&budget, 0), Lease::new(&budget, 0));
     let record = 2 * G + 1;
     assert!(one.try_take(record), "with slack in its last granule");
@@ -125,7 +127,7 @@ fn what_is_granted_is_enough_whatever_happened_meanwhile() {
 
 #[test]
 fn who_waits_holds_nothing_that_it_does_not_need() {
-    let budget = Budget::new(8 * G);
+    let budget = Budget::new(8 * G, None);
     let (mut one, mut other) = (Lease::new(&budget, 0), Lease::new(&budget, 0));
     assert!(one.try_take(4 * G));
     one.give(3 * G);
@@ -135,4 +137,24 @@ fn who_waits_holds_nothing_that_it_does_not_need() {
     other.give(3 * G);
     assert!(poll(&mut one, 6 * G));
     assert_eq!((one.used(), budget.held_bytes()), (7 * G, 8 * G));
+}
+
+#[test]
+fn the_read_cache_gives_way_to_leases_and_gets_it_back() {
+    const MIB: usize = 1 << 20;
+    let memory = Memory::new(256 << 20);
+    let all_bytes = memory.caches_bytes();
+    let budget = Budget::new(64 * MIB, Some(memory.share()));
+    let mut lease = Lease::new(&budget, 100);
+    assert!(lease.try_take(100));
+    assert_eq!(memory.caches_bytes(), all_bytes, "an allowance is no lease");
+    assert!(lease.try_take(20 * MIB));
+    assert!(memory.caches_bytes() <= all_bytes - budget.held_bytes() as u64);
+    let mut waits = Lease::new(&budget, 0);
+    assert!(!poll(&mut waits, 60 * MIB));
+    lease.give(20 * MIB);
+    assert!(poll(&mut waits, 60 * MIB));
+    assert!(memory.caches_bytes() <= all_bytes - 60 * MIB as u64);
+    drop((lease, waits));
+    assert!(memory.caches_bytes() >= all_bytes - 2 * MIB as u64);
 }

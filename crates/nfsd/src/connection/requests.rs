@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use aquifer_arc::Memory;
 use aquifer_blockio::Page;
 use aquifer_nfs::traffic::{self, Meter};
 use aquifer_nfs::{Answered, Nfs, Origin, PagedWrite, Security, Unanswered};
@@ -51,12 +52,14 @@ pub(crate) struct Budgets {
 }
 
 impl Budgets {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    /// With `memory`, the read caches there give way to what is leased.
+    pub(crate) fn new(limits: &Limits, memory: Option<&Arc<Memory>>) -> Self {
         let reads = limits.request_bytes_max / 8 * 3;
+        let share = || memory.map(|memory| memory.share());
         Budgets {
-            reads: Budget::new(reads),
-            records: Budget::new(limits.request_bytes_max - reads),
-            replies: Budget::new(limits.reply_bytes_max),
+            reads: Budget::new(reads, share()),
+            records: Budget::new(limits.request_bytes_max - reads, share()),
+            replies: Budget::new(limits.reply_bytes_max, share()),
         }
     }
 

@@ -43,8 +43,10 @@ mod spread;
 mod throttle;
 mod window;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use aquifer_arc::Memory;
 use aquifer_sync::Mutex;
 use aquifer_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -64,7 +66,9 @@ use crate::txg::Demand;
 /// The flow of a pool.
 #[derive(Debug)]
 pub(crate) struct Flow {
-    room: Room,
+    limits: Limits,
+    /// Dirty memory is for all pools that share it.
+    memory: Arc<Memory>,
     throttle: Mutex<Throttle>,
     /// Whether a txg is on its way to disk.
     is_syncing: AtomicBool,
@@ -85,9 +89,10 @@ pub(crate) struct Flow {
 
 impl Flow {
     /// Until devices have shown otherwise a log vdev is the faster way: that is why it is there.
-    pub fn new(limits: &Limits, log_at_home: bool) -> Flow {
+    pub fn new(limits: Limits, memory: Arc<Memory>, log_at_home: bool) -> Flow {
         Flow {
-            room: Room::new(limits.txg_dirty_bytes, limits.dirty_cap_bytes),
+            limits,
+            memory,
             throttle: Mutex::default(),
             is_syncing: AtomicBool::new(false),
             handed_out_sectors: AtomicU64::new(0),
@@ -178,9 +183,18 @@ impl Flow {
 
 /// What changes wait for.
 impl Flow {
+    /// A txg is full of so much dirty memory, beside the pools that are there now.
+    pub fn txg_dirty_bytes(&self) -> u64 {
+        self.limits.txg_dirty_bytes_beside(self.memory.pools())
+    }
+
+    fn room(&self) -> Room {
+        Room::new(self.txg_dirty_bytes())
+    }
+
     /// Whether memory and log have room for a change.
     pub fn entry(&self, demand: &Demand, taken: Taken, log: LogRoom) -> Entry {
-        self.room.entry(demand, taken, log)
+        self.room().entry(demand, taken, log)
     }
 
     /// Sectors of which the open txg may have reserved as many before it is full, with so much room
@@ -191,12 +205,12 @@ impl Flow {
 
     /// How full the open txg is; from 1 on it closes.
     pub fn fill(&self, held: Held, bounds: Bounds) -> f64 {
-        self.room.fill(held, bounds)
+        self.room().fill(held, bounds)
     }
 
     /// The share of a full txg that a change takes.
     pub fn share_of(&self, demand: &Demand, bounds: Bounds) -> f64 {
-        self.room.share_of(demand, bounds)
+        self.room().share_of(demand, bounds)
     }
 
     /// How long a change waits for a log that fills, before it queues up.

@@ -77,8 +77,8 @@ pub(crate) struct Bounds {
 }
 
 impl Room {
-    pub fn new(txg_bytes: u64, cap_bytes: u64) -> Room {
-        Room { txg_bytes, cap_bytes }
+    pub fn new(txg_bytes: u64) -> Room {
+        Room { txg_bytes, cap_bytes: 2 * txg_bytes }
     }
 
     /// Whether memory and log have room for a change.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::{Closed, Flow, Resize, SyncWrite};
 use crate::limits::{Limits, Scale};
+use aquifer_arc::Memory;
 use events::Traced;
 use world::{SIGHTS, World};
 
@@ -54,7 +55,7 @@ const MS: Duration = Duration::from_millis(1);
 const FULL: Closed = Closed { share: 1.0, sectors: 1_000_000 };
 
 fn flow() -> Flow {
-    Flow::new(&Limits::new(1 << 30, 32, Scale::REAL), true)
+    Flow::new(Limits::new(1 << 30, 32, Scale::REAL), Memory::new(1 << 30), true)
 }
 
 fn wrote(flow: &Flow, sectors: u64, took: Duration) -> Resize {

@@ -55,7 +55,7 @@ impl Pool {
             self.replay_batch(batch, floor, replay).await?;
             self.log.replayed_up_to(batches.get(at + 1).map(live), self.open_txg());
             let dirty = self.txgs.dirty_bytes();
-            if dirty >= self.limits.txg_dirty_bytes && at + 1 < batches.len() {
+            if dirty >= self.flow.txg_dirty_bytes() && at + 1 < batches.len() {
                 self.sync_one().await?;
             }
         }

@@ -150,6 +150,15 @@ impl Pool {
     }
 
     fn try_admit(&self, demand: Demand) -> Result<Verdict, PoolError> {
+        let (verdict, dirty_bytes) = self.admitted(demand)?;
+        if let Some(bytes) = dirty_bytes {
+            self.shares.dirty_grows_to(bytes);
+        }
+        Ok(verdict)
+    }
+
+    /// Reserves `demand` if there is room. Also the dirty memory of all, if that has grown.
+    fn admitted(&self, demand: Demand) -> Result<(Verdict, Option<u64>), PoolError> {
         self.txgs.check()?;
         let log = self.log.room();
         let mut state = self.txgs.state.lock();
@@ -158,10 +167,10 @@ impl Pool {
         let free = self.space.free_sectors();
         let entry = self.flow.entry(&demand, state.taken(), log);
         if entry == Entry::Full {
-            return Ok(Verdict::Wait);
+            return Ok((Verdict::Wait, None));
         }
         if !self.fits(&state, &demand, free) {
-            return Ok(Verdict::NoSpace);
+            return Ok((Verdict::NoSpace, None));
         }
         if left_out(Rule::AdmitInOneLook) {
             drop(state);
@@ -169,7 +178,8 @@ impl Pool {
         }
         state.admitted.dirty_bytes += demand.dirty_bytes;
         let cap = self.limits.dirty_cap_bytes.max(demand.dirty_bytes);
-        debug_assert!(state.dirty_bytes() <= cap, "within the cap");
+        let dirty_bytes = state.dirty_bytes();
+        debug_assert!(dirty_bytes <= cap, "within the cap");
         state.admitted.sectors += demand.sectors;
         state.admitted.log_bytes += demand.log_bytes;
         let room = free.saturating_sub(self.reserve(demand.class));
@@ -177,12 +187,12 @@ impl Pool {
         if entry == Entry::Passes {
             let txg = state.open;
             state.loads.entry(txg).or_default().sparse_bytes += demand.dirty_bytes;
-            return Ok(Verdict::Granted(None));
+            return Ok((Verdict::Granted(None), Some(dirty_bytes)));
         }
         let fill = self.fill(&state, state.coming());
         let share = self.flow.share_of(&demand, self.bounds(&state));
         let log_delay = self.flow.log_delay(log);
-        Ok(Verdict::Granted(Some(Slowed { log_delay, share, fill })))
+        Ok((Verdict::Granted(Some(Slowed { log_delay, share, fill })), Some(dirty_bytes)))
     }
 
     /// Commits to wait for before a pool counts as full. There are more while readers keep frees

@@ -62,7 +62,7 @@ impl Traced {
     pub fn new() -> Traced {
         let scale = Scale { txg_dirty_bytes_max: 16 * MIB, ..Scale::REAL };
         let limits = Limits::new(1024 * MIB, LOG_BYTES >> 22, scale);
-        let flow = Flow::new(&limits, true);
+        let flow = Flow::new(limits, Memory::new(1024 * MIB), true);
         Traced { limits, flow, batches: Batches::default(), trace: Vec::new() }
     }
 

@@ -1,0 +1,28 @@
+//! What is done once a second: somebody listens whether the disks of pools answer
+//! ([`aquifer_pool::Pool::listen`]), and the pools' caches share memory by need
+//! ([`aquifer_pool::Memory::balance`]).
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{Control, State};
+
+impl Control {
+    /// Listens to the disks of pools in service and balances caches, as long as the daemon runs.
+    pub async fn each_second(&self) {
+        loop {
+            sleep(SECOND).await;
+            let pools = self.pools.read().clone();
+            for listed in pools.into_values() {
+                if let State::Serving(serving) = &listed.state {
+                    serving.service().pool.listen();
+                }
+            }
+            self.config.memory.balance();
+        }
+    }
+}
+
+/// As the pool expects.
+const SECOND: Duration = Duration::from_secs(1);

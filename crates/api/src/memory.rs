@@ -1,0 +1,91 @@
+//! The daemon's memory, and what its read caches do with theirs.
+//!
+//! Invariant: as with all counts ([`crate::counts`]), clients take differences; if `uptime_ns` is
+//! lower than in an earlier answer, the counts have started again.
+
+use serde::{Deserialize, Serialize};
+
+/// `GET /memory`: who has how much of the daemon's memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryStat {
+    /// What all pools and NFS may take together.
+    pub cap_bytes: u64,
+    /// Set aside for requests and replies of clients.
+    pub nfs_bytes: u64,
+    /// What the read caches may take together now: what others leave them.
+    pub caches_bytes: u64,
+    /// Of each pool in service.
+    pub pools: Vec<PoolMemory>,
+}
+
+/// The memory of a pool.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolMemory {
+    /// Its name.
+    pub name: String,
+    /// Time since its import.
+    pub uptime_ns: u64,
+    /// Set aside for changes that are not on disk yet.
+    pub dirty_bytes: u64,
+    /// Bitmaps of its free space.
+    pub bitmap_bytes: u64,
+    /// Its read cache.
+    pub cache: CacheStat,
+}
+
+/// A read cache (ARC): sizes now, and counts since the pool's import.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheStat {
+    /// What it holds, with its own tables.
+    pub size_bytes: u64,
+    /// What it may hold.
+    pub target_bytes: u64,
+    /// Of its content, what was used once lately.
+    pub recent_bytes: u64,
+    /// What was used again.
+    pub frequent_bytes: u64,
+    /// The size to which `recent_bytes` is steered.
+    pub recent_target_bytes: u64,
+    /// Blocks remembered that are not held any more.
+    pub ghosts: u64,
+    /// Looks that found nothing.
+    pub misses: u64,
+    /// Nodes of trees: they say where data lies.
+    pub nodes: CacheClass,
+    /// Data of files.
+    pub data: CacheClass,
+}
+
+/// One class of blocks in a cache.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheClass {
+    /// Looks that found a block.
+    pub hits: u64,
+    /// Blocks taken in.
+    pub inserts: u64,
+    /// Of these, blocks that had been evicted not long before: a larger cache would have kept them.
+    pub ghost_hits: u64,
+    /// Blocks evicted to make room.
+    pub evictions: u64,
+    /// Blocks held.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl CacheStat {
+    /// Looks that found a block, of both classes.
+    pub fn hits(&self) -> u64 {
+        self.nodes.hits + self.data.hits
+    }
+
+    /// Blocks evicted, of both classes.
+    pub fn evictions(&self) -> u64 {
+        self.nodes.evictions + self.data.evictions
+    }
+
+    /// Blocks that came back too late, of both classes.
+    pub fn ghost_hits(&self) -> u64 {
+        self.nodes.ghost_hits + self.data.ghost_hits
+    }
+}

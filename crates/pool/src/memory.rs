@@ -1,0 +1,52 @@
+//! A pool's part of the memory of its process ([`aquifer_arc::Memory`]).
+
+use std::sync::Arc;
+
+use aquifer_arc::{Memory, Share};
+
+use crate::pool::Pool;
+
+/// What a pool holds beside its read cache, which gives way to it.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    dirty: Share,
+    bitmaps: Share,
+}
+
+impl Shares {
+    pub fn new(memory: &Arc<Memory>) -> Shares {
+        Shares { dirty: memory.share(), bitmaps: memory.share() }
+    }
+
+    /// A change was let in: so much is dirty now, or about to be.
+    pub fn dirty_grows_to(&self, bytes: u64) {
+        self.dirty.grow_to(bytes);
+    }
+
+    /// Bitmaps in memory, in bytes.
+    pub fn set_bitmaps(&self, bytes: u64) {
+        self.bitmaps.set(bytes);
+    }
+}
+
+/// Memory of one pool, in bytes. What it holds, up to two steps more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolMemory {
+    /// For changes that are not on disk yet.
+    pub dirty: u64,
+    /// For bitmaps of metaslabs.
+    pub bitmaps: u64,
+}
+
+impl Pool {
+    /// What it holds beside its read cache.
+    pub fn memory(&self) -> PoolMemory {
+        let Shares { dirty, bitmaps } = &self.shares;
+        PoolMemory { dirty: dirty.charged_bytes(), bitmaps: bitmaps.charged_bytes() }
+    }
+
+    /// A txg is on disk: what it held is free.
+    pub(crate) fn settle_dirty(&self) {
+        self.shares.dirty.settle(|| self.txgs.dirty_bytes());
+    }
+}
