@@ -17,6 +17,7 @@ use crate::clones::Origin;
 use crate::damage::{DamageList, only};
 use crate::dataset::Dataset;
 use crate::dead::DeadTree;
+use crate::file_snapshots::Take;
 use crate::history::History;
 use crate::holds::Clock;
 use crate::lines::OnLine;
@@ -58,6 +59,8 @@ pub(crate) struct State {
     pub items: BTreeMap<Txg, BTreeMap<ItemKey, Option<Item>>>,
     /// Acts on snapshots that the sync of each txg carries out.
     pub snapshot_acts: BTreeMap<Txg, Vec<Act>>,
+    /// Snapshots of files that it takes.
+    pub file_takes: BTreeMap<Txg, Vec<Take>>,
     /// Datasets of which each txg writes the record since they have another name.
     pub renamed: BTreeMap<Txg, BTreeSet<DatasetId>>,
     pub root: Option<BlockPointer>,
@@ -124,6 +127,7 @@ impl Datasets {
                 next_dataset: 1,
                 items: BTreeMap::new(),
                 snapshot_acts: BTreeMap::new(),
+                file_takes: BTreeMap::new(),
                 renamed: BTreeMap::new(),
                 root,
                 emptied: Vec::new(),
@@ -245,9 +249,14 @@ impl Datasets {
     }
 
     pub(crate) async fn hold_act(&self) -> Result<TxHold, PoolError> {
+        self.hold_act_of(1).await
+    }
+
+    /// For an act that writes so many items. Each takes less than a sector, in two places.
+    pub(crate) async fn hold_act_of(&self, items: u64) -> Result<TxHold, PoolError> {
         let demand = Demand {
-            dirty_bytes: 4096,
-            sectors: ACT_SECTORS,
+            dirty_bytes: items.saturating_mul(4096),
+            sectors: ACT_SECTORS.saturating_add(items.saturating_mul(2)),
             log_bytes: 0,
             class: SpaceClass::Remove,
             lane: Lane::Sparse,

@@ -116,6 +116,7 @@ impl Datasets {
         };
         let before = tree.refer_bytes;
         let mut tree = tree;
+        gate.note_tail(id, inode.origin, Txg(inode.hash_seed));
         let origin = self.origin(sync, dataset, inode.origin, gathered).await?;
         let taken = if inode.kind == FileKind::Directory {
             let drained =
