@@ -94,6 +94,23 @@ pub struct Datasets {
 const ACT_SECTORS: u64 = 64;
 
 impl State {
+    /// Of a pool whose namespace has this root, before it is read.
+    fn new(root: Option<BlockPointer>) -> State {
+        State {
+            datasets: BTreeMap::new(),
+            guids: HashMap::new(),
+            hidden: BTreeSet::new(),
+            next_dataset: 1,
+            items: BTreeMap::new(),
+            snapshot_acts: BTreeMap::new(),
+            file_takes: BTreeMap::new(),
+            renamed: BTreeMap::new(),
+            root,
+            emptied: Vec::new(),
+            gone: BTreeMap::new(),
+        }
+    }
+
     pub(crate) fn insert(&mut self, id: DatasetId, dataset: Arc<Dataset>) {
         self.guids.insert(dataset.fs_guid, id);
         self.datasets.insert(id, dataset);
@@ -120,19 +137,7 @@ impl Datasets {
     pub fn open(pool: Arc<Pool>) -> BoxFuture<'static, Result<Arc<Datasets>, PoolError>> {
         Box::pin(async move {
             let root = pool.roots().get(TreeSlot::Namespace as usize).copied().flatten();
-            let mut state = State {
-                datasets: BTreeMap::new(),
-                guids: HashMap::new(),
-                hidden: BTreeSet::new(),
-                next_dataset: 1,
-                items: BTreeMap::new(),
-                snapshot_acts: BTreeMap::new(),
-                file_takes: BTreeMap::new(),
-                renamed: BTreeMap::new(),
-                root,
-                emptied: Vec::new(),
-                gone: BTreeMap::new(),
-            };
+            let mut state = State::new(root);
             let found = Found::read(&pool, root).await?;
             let Found { records, destroyed, damages, scrub, next_dataset, .. } = found;
             let (mut values, mut snapshots) = (found.values, found.snapshots);

@@ -13,7 +13,7 @@
 //! - What such a snapshot shows dies into its file's group of buckets ([`aquifer_object::Gate`]).
 //!   One that leaves the list leaves a sweep of that group, in the same txg ([`crate::dead`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
@@ -57,6 +57,13 @@ pub struct NewFileSnapshot {
     pub path: String,
     /// What stands behind the '@'.
     pub name: String,
+}
+
+/// The names of the snapshots of a dataset's files.
+#[derive(Debug, Default)]
+struct Names {
+    of_files: HashSet<(ObjectId, String)>,
+    of_paths: HashSet<(String, String)>,
 }
 
 /// What a sync is to take.
@@ -137,6 +144,12 @@ impl FileSnapshots {
         self.lists.get(&object).and_then(|txgs| txgs.last()).copied()
     }
 
+    /// Those that a txg took.
+    fn guids_of(&self, txg: Txg) -> HashSet<Guid> {
+        let range = FileSnapshotId::new(txg, 0)..FileSnapshotId::new(txg.next(), 0);
+        self.list.range(range).map(|(_, of)| of.record.guid).collect()
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.list.len()
@@ -173,12 +186,15 @@ impl FileSnapshots {
         list.chain(self.sweeps.keys().map(of(ItemClass::FileSweep))).collect()
     }
 
-    fn clashes(&self, new: &NewFileSnapshot) -> bool {
-        let is_same = |of: &Arc<FileSnapshot>| {
-            let is_its_file = of.object() == new.object || of.record.path == new.path;
-            is_its_file && of.record.name == new.name
-        };
-        self.list.values().any(is_same)
+    /// The names that are taken: by file, and by path.
+    fn names(&self) -> Names {
+        let mut names = Names::default();
+        for of in self.list.values() {
+            let FileSnapshotRecord { name, path, .. } = &of.record;
+            names.of_files.insert((of.object(), name.clone()));
+            names.of_paths.insert((path.clone(), name.clone()));
+        }
+        names
     }
 }
 
@@ -188,6 +204,13 @@ impl Dataset {
         let snapshots = self.snapshots.lock();
         let on_disk = |of: &&Arc<FileSnapshot>| of.txg() <= committed;
         snapshots.files.list.values().filter(on_disk).cloned().collect()
+    }
+
+    /// Those of one file, in the order in which they were taken.
+    pub fn file_snapshots_of(&self, object: ObjectId, committed: Txg) -> Vec<Arc<FileSnapshot>> {
+        let mut all = self.file_snapshots(committed);
+        all.retain(|of| of.object() == object);
+        all
     }
 
     /// How many there are.
@@ -219,16 +242,19 @@ impl Datasets {
         let created = Time::from_ns(world.wall_ns());
         let take = |new| Take { new, guid: Guid(world.random().max(1)), created };
         let takes: Vec<Take> = wanted.into_iter().map(take).collect();
-        {
+        let txg = {
             let hold = self.hold_act_of(takes.len() as u64).await?;
-            self.state.lock().file_takes.entry(hold.txg()).or_default().extend(takes.clone());
-        }
+            let mut state = self.state.lock();
+            state.file_takes.entry(hold.txg()).or_default().extend(takes.clone());
+            hold.txg()
+        };
         self.act_on_disk().await?;
+        let mut known: BTreeMap<DatasetId, HashSet<Guid>> = BTreeMap::new();
         let (mut taken, mut missing) = (Vec::new(), Vec::new());
         for Take { new, guid, .. } in takes {
             let name = self.file_snapshot_name(&new.dataset, &new.path, &new.name);
-            let files = &new.dataset.snapshots.lock().files;
-            match files.list.values().rev().any(|of| of.record.guid == guid) {
+            let of_it = || new.dataset.snapshots.lock().files.guids_of(txg);
+            match known.entry(new.dataset.id).or_insert_with(of_it).contains(&guid) {
                 true => taken.push(name),
                 false => missing.push(name),
             }
@@ -246,6 +272,7 @@ impl Datasets {
     ) -> Result<Vec<NewFileSnapshot>, DatasetError> {
         let mut known: BTreeMap<(DatasetId, ObjectId), String> = BTreeMap::new();
         let mut counts: BTreeMap<DatasetId, usize> = BTreeMap::new();
+        let mut names: BTreeMap<DatasetId, Names> = BTreeMap::new();
         let mut once = Vec::new();
         for new in wanted {
             let full = self.file_snapshot_name(&new.dataset, &new.path, &new.name);
@@ -257,7 +284,11 @@ impl Datasets {
             if new.dataset.is_destroyed() {
                 return Err(DatasetError::NotFound(self.full_name(&new.dataset)));
             }
-            if new.dataset.snapshots.lock().files.clashes(&new) {
+            let taken = || new.dataset.snapshots.lock().files.names();
+            let taken = names.entry(new.dataset.id).or_insert_with(taken);
+            if taken.of_files.contains(&(new.object, new.name.clone()))
+                || taken.of_paths.contains(&(new.path.clone(), new.name.clone()))
+            {
                 return Err(DatasetError::Exists(full));
             }
             let place = (new.dataset.id, new.object);

@@ -55,6 +55,13 @@ impl Lists {
         [&self.listed, files.map_or(&[][..], Vec::as_slice)]
     }
 
+    /// The snapshots before and after one of a group's list; `None` if that has none of its txg.
+    pub fn around(&self, group: u64, snapshot: Txg) -> Option<(Txg, Option<Txg>)> {
+        let lists = self.of_group(group);
+        let is_in = lists.iter().any(|list| list.binary_search(&snapshot).is_ok());
+        is_in.then(|| neighbours(&lists, snapshot))
+    }
+
     /// Both in one list.
     pub fn merged(&self, group: u64) -> Vec<Txg> {
         let mut merged = self.of_group(group).concat();
@@ -74,12 +81,16 @@ impl Lists {
         if lists.iter().any(|list| list.binary_search(&snapshot).is_ok()) {
             return None;
         }
-        let before = lists.iter().filter_map(|list| newest_before(list, snapshot)).max();
-        let next = |list: &&[Txg]| list.get(list.partition_point(|of| *of < snapshot)).copied();
-        let after = lists.iter().filter_map(next).min();
-        let before = before.unwrap_or_default();
+        let (before, after) = neighbours(&lists, snapshot);
         Some(Sweep { group, snapshot, before, after, returns: false })
     }
+}
+
+/// The snapshots before, 0 for none, and after a txg.
+fn neighbours(lists: &[&[Txg]; 2], txg: Txg) -> (Txg, Option<Txg>) {
+    let before = lists.iter().filter_map(|list| newest_before(list, txg)).max();
+    let next = |list: &&[Txg]| list.get(list.partition_point(|of| *of <= txg)).copied();
+    (before.unwrap_or_default(), lists.iter().filter_map(next).min())
 }
 
 impl Job {

@@ -100,8 +100,18 @@ async fn unique_in(
     these: &These,
     group: u64,
 ) -> Result<u64, PoolError> {
+    let these = these.in_group(group);
     let mut sectors = 0u64;
-    for together in together(&lists.merged(group), &these.in_group(group)) {
+    let all = match these.first() {
+        // A list of all snapshots asks for each of them alone.
+        Some(one) if these.len() == 1 => {
+            let around = lists.around(group, *one).into_iter();
+            let alone = |(before, after)| Together { snapshots: vec![*one], before, after };
+            around.map(alone).collect()
+        }
+        _ => together(&lists.merged(group), &these),
+    };
+    for together in all {
         sectors = sectors.saturating_add(together.sectors(pool, root, group).await?);
     }
     Ok(sectors)

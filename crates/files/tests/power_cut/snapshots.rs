@@ -469,9 +469,9 @@ fn a_rule_left_out_is_found() {
         (Rule::FileSweepsTestTheInterval, 100),
         (Rule::SweepsTakeAllGroups, 100),
         (Rule::RevivesAllGroups, 100),
-        (Rule::InodeFromTheTable, 200),
+        (Rule::InodeFromTheTable, 1000),
         (Rule::FileSnapshotsComeLast, 100),
-        (Rule::TailsAreTheirFiles, 100),
+        (Rule::TailsAreTheirFiles, 200),
     ] {
         crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }

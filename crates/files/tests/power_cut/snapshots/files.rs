@@ -355,6 +355,8 @@ pub(super) async fn exactly(
     these: &These,
     destroy: impl Future<Output = Result<(), String>>,
 ) -> Result<(), String> {
+    // What a replay brought back is on disk then.
+    service.pool.sync().await.map_err(|error| error.to_string())?;
     quiesce(service).await?;
     let foretold = service.datasets.unique_bytes(dataset, these).await;
     let foretold = foretold.map_err(|error| error.to_string())?;
