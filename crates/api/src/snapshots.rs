@@ -1,11 +1,11 @@
-//! Snapshots of datasets.
+//! Snapshots of datasets and of single files.
 
 use serde::{Deserialize, Serialize};
 
 /// One snapshot, in `GET /snapshots`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotInfo {
-    /// Full name: `tank/vms@before`.
+    /// Full name: `tank/vms@before`, or `tank/vms:web01/disk0.vhd@before` of a file.
     pub name: String,
     /// Full name of its dataset.
     pub dataset: String,
@@ -25,14 +25,21 @@ pub struct SnapshotInfo {
     /// The schedule that took it, and prunes it: `hourly`, ...
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
+    /// Of a snapshot of a file: the path that the file had then, in its dataset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Of a snapshot of a file: the size of its content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
 }
 
 /// `GET /snapshots?name=..&recursive=..`; without a name, all snapshots of all pools. They are in
-/// the order of their datasets' names; those of one dataset as they were taken.
+/// the order of their datasets' names; those of one dataset as they were taken, and behind them
+/// those of its files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotQuery {
-    /// Only those of this dataset, or only this snapshot.
+    /// Only those of this dataset, or only this snapshot; of files a pattern may mean several.
     #[serde(default)]
     pub name: Option<String>,
     /// Also those of the datasets below it.
@@ -44,7 +51,8 @@ pub struct SnapshotQuery {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TakeSnapshots {
-    /// Full names, all in one pool: `tank/vms@before`.
+    /// Full names, all in one pool: `tank/vms@before`. Or those of files, all of them, in which `*`
+    /// and `?` may stand for other characters than a slash: `tank/vms:web01/*@before`.
     pub names: Vec<String>,
     /// Also of all datasets below.
     #[serde(default)]
@@ -63,7 +71,8 @@ pub struct SnapshotsDone {
 #[serde(deny_unknown_fields)]
 pub struct DestroySnapshots {
     /// A dataset, `@`, and snapshots with commas between them: names, and ranges `A%B`, `A%`, `%B`
-    /// and `%`, both ends included.
+    /// and `%`, both ends included. Or those of files: a dataset, `:`, a path, `@`, and names with
+    /// commas between them; path and names may have `*` and `?`.
     pub name: String,
     /// The name once more; not needed for a dry run.
     #[serde(default)]

@@ -216,6 +216,22 @@ pub enum Rule {
     PinnedStaysHidden,
     /// A clone counts what it gives up of its origin.
     GivenUpIsCounted,
+    /// What a snapshot of a file shows is filed too.
+    FilesAreCovered,
+    /// The neighbours of a snapshot of a file are snapshots of both kinds.
+    NeighboursOfBothKinds,
+    /// A sweep among the blocks of a file frees only what was born after the snapshot before.
+    FileSweepsTestTheInterval,
+    /// The sweep of a dataset's snapshot looks at what snapshots of files show too.
+    SweepsTakeAllGroups,
+    /// A rollback brings back what snapshots of files showed too.
+    RevivesAllGroups,
+    /// A snapshot of a file copies the inode that is on disk, not the one in memory.
+    InodeFromTheTable,
+    /// A snapshot of a file is the last of its txg.
+    FileSnapshotsComeLast,
+    /// What is cut off a file dies as that file's.
+    TailsAreTheirFiles,
 }
 
 /// The number of rules that there may be.

@@ -66,13 +66,14 @@ pub enum Command {
         /// Full name, such as tank/vms.
         dataset: String,
     },
-    /// Take snapshots of datasets, all at one moment.
+    /// Take snapshots of datasets, or of single files, all at one moment.
     Snapshot {
         /// Also of all datasets below.
         #[arg(short = 'r')]
         recursive: bool,
-        /// Full names, such as tank/vms@before.
-        #[arg(required = true, value_name = "DATASET@NAME")]
+        /// Full names, such as tank/vms@before, or tank/vms:web01/disk0.vhd@before of a file. In a
+        /// path '*' and '?' may stand for several files.
+        #[arg(required = true, value_name = "DATASET[:PATH]@NAME")]
         snapshots: Vec<String>,
     },
     /// Show which files differ in two snapshots, or in a snapshot and its dataset.
@@ -94,8 +95,9 @@ pub enum Command {
         /// Name each snapshot.
         #[arg(short = 'v')]
         verbose: bool,
-        /// The dataset, or its snapshots: names with commas between them, A%B for A to B.
-        #[arg(value_name = "DATASET[@NAME|A%B[,...]]")]
+        /// The dataset, or its snapshots: names with commas between them, A%B for A to B. With a path,
+        /// snapshots of files; there '*' and '?' may stand in path and names.
+        #[arg(value_name = "DATASET[[:PATH]@NAME|A%B[,...]]")]
         dataset: String,
     },
     /// Make a dataset that begins as a snapshot, and can be written.

@@ -371,7 +371,12 @@ impl Dataset {
     pub(crate) fn shown(&self) -> Shown {
         let floor = self.record.lock().floor;
         let snapshots = self.snapshots.lock();
-        Shown { floor, listed: snapshots.listed(), returning: snapshots.returning() }
+        Shown {
+            floor,
+            listed: snapshots.listed(),
+            files: snapshots.files.lists(),
+            returning: snapshots.returning(),
+        }
     }
 
     pub(crate) fn set_refer_bytes(&self, bytes: u64) {

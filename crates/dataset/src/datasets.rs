@@ -17,6 +17,7 @@ use crate::clones::Origin;
 use crate::damage::{DamageList, only};
 use crate::dataset::Dataset;
 use crate::dead::DeadTree;
+use crate::file_snapshots::Take;
 use crate::history::History;
 use crate::holds::Clock;
 use crate::lines::OnLine;
@@ -58,6 +59,8 @@ pub(crate) struct State {
     pub items: BTreeMap<Txg, BTreeMap<ItemKey, Option<Item>>>,
     /// Acts on snapshots that the sync of each txg carries out.
     pub snapshot_acts: BTreeMap<Txg, Vec<Act>>,
+    /// Snapshots of files that it takes.
+    pub file_takes: BTreeMap<Txg, Vec<Take>>,
     /// Datasets of which each txg writes the record since they have another name.
     pub renamed: BTreeMap<Txg, BTreeSet<DatasetId>>,
     pub root: Option<BlockPointer>,
@@ -91,6 +94,23 @@ pub struct Datasets {
 const ACT_SECTORS: u64 = 64;
 
 impl State {
+    /// Of a pool whose namespace has this root, before it is read.
+    fn new(root: Option<BlockPointer>) -> State {
+        State {
+            datasets: BTreeMap::new(),
+            guids: HashMap::new(),
+            hidden: BTreeSet::new(),
+            next_dataset: 1,
+            items: BTreeMap::new(),
+            snapshot_acts: BTreeMap::new(),
+            file_takes: BTreeMap::new(),
+            renamed: BTreeMap::new(),
+            root,
+            emptied: Vec::new(),
+            gone: BTreeMap::new(),
+        }
+    }
+
     pub(crate) fn insert(&mut self, id: DatasetId, dataset: Arc<Dataset>) {
         self.guids.insert(dataset.fs_guid, id);
         self.datasets.insert(id, dataset);
@@ -117,18 +137,7 @@ impl Datasets {
     pub fn open(pool: Arc<Pool>) -> BoxFuture<'static, Result<Arc<Datasets>, PoolError>> {
         Box::pin(async move {
             let root = pool.roots().get(TreeSlot::Namespace as usize).copied().flatten();
-            let mut state = State {
-                datasets: BTreeMap::new(),
-                guids: HashMap::new(),
-                hidden: BTreeSet::new(),
-                next_dataset: 1,
-                items: BTreeMap::new(),
-                snapshot_acts: BTreeMap::new(),
-                renamed: BTreeMap::new(),
-                root,
-                emptied: Vec::new(),
-                gone: BTreeMap::new(),
-            };
+            let mut state = State::new(root);
             let found = Found::read(&pool, root).await?;
             let Found { records, destroyed, damages, scrub, next_dataset, .. } = found;
             let (mut values, mut snapshots) = (found.values, found.snapshots);
@@ -245,9 +254,14 @@ impl Datasets {
     }
 
     pub(crate) async fn hold_act(&self) -> Result<TxHold, PoolError> {
+        self.hold_act_of(1).await
+    }
+
+    /// For an act that writes so many items. Each takes less than a sector, in two places.
+    pub(crate) async fn hold_act_of(&self, items: u64) -> Result<TxHold, PoolError> {
         let demand = Demand {
-            dirty_bytes: 4096,
-            sectors: ACT_SECTORS,
+            dirty_bytes: items.saturating_mul(4096),
+            sectors: ACT_SECTORS.saturating_add(items.saturating_mul(2)),
             log_bytes: 0,
             class: SpaceClass::Remove,
             lane: Lane::Sparse,

@@ -12,9 +12,16 @@
 //! ranges. A sweep takes P and N from the list of its time, so sweeps may run in any order. Nothing
 //! is filed into such a bucket any more: its `hi` is not in the list.
 //!
+//! # Groups
+//! The blocks of a file in whose life a snapshot of that file lies are in the file's group. There
+//! the list is that of both kinds: the dataset's snapshots and the file's. The sweep of a file's
+//! snapshot looks at its group, that of a dataset's at all of them, with the neighbours in each
+//! group's list. A snapshot never joins a list as an older one. So what a group's buckets say stays
+//! true, and no block changes its group.
+//!
 //! # Rollback
 //! What a rollback to S in txg R brought back stands in the buckets with `hi` in [S, R) and `lo`
-//! before S: they are taken out of the tree like those of a sweep, before any of them, and nothing
+//! before S, in all groups: they are taken out of the tree like those of a sweep, before any of them, and nothing
 //! of them is freed. What dies meanwhile has a `hi` of at least R.
 //!
 //! # Damage
@@ -29,6 +36,7 @@ use aquifer_ondisk::dataset::{Item, ItemKey};
 use aquifer_ondisk::dead::{
     Bucket, DEAD_BLOCKS_MAX, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadSums,
 };
+use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::tree_node::Dead;
 use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
 use aquifer_pool::{Pool, PoolError, SyncContext};
@@ -39,12 +47,13 @@ use crate::datasets::Datasets;
 use crate::snapshots::inherited_item;
 
 mod returning;
+mod sweep;
 mod unique;
 
-use returning::returning_sums;
+pub use unique::These;
 
-/// Entries read at a time.
-const ENTRIES_AT_ONCE: usize = 64;
+use returning::returning_sums;
+use sweep::{Job, Lists};
 
 /// The dead tree as of the last sync.
 #[derive(Debug, Default, Clone, Copy)]
@@ -164,28 +173,30 @@ impl Datasets {
         dataset: &Dataset,
         budget: usize,
     ) -> Result<(Done, bool), PoolError> {
-        let sweeps = {
+        let (jobs, lists) = {
             let snapshots = dataset.snapshots.lock();
-            let listed = snapshots.listed();
-            let returning = snapshots.returning().map(Sweep::of_returning).into_iter();
-            let sweeps = snapshots.sweeps().into_iter().map(|of| Sweep::of(of, &listed));
-            match left_out(Rule::RevivesFirst) {
+            let lists = Lists::new(snapshots.listed(), snapshots.files.lists());
+            let returning = snapshots.returning().map(Job::Returning).into_iter();
+            let sweeps = snapshots.sweeps().into_iter().map(Job::Snapshot);
+            let of_files = snapshots.files.sweeps().map(|(id, of)| Job::File(of, id));
+            let sweeps = sweeps.chain(of_files);
+            let jobs = match left_out(Rule::RevivesFirst) {
                 true => sweeps.chain(returning).collect::<Vec<_>>(),
                 false => returning.chain(sweeps).collect(),
-            }
+            };
+            (jobs, lists)
         };
         let before = *dataset.dead.lock();
         let (mut done, mut budget) = (Done::default(), budget);
-        if before.damaged || sweeps.is_empty() {
+        if before.damaged || jobs.is_empty() {
             return Ok((done, false));
         }
         let DeadTree { sums: all, returning, .. } = before;
         let mut changes = Changes { all, returning, ..Changes::default() };
         let mut swept = Ok(());
-        for sweep in sweeps {
-            match sweep.run(sync, before.root, &mut budget, &mut changes).await {
-                Ok(true) if sweep.returns => done.returned = true,
-                Ok(true) => done.swept.push(sweep.snapshot),
+        for job in jobs {
+            match job.run(&lists, (sync, before.root), &mut budget, &mut changes).await {
+                Ok(true) => done.note(job),
                 Ok(false) => break,
                 Err(error) => {
                     swept = Err(error);
@@ -297,156 +308,20 @@ async fn fill(sync: &SyncContext, before: DeadTree, filed: Filed) -> Result<Chan
 pub(crate) struct Done {
     /// Of these destroyed snapshots.
     pub swept: Vec<Txg>,
+    /// And of these of files.
+    pub swept_files: Vec<FileSnapshotId>,
     /// Of what a rollback brought back.
     pub returned: bool,
 }
 
-/// What a destroyed snapshot alone showed, or what a rollback brought back. See the module's head.
-#[derive(Debug, Clone, Copy)]
-struct Sweep {
-    snapshot: Txg,
-    /// The one before it, 0 for none.
-    before: Txg,
-    /// The one after it, or the rollback.
-    after: Option<Txg>,
-    /// The head refers to the blocks again.
-    returns: bool,
-}
-
-impl Sweep {
-    fn of(snapshot: Txg, listed: &[Txg]) -> Sweep {
-        let at = listed.partition_point(|other| *other < snapshot);
-        let before = at.checked_sub(1).and_then(|at| listed.get(at)).copied().unwrap_or_default();
-        Sweep { snapshot, before, after: listed.get(at).copied(), returns: false }
-    }
-
-    /// Of a rollback.
-    fn of_returning(Returning { txg, to }: Returning) -> Sweep {
-        let after = match left_out(Rule::RevivesAllLater) {
-            true => to.next(),
-            false => txg,
-        };
-        Sweep { snapshot: to, before: Txg(0), after: Some(after), returns: true }
-    }
-
-    /// Whether its blocks are free now.
-    fn takes(&self, bucket: Bucket) -> bool {
-        let of_others = bucket.lo < self.before && !left_out(Rule::SweepsTestTheInterval);
-        !of_others && bucket.lo < self.snapshot
-    }
-
-    /// Whether all buckets that it takes come before this one.
-    fn ends_before(&self, bucket: Bucket) -> bool {
-        let ends = |after| bucket.hi >= after && !left_out(Rule::SweepsEndAtTheNext);
-        bucket.group != 0 || self.after.is_some_and(ends)
-    }
-
-    /// The key from which to look on, behind a bucket.
-    fn next(&self, bucket: Bucket) -> DeadKey {
-        if bucket.lo < self.before {
-            return Bucket { lo: self.before, ..bucket }.sums();
-        }
-        match bucket.lo < self.snapshot {
-            true => bucket.end(),
-            // No later one of this newest snapshot is taken.
-            false => Bucket { hi: bucket.hi.next(), lo: Txg(0), ..bucket }.sums(),
+impl Done {
+    fn note(&mut self, job: Job) {
+        match job {
+            Job::Returning(_) => self.returned = true,
+            Job::Snapshot(snapshot) => self.swept.push(snapshot),
+            Job::File(_, snapshot) => self.swept_files.push(snapshot),
         }
     }
-
-    /// Frees blocks, at most `budget`. Returns whether that was all.
-    async fn run(
-        &self,
-        sync: &SyncContext,
-        root: Option<BlockPointer>,
-        budget: &mut usize,
-        changes: &mut Changes,
-    ) -> Result<bool, PoolError> {
-        let mut key = first_key(self.snapshot);
-        while let Some((bucket, _)) = next_taken(sync, root, key, |_| *self).await? {
-            // Another sweep of this sync may have taken it.
-            if !changes.ops.contains_key(&bucket.sums()) {
-                let all = *budget > 0 && self.empty(sync, root, bucket, budget, changes).await?;
-                if !all {
-                    return Ok(false);
-                }
-            }
-            key = bucket.end();
-        }
-        Ok(true)
-    }
-
-    /// Empties a bucket. Returns whether that was all of it.
-    async fn empty(
-        &self,
-        sync: &SyncContext,
-        root: Option<BlockPointer>,
-        bucket: Bucket,
-        budget: &mut usize,
-        changes: &mut Changes,
-    ) -> Result<bool, PoolError> {
-        let mut sums = sums(sync, root, bucket).await?;
-        let (mut key, end) = (bucket.sums(), Some(bucket.end()));
-        let all = loop {
-            let want = ENTRIES_AT_ONCE;
-            let entries = btree::collect_range::<Dead, _>(sync, root, key, end, want).await?;
-            let read = entries.len();
-            let mut freed = 0;
-            for entry in entries {
-                if *budget == 0 {
-                    break;
-                }
-                for block in blocks(&entry) {
-                    less(&mut sums, block);
-                    less(&mut changes.all, block);
-                    match self.returns {
-                        true => less(&mut changes.returning, block),
-                        false => changes.freed.push(*block),
-                    }
-                }
-                *budget = budget.saturating_sub(blocks(&entry).len());
-                changes.ops.insert(entry.key, None);
-                key = DeadKey { index: entry.key.index.saturating_add(1), ..entry.key };
-                freed += 1;
-            }
-            sync.pace().await;
-            match (freed < read, read < want) {
-                (true, _) => break false,
-                (false, true) => break true,
-                (false, false) => {}
-            }
-        };
-        let rest = if all { DeadSums::default() } else { sums };
-        changes.put_sums(bucket, rest);
-        Ok(all)
-    }
-}
-
-/// Where the buckets of a snapshot begin.
-fn first_key(snapshot: Txg) -> DeadKey {
-    Bucket { group: 0, hi: snapshot, lo: Txg(0) }.sums()
-}
-
-/// The first bucket from a key on that a sweep takes. The sweep may differ with the bucket's `hi`.
-async fn next_taken<S: btree::NodeStore>(
-    store: &S,
-    root: Option<BlockPointer>,
-    mut key: DeadKey,
-    sweep_of: impl Fn(Txg) -> Sweep,
-) -> Result<Option<(Bucket, DeadSums)>, S::Error> {
-    while let Some(entry) = btree::first_from::<Dead, S>(store, root, key).await? {
-        let bucket = entry.key.bucket;
-        let sweep = sweep_of(bucket.hi);
-        if sweep.ends_before(bucket) {
-            break;
-        }
-        if let DeadBody::Sums(sums) = entry.body
-            && sweep.takes(bucket)
-        {
-            return Ok(Some((bucket, sums)));
-        }
-        key = sweep.next(bucket);
-    }
-    Ok(None)
 }
 
 impl Dataset {
@@ -454,7 +329,9 @@ impl Dataset {
     /// frees any. Each page may die into a bucket of its own, but there is one for each snapshot at
     /// most: its list and its sums lie in two leaves, which have two copies.
     pub fn death_sectors(&self, pages: u64) -> u64 {
-        pages.min(self.snapshots.lock().count() as u64).saturating_mul(4)
+        let snapshots = self.snapshots.lock();
+        let covering = snapshots.count().saturating_add(snapshots.files.count());
+        pages.min(covering as u64).saturating_mul(4)
     }
 
     /// Bytes that its objects and its snapshots take, without what its origin owns.

@@ -191,7 +191,8 @@ impl Datasets {
             if !children.is_empty() && !recursive {
                 return Err(DatasetError::HasChildren(name()));
             }
-            if dataset.snapshot_count() > 0 && !recursive {
+            let snapshots = dataset.snapshot_count() + dataset.file_snapshot_count();
+            if snapshots > 0 && !recursive {
                 return Err(DatasetError::HasSnapshots(name()));
             }
             doomed.extend(children);

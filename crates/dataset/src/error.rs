@@ -88,6 +88,17 @@ pub enum DatasetError {
         /// The newest one, without the dataset's name.
         newest: String,
     },
+    /// Files of which snapshots were to be taken are gone.
+    #[error(
+        "not taken, since the files were removed or cannot be read: {}. {taken} others were taken",
+        missing.join(", ")
+    )]
+    FilesGone {
+        /// The snapshots.
+        missing: Vec<String>,
+        /// How many others were taken.
+        taken: usize,
+    },
     /// A rollback would drop it.
     #[error(
         "clients have written to {0:?} what waits for their COMMIT, and would be lost: stop them, \

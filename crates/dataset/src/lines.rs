@@ -12,7 +12,8 @@
 //!   clone of.
 //! - A snapshot with which a line begins is *pinned*: it stays on its line. Destroyed while it is
 //!   pinned, it is hidden.
-//! - A line of which a snapshot stays outlives its dataset, as a *hidden line*. Its head is its
+//! - A line of which a snapshot stays outlives its dataset, as a *hidden line*, without snapshots of
+//!   files. Its head is its
 //!   newest snapshot, by a rollback ([`crate::rollback`]). So the dead tree names all that the
 //!   other snapshots show, and the line frees what is let go as any other does.
 //! - A hidden line without a snapshot is emptied. So its origin may be pinned no longer: what it
@@ -178,6 +179,7 @@ impl Datasets {
             keys.extend(of(class, snapshots.listed()));
         }
         keys.extend(of(ItemClass::Sweep, snapshots.sweeps()));
+        keys.extend(snapshots.files.keys(line.id));
         keys.into_iter().map(|key| (key, None)).collect()
     }
 }
@@ -240,6 +242,11 @@ impl Search {
             if self.gone.contains(id) {
                 ending.gone.push(line.clone());
                 continue;
+            }
+            let files = line.snapshots.lock().files.after(Txg(0));
+            if self.doomed.contains(id) && !files.is_empty() {
+                let ids = files.iter().map(|of| of.id).collect();
+                ending.acts.push(Act::DestroyFiles { line: *id, ids });
             }
             let newest = line.snapshots.lock().newest();
             let changes = self.doomed.contains(id) || newest != left.last().copied();

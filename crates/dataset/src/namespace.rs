@@ -7,6 +7,7 @@ use aquifer_ondisk::dataset::{
     DatasetRecord, InheritedRecord, Item, ItemClass, ItemKey, LineRecord, ListerRecord,
     RollbackRecord, SnapshotRecord, SweepRecord,
 };
+use aquifer_ondisk::file_snapshot::{FileSnapshotId, FileSnapshotRecord, FileSweepRecord};
 use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::scrub::ScrubRecord;
@@ -157,6 +158,16 @@ impl Found {
             ItemClass::Rollback => {
                 let record = RollbackRecord::decode(value)?;
                 self.snapshots.entry(dataset).or_default().rollback = Some(record);
+            }
+            ItemClass::FileSnapshot => {
+                let record = FileSnapshotRecord::decode(value)?;
+                let files = &mut self.snapshots.entry(dataset).or_default().files;
+                files.load(FileSnapshotId(number), record);
+            }
+            ItemClass::FileSweep => {
+                let record = FileSweepRecord::decode(value)?;
+                let files = &mut self.snapshots.entry(dataset).or_default().files;
+                files.load_sweep(FileSnapshotId(number), record);
             }
             // Datasets have one line, so far.
             ItemClass::Line => {

@@ -96,7 +96,7 @@ impl Datasets {
             dataset.orphans.lock().remove(&id);
             return Ok(0);
         };
-        let (mut inode, tree) = {
+        let (mut inode, mut tree) = {
             let state = object.state.lock();
             if state.inode.nlink > 0 {
                 drop(state);
@@ -115,7 +115,7 @@ impl Datasets {
             (state.inode.clone(), state.synced)
         };
         let before = tree.refer_bytes;
-        let mut tree = tree;
+        gate.note_tail(id, inode.origin, Txg(inode.hash_seed));
         let origin = self.origin(sync, dataset, inode.origin, gathered).await?;
         let taken = if inode.kind == FileKind::Directory {
             let drained =

@@ -38,6 +38,7 @@ use aquifer_pool::{Pool, PoolError};
 use crate::dataset::{Dataset, ORPHANS};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
+use crate::file_snapshots::FileSnapshot;
 use crate::lines::Ending;
 use crate::property::{LocalValues, Properties};
 use crate::snapshots::{Act, Snapshot, inherited_item};
@@ -141,7 +142,8 @@ impl Dataset {
 impl Datasets {
     /// Rolls a dataset back to a snapshot, given as `dataset@name`: the newest one, or with
     /// `destroy_later` one whose later ones are destroyed with it, in the same txg. It is on disk
-    /// when this returns. Returns the names of the destroyed snapshots.
+    /// when this returns. Later snapshots of its files count too. Returns the names of the destroyed
+    /// snapshots, in full those of files.
     ///
     /// # Errors
     /// There is no such snapshot, there are later ones, one of these is held or has clones, a
@@ -158,10 +160,14 @@ impl Datasets {
             let all = dataset.snapshots(self.pool.committed_txg());
             all.into_iter().filter(|other| other.txg > snapshot.txg).collect()
         };
-        if let Some(newest) = later.last()
+        let later_files = dataset.snapshots.lock().files.after(snapshot.txg);
+        let file_name = |of: &Arc<FileSnapshot>| {
+            self.file_snapshot_name(&dataset, &of.record.path, &of.record.name)
+        };
+        let newest = later.last().map(|newest| newest.record.name.clone());
+        if let Some(newest) = newest.or_else(|| later_files.last().map(file_name))
             && !options.destroy_later
         {
-            let newest = newest.record.name.clone();
             return Err(DatasetError::LaterSnapshots { name: full.into(), newest });
         }
         self.check_not_held(&dataset, later.iter().map(|snapshot| snapshot.txg))?;
@@ -187,6 +193,8 @@ impl Datasets {
         self.use_feature(FEATURE_ROLLBACK).await?;
         let mut acts = vec![Act::Rollback { dataset: dataset.id, to: snapshot.txg }];
         acts.extend(destroys);
+        let ids = later_files.iter().map(|of| of.id).collect();
+        acts.push(Act::DestroyFiles { line: dataset.id, ids });
         let queued = match self.begin_rollback(&dataset, &snapshot, options).await {
             // Once they are queued the sync opens the entrance, also if this is cut off.
             Ok(()) => self.queue(acts).await,
@@ -198,7 +206,8 @@ impl Datasets {
         }
         queued?;
         self.act_on_disk().await?;
-        Ok(later.iter().map(|of| of.record.name.clone()).collect())
+        let names = later.iter().map(|of| of.record.name.clone());
+        Ok(names.chain(later_files.iter().map(file_name)).collect())
     }
 
     /// Waits until the dead tree names nothing any more that a rollback brought back.

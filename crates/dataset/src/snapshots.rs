@@ -24,14 +24,16 @@ use aquifer_ondisk::config::FEATURE_SNAPSHOTS;
 use aquifer_ondisk::dataset::{
     RollbackRecord, SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord, SweepRecord,
 };
+use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::KeepRecord;
-use aquifer_ondisk::{DatasetId, Guid, Txg};
+use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
 use aquifer_pool::ImportError;
 
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
+use crate::file_snapshots::FileSnapshots;
 use crate::lines::OnLine;
 
 pub(crate) use acts::{inherited_item, put};
@@ -60,6 +62,8 @@ pub(crate) struct Snapshots {
     sweeps: BTreeMap<Txg, Txg>,
     /// The newest rollback.
     pub rollback: Option<RollbackRecord>,
+    /// Those of its files.
+    pub files: FileSnapshots,
 }
 
 /// The snapshots that a dataset lists.
@@ -114,6 +118,11 @@ pub(crate) enum Act {
     Rollback {
         dataset: DatasetId,
         to: Txg,
+    },
+    /// Of snapshots of files.
+    DestroyFiles {
+        line: DatasetId,
+        ids: Vec<FileSnapshotId>,
     },
     /// A dataset lists these snapshots from now on, each on its line.
     Promote {
@@ -185,7 +194,7 @@ impl Snapshots {
 
     /// Whether sweeps wait, or blocks to be brought back.
     pub fn are_swept(&self) -> bool {
-        !self.sweeps.is_empty() || self.returning().is_some()
+        !self.sweeps.is_empty() || self.files.are_swept() || self.returning().is_some()
     }
 
     /// Snapshots that left the list and wait to be swept, in order.
@@ -247,11 +256,13 @@ impl Dataset {
         if last.txg <= committed { last } else { before }
     }
 
-    /// Whether an overwrite of what was born in that txg frees nothing, since a snapshot shows it.
-    pub fn is_shown(&self, birth: Txg) -> bool {
+    /// Whether an overwrite of what was born in that txg, in an object, frees nothing, since a
+    /// snapshot shows it.
+    pub fn is_shown(&self, object: ObjectId, birth: Txg) -> bool {
         // Writes ask for each extent: without a copy of the list.
         let floor = self.record.lock().floor;
-        covers(birth, floor, self.snapshots.lock().newest())
+        let snapshots = self.snapshots.lock();
+        covers(birth, floor, snapshots.newest().max(snapshots.files.newest_of(object)))
     }
 
     /// The snapshot that it shows, if it is no head.

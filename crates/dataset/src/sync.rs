@@ -94,6 +94,9 @@ impl Datasets {
         if left_out(Rule::SnapshotsComeLast) {
             items.extend(self.carry_out(sync.txg()));
         }
+        if left_out(Rule::FileSnapshotsComeLast) {
+            items.extend(self.take_files(sync).await?);
+        }
         for dataset in &datasets {
             let changed = match dataset.phase(sync.txg()) {
                 Phase::Emptied { first } => {
@@ -112,6 +115,7 @@ impl Datasets {
             }
         }
         self.sum_returning(sync).await?;
+        items.extend(self.take_files(sync).await?);
         items.extend(self.carry_out(sync.txg()));
         items.extend(self.damages.take_items());
         items.extend(self.scrub.take_item());
@@ -211,6 +215,10 @@ impl Datasets {
             items.insert(ItemKey::new(dataset.id, ItemClass::Sweep, snapshot.0), None);
             snapshots.swept(snapshot);
         }
+        for id in done.swept_files {
+            items.insert(ItemKey::new(dataset.id, ItemClass::FileSweep, id.0), None);
+            snapshots.files.swept(id);
+        }
         Ok(changed)
     }
 
@@ -234,7 +242,8 @@ impl Datasets {
             };
             gathered.refer_change += signed(synced.inode.refer_bytes) - signed(before);
             if let Some(tail) = synced.tail {
-                self.keep_tail(dataset, &synced.inode, tail, &mut gathered)?;
+                let of = (&synced.inode, sync.txg());
+                self.keep_tail(dataset, of, tail, &mut gathered)?;
             }
             match synced.damage {
                 Some(damage) => self.note_damage(dataset, object.id, sync.txg(), damage, false),
@@ -266,7 +275,7 @@ impl Datasets {
     fn keep_tail(
         &self,
         dataset: &Dataset,
-        of: &Inode,
+        (of, cut): (&Inode, Txg),
         tail: BlockPointer,
         gathered: &mut Gathered,
     ) -> Result<(), PoolError> {
@@ -280,6 +289,7 @@ impl Datasets {
             damaged: false,
             root: Some(tail),
             origin: of.object,
+            hash_seed: cut.0,
             ..of.clone()
         };
         gathered.orphans.insert(orphan_key(id), Some(orphan_entry(&inode)));

@@ -1,20 +1,22 @@
 //! A walk over every block below the pool's roots, in the order of [`WalkPosition`].
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::btree::{self, Scan};
+use aquifer_object::newest_before;
 use aquifer_ondisk::block_pointer::BlockKind;
 use aquifer_ondisk::dataset::{DatasetRecord, ItemClass, ItemKey, SnapshotRecord};
 use aquifer_ondisk::dead::DeadKey;
 use aquifer_ondisk::extent::{EXTENT_PAGES_MAX, Extent};
+use aquifer_ondisk::file_snapshot::{FileSnapshotId, FileSnapshotRecord};
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::scrub::WalkPosition;
 use aquifer_ondisk::tree_node::{
     Dead, Directory, Extents, Form, Namespace, Node, NodeBody, Objects, Replies,
 };
-use aquifer_ondisk::{BlockPointer, Corruption, DatasetId, FormatError, Txg};
+use aquifer_ondisk::{BlockPointer, Corruption, DatasetId, FormatError, ObjectId, Txg};
 use aquifer_pool::{Patience, Pool, PoolError, Roots, Span, Visitor};
 
 /// A node that is still to come.
@@ -49,7 +51,8 @@ pub(crate) async fn walk(
 ) -> Result<Option<WalkPosition>, PoolError> {
     let from = WalkPosition { within: start.within.saturating_sub(EXTENT_PAGES_MAX), ..start };
     let namespace = roots.get(TreeSlot::Namespace as usize).copied().flatten();
-    let mut heads = Heads { pool, namespace, since, waiting: VecDeque::new(), list: None };
+    let waiting = VecDeque::new();
+    let mut heads = Heads { pool, namespace, since, waiting, list: None, files: None };
     heads.resume(&start).await?;
     let mut coming: Vec<Coming> =
         roots.into_iter().zip(0u8..).filter_map(|tree| root(tree, since)).collect();
@@ -167,7 +170,8 @@ fn tree_at(pointer: BlockPointer, from: WalkPosition, since: Txg) -> Coming {
     Coming { pointer, span: Span { from, to }, since }
 }
 
-/// The trees of datasets, in the order of the walk: those of snapshots, then the head.
+/// The trees of datasets, in the order of the walk: those of snapshots, then the head, then those
+/// of snapshots of files. What such a one shares with the head, it shows once more.
 ///
 /// In each of them is passed over what the snapshot before it has shown.
 struct Heads<'a> {
@@ -180,6 +184,8 @@ struct Heads<'a> {
     /// The snapshots that a dataset has in this root, each with its object table; and its floor:
     /// what was born up to there, its origin shows.
     list: Option<(DatasetId, Vec<Listed>, Txg)>,
+    /// The snapshots of the files of a dataset.
+    files: Option<(DatasetId, BTreeMap<ObjectId, Vec<Txg>>)>,
 }
 
 type Listed = (Txg, Option<BlockPointer>);
@@ -306,10 +312,60 @@ impl Heads<'_> {
                     let since = self.since.max(floor).max(before);
                     nodes.extend(record.objects.map(|objects| tree_at(objects, from, since)));
                 }
+                Some(ItemClass::FileSnapshot) => {
+                    let inode = FileSnapshotRecord::decode(&item.value)?.inode;
+                    let txg = FileSnapshotId(number).txg();
+                    let before = self.before_of_file(dataset, inode.object, txg).await?;
+                    let floor = self.listed(dataset).await?.1;
+                    let since = self.since.max(floor).max(before);
+                    let from = WalkPosition { object: inode.object.0, ..from };
+                    nodes.extend(inode.root.map(|root| tree_at(root, from, since)));
+                }
                 _ => {}
             }
         }
         Ok(Below { nodes, ..Below::default() })
+    }
+
+    /// The newest snapshot before one of a file, of both kinds, 0 for none. It has shown what both
+    /// show: it is met before, or was taken when the walk had met that in the head.
+    async fn before_of_file(
+        &mut self,
+        dataset: DatasetId,
+        object: ObjectId,
+        txg: Txg,
+    ) -> Result<Txg, PoolError> {
+        let before = before(self.listed(dataset).await?.0, txg);
+        if self.files.as_ref().is_none_or(|(known, _)| *known != dataset) {
+            self.files = Some((dataset, self.files_of(dataset).await?));
+        }
+        let files = self.files.as_ref().and_then(|(_, files)| files.get(&object));
+        let of_file = files.and_then(|files| newest_before(files, txg));
+        Ok(before.max(of_file.unwrap_or_default()))
+    }
+
+    /// The snapshots that each file of a dataset has in this root.
+    async fn files_of(
+        &self,
+        dataset: DatasetId,
+    ) -> Result<BTreeMap<ObjectId, Vec<Txg>>, PoolError> {
+        let first = ItemKey::new(dataset, ItemClass::FileSnapshot, 0);
+        let end = Some(ItemKey::new(dataset, ItemClass::FileSweep, 0));
+        let mut files: BTreeMap<ObjectId, Vec<Txg>> = BTreeMap::new();
+        let mut scan = Scan::<Namespace, Pool>::new(self.pool, self.namespace, first, end)?;
+        loop {
+            match scan.next().await {
+                Ok(Some(item)) => {
+                    let object = FileSnapshotRecord::decode(&item.value)?.inode.object;
+                    let id = FileSnapshotId(item.key.class_and_number().1);
+                    files.entry(object).or_default().push(id.txg());
+                }
+                Ok(None) => return Ok(files),
+                // Then less is passed over.
+                Err(error) if error.cannot_be_read() => return Ok(BTreeMap::new()),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// The snapshots of a dataset in order, and its floor.

@@ -6,7 +6,7 @@
 //! about: one that was destroyed and taken again under its name is another one.
 
 pub mod names;
-mod paths;
+pub(crate) mod paths;
 pub mod ranges;
 #[cfg(test)]
 mod tests;

@@ -296,6 +296,9 @@ impl Files {
     /// The snapshot in which a span lies.
     fn snapshot_of(&self, span: &Span) -> Option<String> {
         let WalkPosition { tree, key, .. } = span.from;
+        if let Some(name) = self.datasets.file_snapshot_at(key) {
+            return Some(name);
+        }
         let txg = WalkPosition::snapshot_of(key).filter(|_| tree == TreeSlot::Namespace as u8)?;
         Some(self.datasets.name_on_line(DatasetId(key.0), txg))
     }

@@ -86,7 +86,7 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
         scan.inherits = items.inherits(*id);
         scan.inherited_bytes = items.inherited.get(&(*id, Txg(0))).copied();
         // Of others nobody asks what the head reaches.
-        scan.head = (!of_it.list.is_empty()).then(|| Head::new(&scan.reach));
+        scan.head = of_it.are_there().then(|| Head::new(&scan.reach));
         objects::walk(scan, *id, &dataset.record, how, &mut summary).await;
         let head = scan.head.take().unwrap_or_else(|| Head::new(&[]));
         let record = (&dataset.record, dataset.birth);
@@ -175,6 +175,10 @@ impl Items {
                 self.lines.insert(dataset, line);
             }),
             (_, CLASS_PROPERTY) => Ok(()),
+            (_, CLASS_FILE_SNAPSHOT | CLASS_FILE_SWEEP) => {
+                let snapshots = self.snapshots.entry(dataset).or_default();
+                snapshots.files.take(class, number, &item.value)
+            }
             (_, CLASS_SNAPSHOT | CLASS_SWEEP | CLASS_KEEP | CLASS_LISTER | CLASS_INHERITED) => {
                 self.of_a_snapshot(dataset, (class, Txg(number)), &item.value)
             }
@@ -365,5 +369,7 @@ const CLASS_FREE_WORK: u8 = ItemClass::FreeWork as u8;
 const CLASS_DAMAGE: u8 = ItemClass::Damage as u8;
 const CLASS_DESTROYED: u8 = ItemClass::Destroyed as u8;
 const CLASS_INHERITED: u8 = ItemClass::Inherited as u8;
+const CLASS_FILE_SNAPSHOT: u8 = ItemClass::FileSnapshot as u8;
+const CLASS_FILE_SWEEP: u8 = ItemClass::FileSweep as u8;
 const CLASS_LISTER: u8 = ItemClass::Lister as u8;
 const CLASS_HIDDEN_LINE: u8 = ItemClass::HiddenLine as u8;

@@ -4,6 +4,8 @@
 //! this snapshot lies in. Each dead block is met in a snapshot, or waits for a sweep. What the head
 //! and a snapshot share is not looked at again.
 
+mod files;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use aquifer_ondisk::block_pointer::BlockKind;
@@ -22,6 +24,8 @@ use crate::scan::{Scan, Use};
 use crate::sectors::SectorMap;
 use crate::tree::Walk;
 
+pub(crate) use files::Files;
+
 /// Snapshots of a dataset, and the sweeps of those that were destroyed, by the txgs in which they
 /// were taken.
 #[derive(Debug, Default)]
@@ -33,9 +37,16 @@ pub(crate) struct Snapshots {
     pub kept: BTreeSet<Txg>,
     /// The newest rollback.
     pub rollback: Option<RollbackRecord>,
+    /// Those of its files.
+    pub files: Files,
 }
 
 impl Snapshots {
+    /// Whether there are any.
+    pub fn are_there(&self) -> bool {
+        !self.list.is_empty() || !self.files.is_empty()
+    }
+
     /// Whether the blocks of a bucket mean nothing: a rollback brought them back.
     fn brought_back(&self, Bucket { hi, lo, .. }: Bucket) -> bool {
         let pending = self.rollback.filter(|rollback| rollback.pending);
@@ -85,6 +96,7 @@ impl Head {
 #[derive(Debug)]
 struct Kept {
     bucket: Bucket,
+    object: ObjectId,
     block: DeadBlock,
     /// A snapshot shows it.
     met: bool,
@@ -121,6 +133,26 @@ pub(crate) struct Pass {
     whole: bool,
 }
 
+/// A snapshot that shows blocks.
+#[derive(Debug, Clone)]
+struct Shower {
+    txg: Txg,
+    name: String,
+    /// It is one of this file.
+    file: Option<ObjectId>,
+}
+
+impl Shower {
+    fn of((txg, record): (&Txg, &SnapshotRecord)) -> Shower {
+        Shower { txg: *txg, name: record.name.clone(), file: None }
+    }
+
+    fn shows(&self, bucket: Bucket) -> bool {
+        let in_life = bucket.lo < self.txg && self.txg <= bucket.hi;
+        in_life && self.file.is_none_or(|file| file.0 == bucket.group)
+    }
+}
+
 /// Checks the snapshots of a dataset whose record lies in a node born in `birth`, after its head. A
 /// `destroyed` one is being emptied.
 pub(crate) async fn walk(
@@ -136,12 +168,21 @@ pub(crate) async fn walk(
     let met = HashSet::new();
     let mut pass = Pass { dataset, list, inherits, head, dead, met, whole };
     check_records(scan, dataset, record, snapshots);
+    snapshots.files.check(scan, dataset);
     // What was destroyed shows nothing any more: all of it waits to be freed.
     if !head_whole || !whole || destroyed {
         return None;
     }
     for (txg, snapshot) in &snapshots.list {
-        pass.snapshot(scan, *txg, snapshot).await;
+        let object = ObjectId(0);
+        let root = snapshot.objects.map(|pointer| Coming { pointer, object, above: *txg });
+        pass.snapshot(scan, &Shower::of((txg, snapshot)), root).await;
+    }
+    for (txg, snapshot) in snapshots.files.iter() {
+        let object = snapshot.inode.object;
+        let root = snapshot.inode.root.map(|pointer| Coming { pointer, object, above: txg });
+        let name = format!("{}@{}", snapshot.path, snapshot.name);
+        pass.snapshot(scan, &Shower { txg, name, file: Some(object) }, root).await;
     }
     pass.check_dead(scan, snapshots);
     Some(pass)
@@ -156,8 +197,8 @@ pub(crate) fn meet_in(
 ) {
     // Taken out meanwhile: so a chain of origins ends.
     let Some(mut pass) = scan.passes.remove(&dataset) else { return };
-    if let Some(record) = pass.list.get(&txg).cloned() {
-        pass.meet(scan, (txg, &record), run, what);
+    if let Some(shower) = pass.list.get_key_value(&txg).map(Shower::of) {
+        pass.meet(scan, &shower, run, what);
     }
     scan.passes.insert(dataset, pass);
 }
@@ -223,7 +264,9 @@ async fn read_dead(
                 }
                 DeadBody::Blocks(blocks) => blocks,
             };
-            if entry.key.txg > leaf.pointer.birth || bucket.group != 0 {
+            // What was cut off a file has an id of its own, in the file's group.
+            let is_of_none = bucket.group != 0 && object.0 == 0;
+            if entry.key.txg > leaf.pointer.birth || is_of_none {
                 let at = At::object(dataset, object);
                 scan.findings.add(Kind::BirthOrder, at, || {
                     let (died, above) = (entry.key.txg, leaf.pointer.birth);
@@ -238,7 +281,7 @@ async fn read_dead(
                 if !snapshots.brought_back(bucket) {
                     let who = || format!("a dead {:?} of object {dataset}:{object}", block.kind);
                     scan.mark(block.run.place, block.run.sectors, Use::Dead, who);
-                    dead.push(Kept { bucket, block, met: false });
+                    dead.push(Kept { bucket, object, block, met: false });
                 }
             }
         }
@@ -261,10 +304,8 @@ async fn read_dead(
 }
 
 impl Pass {
-    async fn snapshot(&mut self, scan: &mut Scan<'_>, txg: Txg, record: &SnapshotRecord) {
-        let objects = record.objects.into_iter();
-        let mut coming: Vec<Coming> =
-            objects.map(|pointer| Coming { pointer, object: ObjectId(0), above: txg }).collect();
+    async fn snapshot(&mut self, scan: &mut Scan<'_>, shower: &Shower, root: Option<Coming>) {
+        let mut coming: Vec<Coming> = root.into_iter().collect();
         while let Some(node) = coming.pop() {
             let pointer = &node.pointer;
             if self.head.has_node(pointer) {
@@ -272,7 +313,7 @@ impl Pass {
             }
             for place in pointer.copies() {
                 let run = Run::new(place, pointer.sectors());
-                self.meet(scan, (txg, record), run, (DeadKind::Node, pointer.birth));
+                self.meet(scan, shower, run, (DeadKind::Node, pointer.birth));
             }
             if !self.met.insert((pointer.places[0], pointer.written)) {
                 continue;
@@ -281,12 +322,12 @@ impl Pass {
                 let at = At::place(pointer.places[0], 1);
                 scan.findings.add(Kind::BirthOrder, at, || {
                     let (birth, above) = (pointer.birth, node.above);
-                    format!("{}: a node born in {birth}, under {above}", self.who(record))
+                    format!("{}: a node born in {birth}, under {above}", self.who(shower))
                 });
             }
-            match self.read(scan, &node, record).await {
+            match self.read(scan, &node, shower).await {
                 Some(below) => {
-                    self.data(scan, (txg, record), node.object, below.extents).await;
+                    self.data(scan, shower, node.object, below.extents).await;
                     coming.extend(below.nodes);
                 }
                 None => self.whole = false,
@@ -294,23 +335,18 @@ impl Pass {
         }
     }
 
-    fn who(&self, record: &SnapshotRecord) -> String {
-        format!("snapshot {:?} of dataset {}", record.name, self.dataset)
+    fn who(&self, shower: &Shower) -> String {
+        format!("snapshot {:?} of dataset {}", shower.name, self.dataset)
     }
 
-    async fn read(
-        &self,
-        scan: &mut Scan<'_>,
-        node: &Coming,
-        record: &SnapshotRecord,
-    ) -> Option<Below> {
+    async fn read(&self, scan: &mut Scan<'_>, node: &Coming, shower: &Shower) -> Option<Below> {
         let pointer = &node.pointer;
         let verify = |pages: &[aquifer_blockio::Page]| {
             pages.first().is_some_and(|page| pointer.verify(page.as_slice()))
         };
         let fetched = scan.media.fetch(pointer.copies(), 1, &verify, scan.breadth()).await;
         let at = || At::place(pointer.places[0], 1);
-        let who = || format!("{}: a {:?} node", self.who(record), pointer.kind);
+        let who = || format!("{}: a {:?} node", self.who(shower), pointer.kind);
         scan.judge(&fetched, Kind::NodeUnreadable, at(), 1, who);
         let page = fetched.good?.into_iter().next()?;
         match below(page.as_slice(), node) {
@@ -326,14 +362,14 @@ impl Pass {
     async fn data(
         &mut self,
         scan: &mut Scan<'_>,
-        of: (Txg, &SnapshotRecord),
+        shower: &Shower,
         object: ObjectId,
         extents: Vec<Extent>,
     ) {
         let mut fresh = Vec::new();
         for extent in extents {
             let run = Run::new(extent.place, extent.stored_sectors());
-            if self.meet(scan, of, run, (DeadKind::Extent, extent.birth)) {
+            if self.meet(scan, shower, run, (DeadKind::Extent, extent.birth)) {
                 fresh.push(extent);
             }
         }
@@ -347,7 +383,7 @@ impl Pass {
     fn meet(
         &mut self,
         scan: &mut Scan<'_>,
-        (txg, record): (Txg, &SnapshotRecord),
+        shower: &Shower,
         run: Run,
         (kind, birth): (DeadKind, Txg),
     ) -> bool {
@@ -366,8 +402,7 @@ impl Pass {
                 of.place.vdev() == place.vdev() && place.sector() < of.end_sector()
             };
             let shows = |kept: &Kept| {
-                let Bucket { hi, lo, .. } = kept.bucket;
-                (kept.block.kind, kept.block.birth) == (kind, birth) && lo < txg && txg <= hi
+                (kept.block.kind, kept.block.birth) == (kind, birth) && shower.shows(kept.bucket)
             };
             match kept.filter(|kept| holds(kept)) {
                 Some(kept) if shows(kept) => {
@@ -378,9 +413,9 @@ impl Pass {
                 _ => gone += 1,
             }
         }
-        if gone > 0 || birth > txg {
+        if gone > 0 || birth > shower.txg {
             scan.findings.add(Kind::SnapshotBlockGone, At::run(run), || {
-                let (who, place, sectors) = (self.who(record), run.place, run.sectors);
+                let (who, place, sectors) = (self.who(shower), run.place, run.sectors);
                 format!(
                     "{who} shows {place:?}+{sectors}, born in {birth}, of which {gone} sectors are \
                      neither the head's nor dead blocks that it covers"
@@ -398,9 +433,14 @@ impl Pass {
         for kept in &self.dead {
             let DeadBlock { run, birth, kind } = kept.block;
             let life = birth..=kept.bucket.hi;
-            let shown = snapshots.list.range(life.clone()).next().is_some();
-            let swept = snapshots.sweeps.range(life).next().is_some();
-            if shown == kept.met && (shown || swept) {
+            let group = ObjectId(kept.bucket.group);
+            let shown = snapshots.list.range(life.clone()).next().is_some()
+                || snapshots.files.shows(group, &life);
+            let swept = snapshots.sweeps.range(life.clone()).next().is_some()
+                || snapshots.files.sweeps(group, &life);
+            // What was cut off a file before a snapshot of it may be kept for that one too.
+            let of_tail = group.0 != 0 && group != kept.object;
+            if (shown == kept.met || shown && of_tail) && (shown || swept) {
                 continue;
             }
             scan.findings.add(Kind::DeadUnreached, At::run(run), || {

@@ -5,6 +5,14 @@
 //! no snapshot shows it, or *filed*: it goes to the dead tree of the dataset, into the [`Bucket`]
 //! that says which snapshots show it.
 //!
+//! A snapshot of a dataset shows the blocks of all its objects, a snapshot of a file those of that
+//! file alone. If one of the file's own lies in the life of a block, the block goes to the file's
+//! *group* of buckets, and snapshots of both kinds count; else to group 0, that of the dataset's.
+//!
+//! What is cut off a huge file is an object of its own, a *tail*, until it is freed
+//! ([`Gate::note_tail`]). It dies as the file's: snapshots of the file that were taken before the cut
+//! show it.
+//!
 //! What was born at or below the *floor* belongs to a snapshot from which this tree began: when the
 //! tree no longer refers to it, nothing happens.
 //!
@@ -15,7 +23,8 @@
 //!   this txg takes shows nothing that dies in it, and one that leaves the list in this txg still
 //!   counts, since its sweep comes later.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use aquifer_blockio::Page;
 use aquifer_blockio::sabotage::{Rule, left_out};
@@ -34,6 +43,9 @@ use crate::extent_tree::FreedExtent;
 /// Blocks that died in a txg, by bucket and object.
 pub type Filed = BTreeMap<(Bucket, ObjectId), Vec<DeadBlock>>;
 
+/// The snapshots of single files, each list in order and not empty.
+pub type FileLists = Arc<BTreeMap<ObjectId, Vec<Txg>>>;
+
 /// A rollback whose snapshot's blocks the dead tree still names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Returning {
@@ -48,10 +60,20 @@ pub struct Returning {
 pub struct Shown {
     /// Births at or below are another's.
     pub floor: Txg,
-    /// The snapshots, in order.
+    /// The snapshots of the dataset, in order.
     pub listed: Vec<Txg>,
+    /// Those of its files.
+    pub files: FileLists,
     /// What dies now must not stand among what comes back.
     pub returning: Option<Returning>,
+}
+
+/// What was cut off a huge file.
+#[derive(Debug, Clone, Copy)]
+struct Tail {
+    file: ObjectId,
+    /// The txg of the cut.
+    cut: Txg,
 }
 
 /// See the module's head.
@@ -62,6 +84,7 @@ pub struct Gate<'a> {
     /// Trees are taken down as a whole: what lies below a node of another is not looked at.
     whole: bool,
     filed: Mutex<Filed>,
+    tails: Mutex<HashMap<ObjectId, Tail>>,
     /// Sectors of data of another that the tree no longer refers to.
     given_up: AtomicU64,
 }
@@ -70,7 +93,14 @@ impl<'a> Gate<'a> {
     /// The gate of a dataset.
     pub fn new(sync: &'a SyncContext, shown: Shown) -> Self {
         assert!(shown.listed.is_sorted_by(|left, right| left < right), "snapshots in order");
-        Gate { sync, shown, whole: false, filed: Mutex::default(), given_up: AtomicU64::new(0) }
+        Gate {
+            sync,
+            shown,
+            whole: false,
+            filed: Mutex::default(),
+            tails: Mutex::default(),
+            given_up: AtomicU64::new(0),
+        }
     }
 
     /// The gate of a dataset that is taken down. No snapshot shows anything of it above the floor.
@@ -84,14 +114,23 @@ impl<'a> Gate<'a> {
         self.sync
     }
 
-    /// Whether a snapshot shows what was born in that txg and lived until now.
-    pub fn is_shown(&self, birth: Txg) -> bool {
-        self.shown.covers(birth)
+    /// Whether a snapshot shows what was born in that txg and was an object's until now.
+    pub fn is_shown(&self, object: ObjectId, birth: Txg) -> bool {
+        self.shown.covers(object, birth)
+    }
+
+    /// An object that is to be freed was cut off a file in this txg; of cuts by earlier releases
+    /// that is not known, and the txg is 0. Then snapshots taken later keep it too.
+    pub fn note_tail(&self, tail: ObjectId, file: ObjectId, cut: Txg) {
+        if file != ObjectId(0) && !left_out(Rule::TailsAreTheirFiles) {
+            let cut = if cut == Txg(0) { Txg(u64::MAX) } else { cut };
+            self.tails.lock().insert(tail, Tail { file, cut });
+        }
     }
 
     /// Whether there are snapshots at all.
     pub fn files_anything(&self) -> bool {
-        !self.shown.listed.is_empty()
+        !self.shown.listed.is_empty() || !self.shown.files.is_empty()
     }
 
     /// A file no longer refers to these extents.
@@ -110,7 +149,9 @@ impl<'a> Gate<'a> {
             }
             return;
         }
-        let Some(bucket) = self.shown.bucket(block.birth) else {
+        let tail = self.tails.lock().get(&owner.object).copied();
+        let tail = tail.unwrap_or(Tail { file: owner.object, cut: Txg(u64::MAX) });
+        let Some(bucket) = self.shown.bucket(tail, block.birth) else {
             return self.sync.free(block.run, written);
         };
         self.filed.lock().entry((bucket, owner.object)).or_default().push(block);
@@ -135,9 +176,17 @@ fn is_inherited(birth: Txg, floor: Txg) -> bool {
 }
 
 impl Shown {
-    /// Whether a snapshot, or another, shows what was born in that txg and lived until now.
-    pub fn covers(&self, birth: Txg) -> bool {
-        covers(birth, self.floor, self.listed.last().copied())
+    /// Whether a snapshot, or another, shows what was born in that txg and was an object's until
+    /// now.
+    pub fn covers(&self, object: ObjectId, birth: Txg) -> bool {
+        let of_file = self.files.get(&object).and_then(|list| list.last());
+        covers(birth, self.floor, self.listed.last().max(of_file).copied())
+    }
+
+    /// The snapshots of a file that show what it has, or had when a tail was cut off.
+    fn of_file(&self, Tail { file, cut }: Tail) -> &[Txg] {
+        let list = self.files.get(&file).map_or(&[][..], Vec::as_slice);
+        list.get(..list.partition_point(|snapshot| *snapshot < cut)).unwrap_or_default()
     }
 
     fn is_of_another(&self, birth: Txg) -> bool {
@@ -145,18 +194,27 @@ impl Shown {
     }
 
     /// The bucket of a block that dies now; `None` if no snapshot shows it.
-    fn bucket(&self, birth: Txg) -> Option<Bucket> {
-        let listed = &self.listed;
-        let newest = *listed.last().filter(|newest| birth <= **newest)?;
+    fn bucket(&self, owner: Tail, birth: Txg) -> Option<Bucket> {
+        let listed = self.listed.as_slice();
+        let of_file = self.of_file(owner).last().filter(|newest| birth <= **newest);
+        let of_file = of_file.filter(|_| !left_out(Rule::FilesAreCovered));
+        let files = if of_file.is_some() { self.of_file(owner) } else { &[] };
+        let newest = *listed.last().max(of_file).filter(|newest| birth <= **newest)?;
         if left_out(Rule::ShownBlocksAreFiled) {
             return None;
         }
         let later = self.returning.filter(|back| back.to <= newest && !left_out(Rule::DeathsPass));
         let hi = later.map_or(newest, |back| newest.max(back.txg));
-        let before = listed.partition_point(|snapshot| *snapshot < birth);
-        let lo = before.checked_sub(1).and_then(|at| listed.get(at)).copied().unwrap_or_default();
-        Some(Bucket { group: 0, hi, lo })
+        let lo = newest_before(listed, birth).max(newest_before(files, birth));
+        let group = of_file.map_or(0, |_| owner.file.0);
+        Some(Bucket { group, hi, lo: lo.unwrap_or_default() })
     }
+}
+
+/// The newest snapshot of a list before a txg.
+pub fn newest_before(list: &[Txg], txg: Txg) -> Option<Txg> {
+    let before = list.partition_point(|snapshot| *snapshot < txg);
+    before.checked_sub(1).and_then(|at| list.get(at)).copied()
 }
 
 impl NodeStore for Gate<'_> {
@@ -207,7 +265,8 @@ mod tests {
     fn a_bucket_says_which_snapshots_show_a_block() {
         let mut shown = Shown { listed: vec![Txg(10), Txg(20), Txg(30)], ..Shown::default() };
         let of = |shown: &Shown, birth| {
-            shown.bucket(Txg(birth)).map(|bucket| (bucket.hi.0, bucket.lo.0))
+            let owner = Tail { file: ObjectId(7), cut: Txg(u64::MAX) };
+            shown.bucket(owner, Txg(birth)).map(|bucket| (bucket.hi.0, bucket.lo.0))
         };
         let bucket = |birth| of(&shown, birth);
         assert_eq!(bucket(5), Some((30, 0)), "all of them");
@@ -222,6 +281,31 @@ mod tests {
         assert_eq!(of(&shown, 11), Some((40, 10)), "a snapshot came later");
         (shown.listed, shown.floor) = (vec![Txg(10)], Txg(5));
         assert_eq!(of(&shown, 6), Some((10, 0)), "the snapshot of the rollback is gone");
-        assert!(shown.covers(Txg(5)) && !shown.covers(Txg(11)));
+        let any = ObjectId(7);
+        assert!(shown.covers(any, Txg(5)) && !shown.covers(any, Txg(11)));
+    }
+
+    #[test]
+    fn snapshots_of_a_file_count_for_that_file() {
+        let (one, other) = (ObjectId(7), ObjectId(8));
+        let files = Arc::new(BTreeMap::from([(one, vec![Txg(15), Txg(25)])]));
+        let listed = vec![Txg(10), Txg(20)];
+        let shown = Shown { listed, files, ..Shown::default() };
+        let of = |file, cut, birth| {
+            let bucket = shown.bucket(Tail { file, cut: Txg(cut) }, Txg(birth));
+            bucket.map(|bucket| (bucket.group, bucket.hi.0, bucket.lo.0))
+        };
+        let bucket = |file, birth| of(file, u64::MAX, birth);
+        assert_eq!(bucket(one, 5), Some((7, 25, 0)), "all of both kinds");
+        assert_eq!(bucket(one, 11), Some((7, 25, 10)));
+        assert_eq!(bucket(one, 16), Some((7, 25, 15)), "the one before is the file's");
+        assert_eq!(bucket(one, 21), Some((7, 25, 20)), "the one before is the dataset's");
+        assert_eq!(bucket(one, 26), None);
+        assert_eq!(bucket(other, 11), Some((0, 20, 10)), "another file's do not count");
+        assert_eq!(bucket(other, 21), None);
+        assert_eq!(of(one, 22, 5), Some((7, 20, 0)), "cut off before the newest one");
+        assert_eq!(of(one, 22, 16), Some((0, 20, 10)), "none of the file's lies in its life");
+        assert_eq!(of(one, 22, 21), None);
+        assert!(shown.covers(one, Txg(25)) && !shown.covers(other, Txg(21)));
     }
 }

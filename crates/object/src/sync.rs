@@ -357,7 +357,7 @@ async fn replace(
     ops: &[Replace],
 ) -> Result<TreeRoot, PoolError> {
     let merged = extent_tree::merge_extents(gate, tree.root, owner, ops.to_vec()).await?;
-    cache_fresh(gate, version, ops, &merged.replaced).await;
+    cache_fresh((gate, owner), version, ops, &merged.replaced).await;
     Ok(settle(gate, owner, tree, &merged))
 }
 
@@ -371,14 +371,20 @@ fn settle(gate: &Gate<'_>, owner: NodeOwner, tree: TreeRoot, merged: &Merged) ->
 
 /// Keeps the written plain pages in the cache, each in the place of the page that it replaced if no
 /// snapshot shows that one.
-async fn cache_fresh(gate: &Gate<'_>, version: &Version, ops: &[Replace], replaced: &[Replaced]) {
+async fn cache_fresh(
+    (gate, owner): (&Gate<'_>, NodeOwner),
+    version: &Version,
+    ops: &[Replace],
+    replaced: &[Replaced],
+) {
     let sync = gate.sync();
+    let is_shown = |old: &Replaced| gate.is_shown(owner.object, old.birth);
     let mut replaced = replaced.iter().peekable();
     let extents = ops.iter().flat_map(|op| &op.extents);
     for extent in extents.filter(|extent| matches!(extent.stored, Stored::Plain(_))) {
         for page in extent.page..extent.end() {
             while replaced.next_if(|old| old.page + old.pages <= page).is_some() {}
-            let old = replaced.peek().filter(|old| old.page <= page && !gate.is_shown(old.birth));
+            let old = replaced.peek().filter(|old| old.page <= page && !is_shown(old));
             let old = old.map(|old| (old.place.plus(page - old.page), old.written));
             if let Some(content) = version.pages.get(page).and_then(|dirty| dirty.page.clone()) {
                 let place = extent.place.plus(page - extent.page);

@@ -17,6 +17,8 @@
 //!   class 12  which dataset lists a snapshot, if not this one; number = its txg
 //!   class 13  the record of a hidden line, in the place of class 0
 //!   class 14  what a clone has of its origin; number = txg of a snapshot of it, 0 for the head
+//!   class 16  a snapshot of a file (see [`crate::file_snapshot`]); number = txg << 16 | index
+//!   class 17  what such a one alone showed is freed; the same number
 //!   dataset 0, class 15  when the free space of a disk was last worked on (see
 //!     [`crate::free_work`]); number = the low 56 bits of its guid
 //! entry: key 16 bytes, value string (u16 length)
@@ -88,6 +90,10 @@ pub enum ItemClass {
     Inherited = 14,
     /// Of dataset 0: when the free space of a disk was last worked on.
     FreeWork = 15,
+    /// A snapshot of a file.
+    FileSnapshot = 16,
+    /// A sweep of a destroyed one.
+    FileSweep = 17,
 }
 
 impl ItemClass {
@@ -109,6 +115,8 @@ impl ItemClass {
             13 => ItemClass::HiddenLine,
             14 => ItemClass::Inherited,
             15 => ItemClass::FreeWork,
+            16 => ItemClass::FileSnapshot,
+            17 => ItemClass::FileSweep,
             _ => return None,
         })
     }

@@ -9,8 +9,8 @@
 //! root: block pointer or 64 zero bytes
 //! ```
 //! `line`: the line of history that owns births above its floor. `origin`: for the cut-off tail of
-//! a truncated file, the file it was cut from. `verifier`: of an exclusive CREATE. Times are those
-//! of POSIX. `flags`: 1, [`Inode::damaged`]; others are refused.
+//! a truncated file, the file it was cut from; its `hash_seed` is the txg in which that happened (0
+//! by earlier releases). `verifier`: of an exclusive CREATE. Times are those of POSIX. `flags`: 1, [`Inode::damaged`]; others are refused.
 //!
 //! The engine counts on from object, generation, entries and change. They are below 2^63: decoding
 //! refuses larger ones, and [`Inode::touch`] stays below, whatever a hostile disk holds.
@@ -150,7 +150,7 @@ pub struct Inode {
     pub origin: ObjectId,
     /// Verifier of the exclusive CREATE that made it.
     pub verifier: u64,
-    /// Seed of a directory's name hash.
+    /// Seed of a directory's name hash. Of a cut-off tail: the txg in which it was cut off.
     pub hash_seed: u64,
     /// Root of extents or directory entries.
     pub root: Option<BlockPointer>,

@@ -24,7 +24,8 @@ const VERSION: u16 = 1;
 /// that tree, by object in the dataset that the key leads to, by key in the object's tree. The head
 /// of a dataset comes right after its snapshots ([`WalkPosition::head`]).
 ///
-/// Each block is met at the first snapshot that shows it, else in the head. A block keeps its
+/// Each block is met at the first snapshot that shows it, else in the head. Snapshots of files come
+/// after the head; they show once more what they share with it. A block keeps its
 /// position until it is freed, or moves to a later one: ids of objects and datasets and txgs of
 /// snapshots only rise. If a snapshot goes, what others show is met later. A snapshot that is taken
 /// while the walk is in the head comes after it once more ([`WalkPosition::later`]): what it shows

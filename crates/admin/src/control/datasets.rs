@@ -54,6 +54,7 @@ impl Control {
                  snapshot"
             )));
         }
+        snapshots::files::refuse(&serving, &snapshot, "be cloned")?;
         for (property, value) in &properties {
             properties::check(&name, property, value)?;
         }

@@ -10,7 +10,7 @@ use aquifer_files::FileKind;
 use aquifer_files::diff::{self, Cursor, DiffError};
 
 use super::serving::Serving;
-use super::{Control, properties, snapshots};
+use super::{Control, properties};
 
 impl Control {
     /// A page of the names that two versions of a dataset do not have alike.
@@ -68,16 +68,6 @@ impl Control {
             true => Ok(serving),
             false => Err(api_error(DiffError::Strangers(from.into(), to.into()))),
         }
-    }
-
-    /// The pool of a dataset, a snapshot, or a file in one. Its name may have colons, as may what
-    /// comes behind it.
-    fn pool_of_one(&self, text: &str) -> Result<Arc<Serving>, ApiError> {
-        let name = snapshots::pool_name(text);
-        self.serving(name).or_else(|error| {
-            let shorter = name.match_indices(':').map(|(at, _)| name.split_at(at).0);
-            shorter.filter_map(|name| self.serving(name).ok()).next().ok_or(error)
-        })
     }
 }
 

@@ -15,7 +15,8 @@ impl Control {
     pub async fn roll_back(&self, request: RollBack) -> Result<RolledBack, ApiError> {
         let _act = self.act().await?;
         let RollBack { name, destroy_later, force } = request;
-        let serving = self.serving(snapshots::pool_name(&name))?;
+        let serving = self.pool_of_one(&name)?;
+        snapshots::files::refuse(&serving, &name, "be rolled back to")?;
         let datasets = serving.service().datasets.clone();
         let (dataset, _) = datasets.snapshot_by_name(&name).map_err(properties::api_error)?;
         let full = datasets.full_name(&dataset);
@@ -34,7 +35,7 @@ impl Control {
         let destroyed =
             act_on(&serving, async move { datasets.rollback(&to, options).await }).await?;
         let destroyed: Vec<String> =
-            destroyed.into_iter().map(|last| format!("{full}@{last}")).collect();
+            destroyed.into_iter().map(|name| full_name(&full, name)).collect();
         tracing::warn!(
             class = "dataset.rolled_back",
             dataset = %full,
@@ -44,4 +45,9 @@ impl Control {
         );
         Ok(RolledBack { name: full, destroyed })
     }
+}
+
+/// Those of files have full names.
+fn full_name(dataset: &str, name: String) -> String {
+    if name.contains('@') { name } else { format!("{dataset}@{name}") }
 }

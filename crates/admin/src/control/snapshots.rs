@@ -1,6 +1,7 @@
 //! Acts and questions on snapshots.
 
 mod choice;
+pub(super) mod files;
 mod holds;
 pub(super) mod schedules;
 
@@ -11,8 +12,9 @@ use aquifer_api::{
     ApiError, DestroySnapshots, RenameSnapshot, SnapshotInfo, SnapshotQuery, SnapshotsDestroyed,
     SnapshotsDone, TakeSnapshots, guid_text,
 };
-use aquifer_dataset::{Dataset, DatasetError, Snapshot};
+use aquifer_dataset::{Dataset, DatasetError, FileSnapshot, Snapshot, These};
 use aquifer_ondisk::Txg;
+use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_pool::PoolError;
 
 use super::datasets::act_on;
@@ -28,6 +30,8 @@ struct SnapshotsOf {
     name: String,
     dataset: Arc<Dataset>,
     snapshots: Vec<Arc<Snapshot>>,
+    /// Those of its files.
+    files: Vec<Arc<FileSnapshot>>,
 }
 
 impl Control {
@@ -39,10 +43,14 @@ impl Control {
     pub async fn take_snapshots(&self, request: TakeSnapshots) -> Result<SnapshotsDone, ApiError> {
         let _act = self.act().await?;
         let TakeSnapshots { names, recursive } = request;
-        let serving = self.serving(one_pool(&names)?)?;
-        let datasets = serving.service().datasets.clone();
-        let take = async move { datasets.snapshot(&names, recursive).await };
-        let names = act_on(&serving, take).await?;
+        let serving = self.pool_of_all(&names)?;
+        let names = match files::are_named(&serving, &names, recursive)? {
+            true => files::take(&serving, names).await?,
+            false => {
+                let datasets = serving.service().datasets.clone();
+                act_on(&serving, async move { datasets.snapshot(&names, recursive).await }).await?
+            }
+        };
         tracing::info!(
             class = "snapshot.taken",
             pool = serving.name(),
@@ -70,22 +78,27 @@ impl Control {
                  its name"
             )));
         }
-        let (dataset, choice) = Choice::parse(&name)?;
-        let serving = self.pool_of(dataset)?;
-        let mut all = list(&serving, dataset, recursive)?;
         let is_seen = |txg: Txg| upto_txg.is_none_or(|upto| txg.0 <= upto);
-        for of in &mut all {
-            of.snapshots.retain(|snapshot| is_seen(snapshot.txg));
-        }
-        let doomed = choose(all, &choice, &name)?;
+        let (serving, doomed) = match self.pool_of_one(&name) {
+            Ok(serving) if files::are_named(&serving, std::slice::from_ref(&name), recursive)? => {
+                let doomed = files::find(&serving, &name, is_seen).await?;
+                (serving, doomed)
+            }
+            _ => {
+                let (dataset, choice) = Choice::parse(&name)?;
+                let serving = self.pool_of(dataset)?;
+                let mut all = list(&serving, dataset, recursive)?;
+                for of in &mut all {
+                    of.snapshots.retain(|snapshot| is_seen(snapshot.txg));
+                }
+                let doomed = choose(all, &choice, &name)?;
+                (serving, doomed)
+            }
+        };
         let snapshots = infos(&serving, doomed.clone()).await?;
         let free_bytes = unique_bytes(&serving, doomed.clone()).await?;
         if !dry_run {
-            let acts = doomed.iter().map(|of| (of.dataset.clone(), of.txgs())).collect();
-            let acts: Vec<(Arc<Dataset>, BTreeSet<Txg>)> = acts;
-            let datasets = serving.service().datasets.clone();
-            let destroy = async move { datasets.destroy_snapshots(&acts, clones).await };
-            let clones = act_on(&serving, destroy).await?;
+            let clones = destroy(&serving, doomed, clones).await?;
             if !clones.is_empty() {
                 let datasets = clones.join(" ");
                 tracing::info!(class = "dataset.destroyed", datasets, "clones destroyed");
@@ -112,7 +125,8 @@ impl Control {
     ) -> Result<SnapshotsDone, ApiError> {
         let _act = self.act().await?;
         let RenameSnapshot { name, new, recursive } = request;
-        let serving = self.serving(pool_name(&name))?;
+        let serving = self.pool_of_one(&name)?;
+        files::refuse(&serving, &name, "be renamed")?;
         let datasets = serving.service().datasets.clone();
         let found = find(&serving, &name, recursive)?;
         let names: Vec<String> = found.iter().map(|of| format!("{}@{new}", of.name)).collect();
@@ -138,8 +152,11 @@ impl Control {
             }
             return Ok(all);
         };
-        let serving = self.serving(pool_name(name))?;
+        let serving = self.pool_of_one(name)?;
         let found = match name.contains('@') {
+            true if serving.service().files.names_files(name) => {
+                files::find(&serving, name, |_| true).await?
+            }
             true => find(&serving, name, *recursive)?,
             false => list(&serving, name, *recursive)?,
         };
@@ -179,6 +196,11 @@ impl SnapshotState {
                     facts.insert(of.full(snapshot), format!("txg {}", snapshot.txg));
                 }
             }
+            let there = others.get(of.name.as_str()).map_or(&[][..], |there| &there.files);
+            let known: BTreeSet<FileSnapshotId> = there.iter().map(|other| other.id).collect();
+            for file in of.files.iter().filter(|file| !known.contains(&file.id)) {
+                facts.insert(of.full_of_file(file), format!("txg {}", file.txg()));
+            }
         }
         facts
     }
@@ -189,8 +211,21 @@ impl SnapshotsOf {
         format!("{}@{}", self.name, snapshot.record.name)
     }
 
+    fn full_of_file(&self, FileSnapshot { record, .. }: &FileSnapshot) -> String {
+        format!("{}:{}@{}", self.name, record.path, record.name)
+    }
+
     fn txgs(&self) -> BTreeSet<Txg> {
         self.snapshots.iter().map(|snapshot| snapshot.txg).collect()
+    }
+
+    /// All of them, of both kinds.
+    fn these(&self) -> These {
+        let mut these = These::from(self.txgs());
+        for file in &self.files {
+            these.files.entry(file.object()).or_default().insert(file.txg());
+        }
+        these
     }
 }
 
@@ -207,17 +242,21 @@ fn members(found: &[SnapshotsOf]) -> Vec<(Arc<Dataset>, Txg)> {
     found.iter().flat_map(of).collect()
 }
 
-/// The pool of all these snapshots.
-fn one_pool(names: &[String]) -> Result<&str, ApiError> {
-    let first = names.first().ok_or_else(|| ApiError::invalid("no snapshot is named"))?;
-    let pool = pool_name(first);
-    match names.iter().find(|name| pool_name(name) != pool) {
-        None => Ok(pool),
-        Some(other) => Err(ApiError::invalid(format!(
-            "{first:?} and {other:?} are in two pools: a command acts on all snapshots at one \
-             moment, which two pools do not have"
-        ))),
+/// Destroys these, all in one txg. Returns the names of the clones that went with them.
+async fn destroy(
+    serving: &Serving,
+    doomed: Vec<SnapshotsOf>,
+    clones: bool,
+) -> Result<Vec<String>, ApiError> {
+    let datasets = serving.service().datasets.clone();
+    if doomed.iter().any(|of| !of.files.is_empty()) {
+        let ids = |of: &SnapshotsOf| of.files.iter().map(|file| file.id).collect();
+        let acts: Vec<_> = doomed.iter().map(|of| (of.dataset.clone(), ids(of))).collect();
+        act_on(serving, async move { datasets.destroy_file_snapshots(&acts).await }).await?;
+        return Ok(Vec::new());
     }
+    let acts: Vec<_> = doomed.iter().map(|of| (of.dataset.clone(), of.txgs())).collect();
+    act_on(serving, async move { datasets.destroy_snapshots(&acts, clones).await }).await
 }
 
 /// A snapshot by its full name, also those of its name in datasets below, if there are any.
@@ -227,6 +266,7 @@ fn find(serving: &Serving, full: &str, recursive: bool) -> Result<Vec<SnapshotsO
     let mut found = list(serving, dataset, recursive)?;
     for of in &mut found {
         of.snapshots.retain(|snapshot| snapshot.record.name == last);
+        of.files.clear();
     }
     found.retain(|of| !of.snapshots.is_empty());
     if found.is_empty() { Err(not_found()) } else { Ok(found) }
@@ -244,6 +284,7 @@ fn list(serving: &Serving, name: &str, recursive: bool) -> Result<Vec<SnapshotsO
     let of = |dataset: Arc<Dataset>| SnapshotsOf {
         name: datasets.full_name(&dataset),
         snapshots: dataset.snapshots(committed),
+        files: dataset.file_snapshots(committed),
         dataset,
     };
     let mut all: Vec<SnapshotsOf> = all.into_iter().map(of).collect();
@@ -264,7 +305,7 @@ fn choose(
         let snapshots = here.places.iter().filter_map(|at| of.snapshots.get(*at).cloned());
         let snapshots: Vec<Arc<Snapshot>> = snapshots.collect();
         if !snapshots.is_empty() {
-            chosen.push(SnapshotsOf { snapshots, ..of });
+            chosen.push(SnapshotsOf { snapshots, files: Vec::new(), ..of });
         }
         met.extend(here.met);
     }
@@ -283,7 +324,7 @@ async fn infos(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Vec<SnapshotIn
         let mut infos = Vec::new();
         for of in of {
             for snapshot in &of.snapshots {
-                let alone = BTreeSet::from([snapshot.txg]);
+                let alone = These::from(BTreeSet::from([snapshot.txg]));
                 let record = &snapshot.record;
                 infos.push(SnapshotInfo {
                     name: of.full(snapshot),
@@ -297,7 +338,14 @@ async fn infos(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Vec<SnapshotIn
                     schedule: datasets
                         .schedule_of(&of.dataset, snapshot.txg)
                         .map(|cadence| cadence.name().into()),
+                    path: None,
+                    size_bytes: None,
                 });
+            }
+            for file in &of.files {
+                let alone = BTreeSet::from([file.id]);
+                let used = datasets.unique_bytes_of_files(&of.dataset, &alone).await;
+                infos.push(files::info(&of, file, readable(used)?));
             }
         }
         Ok(infos)
@@ -311,7 +359,7 @@ async fn unique_bytes(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Option<
     let work = async move {
         let mut sum = Some(0u64);
         for of in of {
-            let bytes = readable(datasets.unique_bytes(&of.dataset, &of.txgs()).await)?;
+            let bytes = readable(datasets.unique_bytes(&of.dataset, &of.these()).await)?;
             sum = sum.zip(bytes).map(|(sum, bytes)| sum.saturating_add(bytes));
         }
         Ok(sum)

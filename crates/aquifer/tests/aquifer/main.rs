@@ -17,6 +17,7 @@ mod drill;
 mod errs;
 mod exports;
 mod eyes;
+mod file_snapshots;
 mod growth;
 mod hardware;
 mod history;

@@ -5,7 +5,7 @@ use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::dead::DeadSums;
 use aquifer_pool::{PoolError, SyncContext};
 
-use super::{Sweep, first_key, next_taken};
+use super::sweep::{Sweep, group_after, next_taken};
 use crate::datasets::Datasets;
 use crate::snapshots::Act;
 
@@ -39,12 +39,17 @@ pub(super) async fn returning_sums<S: btree::NodeStore>(
     returning: Option<Returning>,
 ) -> Result<DeadSums, S::Error> {
     let mut all = DeadSums::default();
-    let Some(sweep) = returning.map(Sweep::of_returning) else { return Ok(all) };
-    let mut key = first_key(sweep.snapshot);
-    while let Some((bucket, sums)) = next_taken(store, root, key, |_| sweep).await? {
-        all.sectors = all.sectors.saturating_add(sums.sectors);
-        all.blocks = all.blocks.saturating_add(sums.blocks);
-        key = bucket.end();
+    let Some(returning) = returning else { return Ok(all) };
+    let mut group = Some(0);
+    while let Some(of) = group {
+        let sweep = Sweep::of_returning(returning, of);
+        let mut key = sweep.first_key();
+        while let Some((bucket, sums)) = next_taken(store, root, key, |_| sweep).await? {
+            all.sectors = all.sectors.saturating_add(sums.sectors);
+            all.blocks = all.blocks.saturating_add(sums.blocks);
+            key = bucket.end();
+        }
+        group = group_after(store, root, of).await?;
     }
     Ok(all)
 }

@@ -2,14 +2,37 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aquifer_ondisk::{BlockPointer, DatasetId, Txg};
+use aquifer_ondisk::{BlockPointer, DatasetId, ObjectId, Txg};
 use aquifer_pool::{Pool, PoolError};
 
-use super::{Sweep, first_key, next_taken};
+use super::sweep::{Lists, Sweep, group_after, next_taken};
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::lines::{Ending, OnLine};
 use crate::snapshots::Act;
+
+/// Snapshots of one dataset that may go together.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct These {
+    /// Of the dataset.
+    pub snapshots: BTreeSet<Txg>,
+    /// Of its files.
+    pub files: BTreeMap<ObjectId, BTreeSet<Txg>>,
+}
+
+impl From<BTreeSet<Txg>> for These {
+    fn from(snapshots: BTreeSet<Txg>) -> These {
+        These { snapshots, ..These::default() }
+    }
+}
+
+impl These {
+    /// Those that show something in a group.
+    fn in_group(&self, group: u64) -> BTreeSet<Txg> {
+        let files = self.files.get(&ObjectId(group)).filter(|_| group != 0);
+        self.snapshots.iter().chain(files.into_iter().flatten()).copied().collect()
+    }
+}
 
 impl Datasets {
     /// Bytes that would become free with these snapshots of a dataset together: that no other one
@@ -17,29 +40,26 @@ impl Datasets {
     ///
     /// # Errors
     /// Errors of the pool.
-    pub async fn unique_bytes(
-        &self,
-        dataset: &Dataset,
-        snapshots: &BTreeSet<Txg>,
-    ) -> Result<u64, PoolError> {
+    pub async fn unique_bytes(&self, dataset: &Dataset, these: &These) -> Result<u64, PoolError> {
         let listed = dataset.snapshots(Txg(u64::MAX));
-        let these = listed.iter().filter(|of| snapshots.contains(&of.txg));
-        let these: BTreeSet<OnLine> = these.map(|of| (of.line, of.txg)).collect();
-        if these.iter().all(|(line, _)| *line == dataset.id) {
-            return dataset.unique_bytes(&self.pool, snapshots).await;
+        let of_them = listed.iter().filter(|of| these.snapshots.contains(&of.txg));
+        let of_them: BTreeSet<OnLine> = of_them.map(|of| (of.line, of.txg)).collect();
+        if of_them.iter().all(|(line, _)| *line == dataset.id) {
+            return dataset.unique_bytes(&self.pool, these).await;
         }
         // Some would only be hidden.
-        let Ending { acts, gone, .. } = self.ending(&[], these);
-        let mut on_lines: BTreeMap<DatasetId, BTreeSet<Txg>> = BTreeMap::new();
+        let Ending { acts, gone, .. } = self.ending(&[], of_them);
+        let mut on_lines: BTreeMap<DatasetId, These> = BTreeMap::new();
+        on_lines.entry(dataset.id).or_default().files = these.files.clone();
         for act in acts {
             if let Act::Destroy { line, snapshot } = act {
-                on_lines.entry(line).or_default().insert(snapshot);
+                on_lines.entry(line).or_default().snapshots.insert(snapshot);
             }
         }
         let mut bytes = gone.iter().fold(0, |sum: u64, of| sum.saturating_add(of.own_bytes()));
-        for (line, snapshots) in on_lines {
+        for (line, these) in on_lines {
             if let Some(line) = self.by_id(line) {
-                let of_it = line.unique_bytes(&self.pool, &snapshots).await?;
+                let of_it = line.unique_bytes(&self.pool, &these).await?;
                 bytes = bytes.saturating_add(of_it);
             }
         }
@@ -49,17 +69,52 @@ impl Datasets {
 
 impl Dataset {
     /// The same, of snapshots on its line.
-    async fn unique_bytes(&self, pool: &Pool, snapshots: &BTreeSet<Txg>) -> Result<u64, PoolError> {
+    async fn unique_bytes(&self, pool: &Pool, these: &These) -> Result<u64, PoolError> {
         // Before the root is looked at.
         let _reading = pool.reading();
         let root = self.dead.lock().committed;
+        let lists = {
+            let snapshots = self.snapshots.lock();
+            Lists::new(snapshots.listed(), snapshots.files.lists())
+        };
         let mut sectors = 0u64;
-        let listed = self.snapshots.lock().listed();
-        for group in together(&listed, snapshots) {
-            sectors = sectors.saturating_add(group.sectors(pool, root).await?);
+        if these.snapshots.is_empty() {
+            for object in these.files.keys() {
+                let of_it = unique_in((pool, root), &lists, these, object.0).await?;
+                sectors = sectors.saturating_add(of_it);
+            }
+            return Ok(sectors.saturating_mul(4096));
+        }
+        let mut group = Some(0);
+        while let Some(of) = group {
+            sectors = sectors.saturating_add(unique_in((pool, root), &lists, these, of).await?);
+            group = group_after(pool, root, of).await?;
         }
         Ok(sectors.saturating_mul(4096))
     }
+}
+
+async fn unique_in(
+    (pool, root): (&Pool, Option<BlockPointer>),
+    lists: &Lists,
+    these: &These,
+    group: u64,
+) -> Result<u64, PoolError> {
+    let these = these.in_group(group);
+    let mut sectors = 0u64;
+    let all = match these.first() {
+        // A list of all snapshots asks for each of them alone.
+        Some(one) if these.len() == 1 => {
+            let around = lists.around(group, *one).into_iter();
+            let alone = |(before, after)| Together { snapshots: vec![*one], before, after };
+            around.map(alone).collect()
+        }
+        _ => together(&lists.merged(group), &these),
+    };
+    for together in all {
+        sectors = sectors.saturating_add(together.sectors(pool, root, group).await?);
+    }
+    Ok(sectors)
 }
 
 /// Snapshots with none between them that stays. What they alone show lies in buckets of their own:
@@ -97,16 +152,23 @@ fn together(listed: &[Txg], these: &BTreeSet<Txg>) -> Vec<Together> {
 
 impl Together {
     /// How a sweep would look at buckets with this `hi`, or the first ones.
-    fn sweep(&self, hi: Txg) -> Sweep {
+    fn sweep(&self, group: u64, hi: Txg) -> Sweep {
         let upto = self.snapshots.partition_point(|txg| *txg <= hi);
         let newest = self.snapshots.get(upto.saturating_sub(1)).copied().unwrap_or_default();
-        Sweep { snapshot: newest, before: self.before, after: self.after, returns: false }
+        let (before, after) = (self.before, self.after);
+        Sweep { group, snapshot: newest, before, after, returns: false }
     }
 
-    async fn sectors(&self, pool: &Pool, root: Option<BlockPointer>) -> Result<u64, PoolError> {
+    async fn sectors(
+        &self,
+        pool: &Pool,
+        root: Option<BlockPointer>,
+        group: u64,
+    ) -> Result<u64, PoolError> {
         let mut sectors = 0u64;
-        let mut key = first_key(self.sweep(Txg::default()).snapshot);
-        while let Some((bucket, sums)) = next_taken(pool, root, key, |hi| self.sweep(hi)).await? {
+        let of = |hi| self.sweep(group, hi);
+        let mut key = of(Txg::default()).first_key();
+        while let Some((bucket, sums)) = next_taken(pool, root, key, of).await? {
             sectors = sectors.saturating_add(sums.sectors);
             key = bucket.end();
         }
@@ -160,7 +222,7 @@ mod tests {
                 let groups = groups(&listed, &these);
                 let counted = groups.iter().filter(|group| {
                     let first = group.snapshots[0];
-                    let sweep = group.sweep(bucket.hi);
+                    let sweep = group.sweep(0, bucket.hi);
                     bucket.hi >= first && !sweep.ends_before(bucket) && sweep.takes(bucket)
                 });
                 let expected = usize::from(show(&these) && !show(&others));

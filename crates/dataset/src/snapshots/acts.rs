@@ -32,6 +32,7 @@ impl Datasets {
                 .map_or_else(Vec::new, |of| self.carry_out_take(txg, &of, record, keep)),
             Act::Rename { dataset, snapshot, name } => living(dataset)
                 .map_or_else(Vec::new, |of| self.carry_out_rename(txg, &of, snapshot, name)),
+            Act::DestroyFiles { line, ids } => self.carry_out_destroy_files(txg, line, ids),
             Act::Promote { dataset, moved } => {
                 living(dataset).map_or_else(Vec::new, |of| self.carry_out_promote(txg, &of, moved))
             }

@@ -124,7 +124,8 @@ impl Datasets {
 
     /// A line is emptied from this txg on, with all its snapshots.
     pub(crate) fn forget_snapshots(&self, line: &Dataset, txg: Txg) {
-        let snapshots = std::mem::take(&mut *line.snapshots.lock());
+        let mut snapshots = std::mem::take(&mut *line.snapshots.lock());
+        snapshots.files.close();
         for snapshot in snapshots.all() {
             self.leave_listing(txg, &snapshot);
         }

@@ -27,7 +27,7 @@ const NAMES_BYTES_MAX: usize = 8 << 20;
 
 /// A name of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Name {
+pub(crate) struct Name {
     /// The directory that it is in.
     pub directory: ObjectId,
     /// The last part of the path.
@@ -38,7 +38,7 @@ pub(super) struct Name {
 
 /// The names of objects.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     of: BTreeMap<ObjectId, Vec<Name>>,
     bytes: usize,
     /// There was no room for the names of this object and later ones.
@@ -90,12 +90,12 @@ struct Level {
 }
 
 /// An object as clients see it: one without a name, or without meaning to them, is not there.
-pub(super) fn visible(inode: Option<Inode>) -> Option<Inode> {
+pub(crate) fn visible(inode: Option<Inode>) -> Option<Inode> {
     inode.filter(|inode| inode.nlink > 0 && inode.object != ORPHANS && inode.origin.0 == 0)
 }
 
 /// An object in an object table.
-pub(super) async fn inode_of(
+pub(crate) async fn inode_of(
     pool: &Pool,
     objects: Option<BlockPointer>,
     id: ObjectId,
@@ -104,7 +104,7 @@ pub(super) async fn inode_of(
 }
 
 /// The object of a path in the version of an object table.
-pub(super) async fn object_of(
+pub(crate) async fn object_of(
     pool: &Pool,
     objects: Option<BlockPointer>,
     path: &[u8],
@@ -198,7 +198,7 @@ pub(super) async fn names_of(
 
 /// A name as text: a backslash, control characters, and bytes that are no UTF-8, as `\0ooo` in
 /// octal, as `zfs diff` has them.
-pub(super) fn shown(name: &[u8]) -> String {
+pub(crate) fn shown(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     let octal = |text: &mut String, byte: u8| text.push_str(&format!("\\0{byte:03o}"));
     for chunk in name.utf8_chunks() {
@@ -216,7 +216,7 @@ pub(super) fn shown(name: &[u8]) -> String {
 }
 
 /// The bytes of a name or path that [`shown`] showed.
-pub(super) fn meant(text: &str) -> Vec<u8> {
+pub(crate) fn meant(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {

@@ -281,7 +281,7 @@ impl Files {
         let root = target.object.state.lock().root_to_read()?;
         let plain = |extent: &&aquifer_ondisk::extent::Extent| {
             matches!(extent.stored, aquifer_ondisk::extent::Stored::Plain(_))
-                && !target.dataset.is_shown(extent.birth)
+                && !target.dataset.is_shown(target.object.id, extent.birth)
         };
         for (first, pages) in pieces.iter().map(Piece::pages) {
             let found = aquifer_object::extent_tree::lookup_range(

@@ -1,6 +1,8 @@
 //! Snapshots of a dataset that a client changes all the time. An administrator takes, destroys and
 //! renames them, looks into them, and the power goes at any moment.
 //!
+//! Some files have snapshots of their own, that are taken and destroyed at once.
+//!
 //! These rules must hold. What was acknowledged is in the head. A snapshot that was taken is there,
 //! with the state of the dataset at one moment between request and answer, and every look at it
 //! finds that same state. One that was destroyed is gone. A dataset that was rolled back has the
@@ -13,6 +15,7 @@ mod acts;
 mod client;
 mod clones;
 mod ends;
+mod files;
 mod holds;
 mod moves;
 mod past;
@@ -32,6 +35,7 @@ use acts::administrator;
 use client::{Step, client};
 use clones::Clone;
 use ends::{doom, end};
+use files::FileSet;
 use holds::{Holds, Served};
 use moves::{LATER, Place, come_back};
 use past::{check_past, remember};
@@ -79,6 +83,9 @@ struct Model {
     /// How often that was asked for.
     rolled: u64,
     snapshots: BTreeMap<String, Known>,
+    /// Snapshots of files, by their names.
+    file_sets: BTreeMap<String, FileSet>,
+    past_file_sets: BTreeMap<String, FileSet>,
     next: u64,
     /// All states of the head so far, and of each snapshot by each of its names: a rewind may bring
     /// them back.
@@ -171,6 +178,7 @@ pub struct Run {
     pub acts: u64,
     pub looks: u64,
     pub rollbacks: u64,
+    pub of_files: u64,
     pub clones: u64,
     pub promotions: u64,
     pub trace: u64,
@@ -288,6 +296,7 @@ async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
             return Err(format!("snapshot {unknown} was destroyed, and is there"));
         }
     }
+    files::check(service, model, &since).await?;
     for name in there {
         compare(service, model, &name).await?;
         let model = &mut *model.lock().unwrap();
@@ -415,14 +424,16 @@ fn a_snapshot_stays_as_it_was() {
         all.acts += run.acts;
         all.looks += run.looks;
         all.rollbacks += run.rollbacks;
+        all.of_files += run.of_files;
         all.clones += run.clones;
         all.promotions += run.promotions;
     }
     println!("{all:?}");
     if all.cuts >= 200 {
         // Otherwise nothing was tried. With few cuts the numbers are up to chance.
-        let least = all.looks.min(all.rollbacks).min(all.clones).min(all.promotions);
-        assert!(all.acts > all.cuts && least > 0, "{all:?}");
+        let least =
+            [all.looks, all.rollbacks, all.clones, all.promotions, all.of_files].into_iter().min();
+        assert!(all.acts > all.cuts && least > Some(0), "{all:?}");
     }
 }
 
@@ -453,6 +464,14 @@ fn a_rule_left_out_is_found() {
         (Rule::LinesOutliveDatasets, 100),
         (Rule::PinnedStaysHidden, 200),
         (Rule::GivenUpIsCounted, 100),
+        (Rule::FilesAreCovered, 20),
+        (Rule::NeighboursOfBothKinds, 100),
+        (Rule::FileSweepsTestTheInterval, 100),
+        (Rule::SweepsTakeAllGroups, 100),
+        (Rule::RevivesAllGroups, 100),
+        (Rule::InodeFromTheTable, 1000),
+        (Rule::FileSnapshotsComeLast, 100),
+        (Rule::TailsAreTheirFiles, 200),
     ] {
         crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }

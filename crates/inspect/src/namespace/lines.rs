@@ -88,6 +88,9 @@ impl Items {
                 }
                 _ => {}
             }
+            if self.snapshots.get(id).is_some_and(|of| !of.files.is_empty()) {
+                invalid(*id, "is a hidden line, and has snapshots of files".into());
+            }
             let mut txgs = list.into_iter().flat_map(|list| list.keys());
             if let Some(txg) = txgs.find(|txg| !self.listers.contains_key(&(*id, **txg))) {
                 invalid(*id, format!("is a hidden line, and nobody lists its snapshot of {txg}"));

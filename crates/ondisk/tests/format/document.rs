@@ -148,7 +148,7 @@ fn the_magics_and_versions_are_those_on_disk() {
         }
     }
     let of_magic = magics.iter().filter(|(field, _)| field == "magic").count();
-    assert_eq!((of_magic, magics.len()), (6, 6 + 22), "{magics:?}");
+    assert_eq!((of_magic, magics.len()), (6, 6 + 24), "{magics:?}");
 }
 
 #[test]

@@ -7,12 +7,14 @@ use aquifer_ondisk::dataset::{
 use aquifer_ondisk::dead::{
     Bucket, DEAD_BLOCKS_MAX, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadKind, DeadSums,
 };
-use aquifer_ondisk::inode::Time;
+use aquifer_ondisk::file_snapshot::{FileSnapshotRecord, FileSweepRecord};
+use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::types::{SEGMENT_SECTORS, SEQUENCE_LIMIT};
 use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
 use proptest::prelude::*;
 
-use crate::strategy::{pointer, run, time, txg};
+use crate::strategy::{inode, pointer, run, time, txg};
+use crate::values::file;
 
 pub fn snapshot() -> impl Strategy<Value = SnapshotRecord> {
     let name = proptest::string::string_regex("[a-z0-9_.:-]{0,40}").unwrap();
@@ -53,6 +55,33 @@ pub fn lister() -> impl Strategy<Value = ListerRecord> {
 /// The one in the document.
 pub fn one_lister() -> ListerRecord {
     ListerRecord { dataset: Some(DatasetId(7)) }
+}
+
+pub fn of_file() -> impl Strategy<Value = FileSnapshotRecord> {
+    let text = |regex| proptest::string::string_regex(regex).unwrap();
+    let texts = (text("[a-z0-9_.:-]{0,40}"), text("[a-z0-9_./-]{0,80}"));
+    (any::<u64>(), time(), texts, inode()).prop_map(|(guid, created, (name, path), inode)| {
+        let object = ObjectId(inode.object.0.max(1));
+        let inode = Inode { object, kind: FileKind::Regular, ..inode };
+        FileSnapshotRecord { guid: Guid(guid), created, name, path, inode }
+    })
+}
+
+pub fn one_of_file() -> FileSnapshotRecord {
+    let created = Time { seconds: 1_750_000_000, nanoseconds: 250_000_000 };
+    let (name, path) = ("before".into(), "web01/disk0.vhd".into());
+    FileSnapshotRecord { guid: Guid(0x1122_3344_5566_7788), created, name, path, inode: file() }
+}
+
+pub fn one_file_sweep() -> FileSweepRecord {
+    FileSweepRecord { object: ObjectId(17), left: Txg(90) }
+}
+
+pub fn file_sweep() -> impl Strategy<Value = FileSweepRecord> {
+    (1..u64::MAX, txg()).prop_map(|(object, left)| {
+        let object = ObjectId(object);
+        FileSweepRecord { object, left }
+    })
 }
 
 pub fn inherited() -> impl Strategy<Value = InheritedRecord> {

@@ -13,6 +13,7 @@ use aquifer_ondisk::dataset::{
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
+use aquifer_ondisk::file_snapshot::{FileSnapshotRecord, FileSweepRecord};
 use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::history::{HistoryCounters, HistoryRecord};
 use aquifer_ondisk::inode::Inode;
@@ -276,6 +277,28 @@ impl Structure for ListerRecord {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         ListerRecord::decode(bytes)
+    }
+}
+
+impl Structure for FileSnapshotRecord {
+    const NAME: &'static str = "file snapshot record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        FileSnapshotRecord::decode(bytes)
+    }
+}
+
+impl Structure for FileSweepRecord {
+    const NAME: &'static str = "file sweep record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        FileSweepRecord::decode(bytes)
     }
 }
 

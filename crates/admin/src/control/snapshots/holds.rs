@@ -7,7 +7,7 @@ use aquifer_api::{
 use super::super::Control;
 use super::super::datasets::act_on;
 use super::super::serving::Serving;
-use super::{SnapshotsOf, find, list, members, one_pool};
+use super::{SnapshotsOf, files, find, list, members};
 
 impl Control {
     /// Places a hold on snapshots, all in one txg. When this returns it is on disk.
@@ -17,7 +17,8 @@ impl Control {
     pub async fn hold_snapshots(&self, request: HoldSnapshots) -> Result<SnapshotsDone, ApiError> {
         let _act = self.act().await?;
         let HoldSnapshots { tag, names, recursive, until_s } = request;
-        let serving = self.serving(one_pool(&names)?)?;
+        let serving = self.pool_of_all(&names)?;
+        names.iter().try_for_each(|name| files::refuse(&serving, name, "be held"))?;
         let found = named(&serving, &names, recursive)?;
         let (names, on) = (all_names(&found), members(&found));
         let (datasets, called) = (serving.service().datasets.clone(), tag.clone());
@@ -45,7 +46,8 @@ impl Control {
     ) -> Result<SnapshotsDone, ApiError> {
         let _act = self.act().await?;
         let ReleaseSnapshots { tag, names, recursive } = request;
-        let serving = self.serving(one_pool(&names)?)?;
+        let serving = self.pool_of_all(&names)?;
+        names.iter().try_for_each(|name| files::refuse(&serving, name, "be held"))?;
         let datasets = serving.service().datasets.clone();
         let mut found = named(&serving, &names, recursive)?;
         if recursive {

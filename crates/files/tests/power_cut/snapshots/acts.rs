@@ -10,7 +10,7 @@ use aquifer_files::Service;
 use aquifer_sim::Rng;
 
 use super::holds::{self, Holds};
-use super::{DATASET, Known, Model, Run, Top, clones, compare, tell};
+use super::{DATASET, Known, Model, Run, Top, clones, compare, files, tell};
 use super::{moves, schedules};
 
 /// Takes, destroys, renames and looks into snapshots, until the power goes.
@@ -51,7 +51,11 @@ pub(super) async fn act(
         // Clones are not held, moved or scheduled.
         let is_top = model.lock().unwrap().is_top;
         let is_first = is_top && model.lock().unwrap().dataset == DATASET;
-        match (rng.below(17), some) {
+        match (rng.below(23), some) {
+            (17.., _) => {
+                run.lock().unwrap().of_files += 1;
+                files::act(service, model, rng).await?;
+            }
             (0..=3, _) | (_, None) => take(service, model).await?,
             (4..=6, Some(_)) => {
                 let most = 1 + rng.index(3);
@@ -114,6 +118,7 @@ async fn roll_back(
         model.target = Some(target.clone());
         target
     };
+    let mut later_files = files::doom_later(service, model, snapshot.txg)?;
     let pinned = clones::pinned(model, &later);
     let options = RollbackOptions { destroy_later: true, force: false };
     let done = service.datasets.rollback(&full, options).await;
@@ -121,7 +126,10 @@ async fn roll_back(
     let mut model = model.lock().unwrap();
     match done {
         Ok(destroyed) => {
-            assert_eq!(destroyed, later);
+            let mut all = later.clone();
+            all.append(&mut later_files);
+            assert_eq!(destroyed, all);
+            files::are_later(&mut model, true);
             let served = model.served.until(world.now());
             if pinned || later.iter().any(|name| model.snapshots[name].must_stay(served)) {
                 return Err(format!("roll back to {name}: {later:?} have clones or holds"));
@@ -145,6 +153,7 @@ async fn roll_back(
             for name in &later {
                 model.snapshots.get_mut(name).unwrap().doomed = false;
             }
+            files::are_later(&mut model, false);
             model.target = None;
             Ok(())
         }

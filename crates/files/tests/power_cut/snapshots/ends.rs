@@ -1,5 +1,6 @@
 //! How a run ends: the dataset, or all its snapshots and clones, are destroyed.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -7,13 +8,14 @@ use aquifer_blockio::World;
 use aquifer_checker::lives::SCALE;
 use aquifer_dataset::DatasetError;
 use aquifer_files::Service;
+use aquifer_ondisk::Txg;
 use aquifer_pool::import::ImportOptions;
 use aquifer_sim::{Rng, SimDisk};
 use futures_util::future::{Either, select};
 
 use super::acts::destroy;
 use super::client::client;
-use super::{Model, Top, check, check_past, clones, come_back, holds, look, tell};
+use super::{Model, Top, check, check_past, clones, come_back, files, holds, look, tell};
 use crate::{inspected, open};
 
 /// Destroys the dataset with all its snapshots and clones, once none is held.
@@ -113,10 +115,21 @@ pub(super) async fn end(world: Arc<dyn World>, disks: &[SimDisk], top: &Top) -> 
     clones::destroy_all(&service, model).await?;
     holds::release_all(&service, &world, model).await?;
     let names: Vec<String> = model.lock().unwrap().snapshots.keys().cloned().collect();
-    for names in names.chunks(2) {
-        destroy(&service, &world, model, (names, false)).await?;
-    }
     let dataset = service.datasets.by_name(&name).ok_or("the dataset is gone")?;
+    files::destroy_sets(&service, model, 2).await?;
+    for names in names.chunks(2) {
+        let listed = dataset.snapshots(service.pool.committed_txg());
+        let these = listed.iter().filter(|of| names.contains(&of.record.name));
+        let these: BTreeSet<Txg> = these.map(|of| of.txg).collect();
+        let destroy = destroy(&service, &world, model, (names, false));
+        let promoted = model.lock().unwrap().promoted;
+        match promoted {
+            // Some are on other lines.
+            true => destroy.await?,
+            false => files::exactly(&service, &dataset, &these.into(), destroy).await?,
+        }
+    }
+    files::destroy_sets(&service, model, usize::MAX).await?;
     quiesce(&service).await?;
     if dataset.dead_bytes() > 0 {
         return Err(format!("{} bytes are left of snapshots", dataset.dead_bytes()));
@@ -130,7 +143,7 @@ pub(super) async fn end(world: Arc<dyn World>, disks: &[SimDisk], top: &Top) -> 
 }
 
 /// Waits until nothing is freed in the background any more.
-async fn quiesce(service: &Service) -> Result<(), String> {
+pub(super) async fn quiesce(service: &Service) -> Result<(), String> {
     for _ in 0..200 {
         if !service.datasets.has_background_work() {
             return Ok(());

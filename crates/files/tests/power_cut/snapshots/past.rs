@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use aquifer_files::Service;
 
-use super::{Known, Model, Tree, holds, look};
+use super::{Known, Model, Tree, files, holds, look};
 
 /// After a rewind: what is there must have been there at some time.
 pub(super) async fn check_past(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
     let name = model.lock().unwrap().dataset.clone();
     let root = service.files.root(&name).ok_or("the dataset is gone")?;
     let found = look(&service.files, root).await.map_err(|error| error.to_string())?;
+    files::check_past(service, model)?;
     let dataset = service.datasets.by_name(&name).ok_or("the dataset is gone")?;
     let there = dataset.snapshots(service.pool.committed_txg());
     let mut model = model.lock().unwrap();
@@ -52,5 +53,6 @@ pub(super) fn remember(model: &Mutex<Model>) {
             model.past_snapshots.insert(name, may_be.clone());
         }
     }
+    files::remember(&mut model, &states);
     model.past.extend(states);
 }

@@ -1,0 +1,132 @@
+//! Snapshots of single files.
+
+use std::sync::Arc;
+
+use aquifer_api::{ApiError, SnapshotInfo, guid_text};
+use aquifer_dataset::FileSnapshot;
+use aquifer_files::file_snapshots::FileNameError;
+use aquifer_ondisk::Txg;
+
+use super::super::serving::Serving;
+use super::super::{Control, properties};
+use super::{SnapshotsOf, pool_name};
+
+impl Control {
+    /// The pool of a dataset, a snapshot, or a file in one. Its name may have colons, as may what
+    /// comes behind it.
+    pub(in super::super) fn pool_of_one(&self, text: &str) -> Result<Arc<Serving>, ApiError> {
+        let name = pool_name(text);
+        self.serving(name).or_else(|error| {
+            let shorter = name.match_indices(':').map(|(at, _)| name.split_at(at).0);
+            shorter.filter_map(|name| self.serving(name).ok()).next().ok_or(error)
+        })
+    }
+
+    /// The pool of all these snapshots.
+    pub(super) fn pool_of_all(&self, names: &[String]) -> Result<Arc<Serving>, ApiError> {
+        let first = names.first().ok_or_else(|| ApiError::invalid("no snapshot is named"))?;
+        let serving = self.pool_of_one(first)?;
+        for other in names {
+            if self.pool_of_one(other)?.name() != serving.name() {
+                return Err(ApiError::invalid(format!(
+                    "{first:?} and {other:?} are in two pools: a command acts on all snapshots at \
+                     one moment, which two pools do not have"
+                )));
+            }
+        }
+        Ok(serving)
+    }
+}
+
+/// Whether these are names of snapshots of files, and not of datasets.
+///
+/// # Errors
+/// Names of both kinds, or names of files with what is for datasets.
+pub(super) fn are_named(
+    serving: &Serving,
+    names: &[String],
+    recursive: bool,
+) -> Result<bool, ApiError> {
+    let of_file = |name: &&String| serving.service().files.names_files(name);
+    let Some(file) = names.iter().find(of_file) else { return Ok(false) };
+    if let Some(other) = names.iter().find(|name| !of_file(name)) {
+        return Err(ApiError::invalid(format!(
+            "{file:?} is a snapshot of files and {other:?} is one of a dataset: take them with two \
+             commands"
+        )));
+    }
+    match recursive {
+        true => Err(ApiError::invalid(format!(
+            "{file:?} is a snapshot of files: -r is for datasets. A pattern such as \
+             tank/vms:web01/*@NAME means several files"
+        ))),
+        false => Ok(true),
+    }
+}
+
+/// Refuses snapshots of files.
+pub(in super::super) fn refuse(serving: &Serving, name: &str, what: &str) -> Result<(), ApiError> {
+    match serving.service().files.names_files(name) {
+        true => Err(ApiError::invalid(format!(
+            "{name:?} is a snapshot of a file, and cannot {what} yet: a snapshot of its dataset can"
+        ))),
+        false => Ok(()),
+    }
+}
+
+pub(super) async fn take(serving: &Serving, names: Vec<String>) -> Result<Vec<String>, ApiError> {
+    let files = serving.service().files.clone();
+    let take = async move { files.snapshot_files(&names).await };
+    let done = serving.run(take).await.map_err(|error| ApiError::failed(error.to_string()))?;
+    done.map_err(api_error)
+}
+
+/// The snapshots of files that a text means, of those of txgs that are seen.
+pub(super) async fn find(
+    serving: &Serving,
+    name: &str,
+    is_seen: impl Fn(Txg) -> bool,
+) -> Result<Vec<SnapshotsOf>, ApiError> {
+    let files = serving.service().files.clone();
+    let text = name.to_string();
+    let find = async move { files.file_snapshots(&text).await };
+    let done = serving.run(find).await.map_err(|error| ApiError::failed(error.to_string()))?;
+    let (dataset, mut files) = done.map_err(api_error)?;
+    files.retain(|file| is_seen(file.txg()));
+    let name = serving.service().datasets.full_name(&dataset);
+    Ok(vec![SnapshotsOf { name, dataset, snapshots: Vec::new(), files }])
+}
+
+pub(super) fn info(of: &SnapshotsOf, file: &FileSnapshot, used: Option<u64>) -> SnapshotInfo {
+    let record = &file.record;
+    SnapshotInfo {
+        name: of.full_of_file(file),
+        dataset: of.name.clone(),
+        created_ns: record.created.since_1970_ns(),
+        txg: file.txg().0,
+        guid: guid_text(record.guid.0),
+        used_bytes: used,
+        refer_bytes: record.inode.refer_bytes,
+        holds: 0,
+        schedule: None,
+        path: Some(record.path.clone()),
+        size_bytes: Some(record.inode.size),
+    }
+}
+
+fn api_error(error: FileNameError) -> ApiError {
+    let message = error.to_string();
+    match error {
+        FileNameError::Dataset(error) => properties::api_error(error),
+        FileNameError::NotThere(_) | FileNameError::NoMatch(_) => ApiError::not_found(message),
+        FileNameError::NoSnapshot(_) => ApiError::not_found(format!(
+            "{message}; `aquifer list -t snapshot` shows those that there are"
+        )),
+        FileNameError::NoName(_)
+        | FileNameError::NotRegular(_)
+        | FileNameError::TooMany(_)
+        | FileNameError::TooLong(_) => ApiError::invalid(message),
+        FileNameError::Look(_) => ApiError::conflict(message),
+        FileNameError::Pool(_) => ApiError::failed(message),
+    }
+}

@@ -1,0 +1,447 @@
+//! Snapshots of single files.
+//!
+//! A snapshot of a file is a copy of its inode, taken last in a txg from the object table that the
+//! txg wrote. It shows the file's extents and the nodes above them, and nothing else: not its name,
+//! and no other file. Several files are taken in one txg, so they are consistent with each other.
+//!
+//! Invariants:
+//! - It is on the line of its dataset, and only that dataset lists it. A promotion moves none; with
+//!   the dataset they all go.
+//! - A file keeps its snapshots under whatever name, and when it has none any more. They bear the
+//!   path that it had. No two of one dataset have the same path and name, or are of one file and
+//!   have the same name.
+//! - What such a snapshot shows dies into its file's group of buckets ([`aquifer_object::Gate`]).
+//!   One that leaves the list leaves a sweep of that group, in the same txg ([`crate::dead`]).
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_object::{FileLists, Object, btree};
+use aquifer_ondisk::config::{FEATURE_FILE_SNAPSHOTS, FEATURE_SNAPSHOTS};
+use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
+use aquifer_ondisk::file_snapshot::{
+    FILE_PATH_BYTES_MAX, FILES_OF_A_TXG_MAX, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
+};
+use aquifer_ondisk::inode::{FileKind, Inode, Time};
+use aquifer_ondisk::tree_node::Objects;
+use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
+use aquifer_pool::{PoolError, SyncContext};
+
+use crate::damage::only;
+use crate::dataset::Dataset;
+use crate::datasets::Datasets;
+use crate::dead::These;
+use crate::error::DatasetError;
+use crate::snapshots::{Act, check_name};
+
+/// A snapshot of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileSnapshot {
+    /// Its number in its dataset.
+    pub id: FileSnapshotId,
+    /// Its record.
+    pub record: FileSnapshotRecord,
+}
+
+/// A snapshot of a file that is to be taken.
+#[derive(Debug, Clone)]
+pub struct NewFileSnapshot {
+    /// The dataset of the file.
+    pub dataset: Arc<Dataset>,
+    /// The file.
+    pub object: ObjectId,
+    /// Its generation.
+    pub generation: u64,
+    /// Its path in the dataset, as it is shown, without a slash before it.
+    pub path: String,
+    /// What stands behind the '@'.
+    pub name: String,
+}
+
+/// The names of the snapshots of a dataset's files.
+#[derive(Debug, Default)]
+struct Names {
+    of_files: HashSet<(ObjectId, String)>,
+    of_paths: HashSet<(String, String)>,
+}
+
+/// What a sync is to take.
+#[derive(Debug, Clone)]
+pub(crate) struct Take {
+    new: NewFileSnapshot,
+    guid: Guid,
+    created: Time,
+}
+
+/// The snapshots of the files of a dataset.
+#[derive(Debug, Default)]
+pub(crate) struct FileSnapshots {
+    list: BTreeMap<FileSnapshotId, Arc<FileSnapshot>>,
+    /// Their txgs.
+    lists: FileLists,
+    /// Those that left the list and are not swept, with their files.
+    sweeps: BTreeMap<FileSnapshotId, ObjectId>,
+    /// Those that somebody reads.
+    open: BTreeMap<FileSnapshotId, Arc<Object>>,
+}
+
+impl FileSnapshot {
+    /// The txg whose last act it was.
+    pub fn txg(&self) -> Txg {
+        self.id.txg()
+    }
+
+    /// The file.
+    pub fn object(&self) -> ObjectId {
+        self.record.inode.object
+    }
+}
+
+impl FileSnapshots {
+    /// Import: one from disk.
+    pub fn load(&mut self, id: FileSnapshotId, record: FileSnapshotRecord) {
+        self.put(Arc::new(FileSnapshot { id, record }));
+    }
+
+    /// Import: a sweep from disk.
+    pub fn load_sweep(&mut self, id: FileSnapshotId, record: FileSweepRecord) {
+        self.sweeps.insert(id, record.object);
+    }
+
+    fn put(&mut self, snapshot: Arc<FileSnapshot>) {
+        let txgs = Arc::make_mut(&mut self.lists).entry(snapshot.object()).or_default();
+        if let Err(at) = txgs.binary_search(&snapshot.txg()) {
+            txgs.insert(at, snapshot.txg());
+        }
+        self.list.insert(snapshot.id, snapshot);
+    }
+
+    /// One leaves the list, and leaves a sweep.
+    fn take_out(&mut self, id: FileSnapshotId) -> Option<Arc<FileSnapshot>> {
+        let gone = self.list.remove(&id)?;
+        let lists = Arc::make_mut(&mut self.lists);
+        if let Some(txgs) = lists.get_mut(&gone.object()) {
+            txgs.retain(|txg| *txg != gone.txg());
+            if txgs.is_empty() {
+                lists.remove(&gone.object());
+            }
+        }
+        if let Some(open) = self.open.remove(&id) {
+            open.leave();
+        }
+        self.sweeps.insert(id, gone.object());
+        Some(gone)
+    }
+
+    /// The txgs of the snapshots of each file.
+    pub fn lists(&self) -> FileLists {
+        self.lists.clone()
+    }
+
+    /// The newest one of a file.
+    pub fn newest_of(&self, object: ObjectId) -> Option<Txg> {
+        self.lists.get(&object).and_then(|txgs| txgs.last()).copied()
+    }
+
+    /// Those that a txg took.
+    fn guids_of(&self, txg: Txg) -> HashSet<Guid> {
+        let range = FileSnapshotId::new(txg, 0)..FileSnapshotId::new(txg.next(), 0);
+        self.list.range(range).map(|(_, of)| of.record.guid).collect()
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Those that were taken after a txg.
+    pub fn after(&self, txg: Txg) -> Vec<Arc<FileSnapshot>> {
+        self.list.range(FileSnapshotId::new(txg.next(), 0)..).map(|(_, of)| of.clone()).collect()
+    }
+
+    /// Those that left the list and wait to be swept, with their files.
+    pub fn sweeps(&self) -> impl Iterator<Item = (FileSnapshotId, ObjectId)> {
+        self.sweeps.iter().map(|(id, object)| (*id, *object))
+    }
+
+    pub fn are_swept(&self) -> bool {
+        !self.sweeps.is_empty()
+    }
+
+    /// A sweep has nothing left to do.
+    pub fn swept(&mut self, id: FileSnapshotId) {
+        self.sweeps.remove(&id);
+    }
+
+    /// The line is emptied: nobody reads any of them.
+    pub fn close(&mut self) {
+        std::mem::take(&mut self.open).into_values().for_each(|open| open.leave());
+    }
+
+    /// The keys of their items, and of their sweeps.
+    pub fn keys(&self, line: DatasetId) -> Vec<ItemKey> {
+        let of = |class| move |id: &FileSnapshotId| ItemKey::new(line, class, id.0);
+        let list = self.list.keys().map(of(ItemClass::FileSnapshot));
+        list.chain(self.sweeps.keys().map(of(ItemClass::FileSweep))).collect()
+    }
+
+    /// The names that are taken: by file, and by path.
+    fn names(&self) -> Names {
+        let mut names = Names::default();
+        for of in self.list.values() {
+            let FileSnapshotRecord { name, path, .. } = &of.record;
+            names.of_files.insert((of.object(), name.clone()));
+            names.of_paths.insert((path.clone(), name.clone()));
+        }
+        names
+    }
+}
+
+impl Dataset {
+    /// The snapshots of its files that are on disk, in the order in which they were taken.
+    pub fn file_snapshots(&self, committed: Txg) -> Vec<Arc<FileSnapshot>> {
+        let snapshots = self.snapshots.lock();
+        let on_disk = |of: &&Arc<FileSnapshot>| of.txg() <= committed;
+        snapshots.files.list.values().filter(on_disk).cloned().collect()
+    }
+
+    /// Those of one file, in the order in which they were taken.
+    pub fn file_snapshots_of(&self, object: ObjectId, committed: Txg) -> Vec<Arc<FileSnapshot>> {
+        let mut all = self.file_snapshots(committed);
+        all.retain(|of| of.object() == object);
+        all
+    }
+
+    /// How many there are.
+    pub fn file_snapshot_count(&self) -> usize {
+        self.snapshots.lock().files.count()
+    }
+}
+
+impl Datasets {
+    /// Takes snapshots of files, all in one txg. They are on disk when this returns. Returns their
+    /// full names. A file with several names, found under more than one, is taken once.
+    ///
+    /// # Errors
+    /// Bad names and paths that are too long, more files of one dataset than a txg takes, and
+    /// snapshots that exist: then none was taken. Files that were removed meanwhile: then the others
+    /// were taken.
+    pub async fn snapshot_files(
+        &self,
+        wanted: Vec<NewFileSnapshot>,
+    ) -> Result<Vec<String>, DatasetError> {
+        let _act = self.acts.lock().await;
+        let wanted = self.check_files(wanted)?;
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.use_feature(FEATURE_SNAPSHOTS).await?;
+        self.use_feature(FEATURE_FILE_SNAPSHOTS).await?;
+        let world = self.pool.world().clone();
+        let created = Time::from_ns(world.wall_ns());
+        let take = |new| Take { new, guid: Guid(world.random().max(1)), created };
+        let takes: Vec<Take> = wanted.into_iter().map(take).collect();
+        let txg = {
+            let hold = self.hold_act_of(takes.len() as u64).await?;
+            let mut state = self.state.lock();
+            state.file_takes.entry(hold.txg()).or_default().extend(takes.clone());
+            hold.txg()
+        };
+        self.act_on_disk().await?;
+        let mut known: BTreeMap<DatasetId, HashSet<Guid>> = BTreeMap::new();
+        let (mut taken, mut missing) = (Vec::new(), Vec::new());
+        for Take { new, guid, .. } in takes {
+            let name = self.file_snapshot_name(&new.dataset, &new.path, &new.name);
+            let of_it = || new.dataset.snapshots.lock().files.guids_of(txg);
+            match known.entry(new.dataset.id).or_insert_with(of_it).contains(&guid) {
+                true => taken.push(name),
+                false => missing.push(name),
+            }
+        }
+        match missing.is_empty() {
+            true => Ok(taken),
+            false => Err(DatasetError::FilesGone { missing, taken: taken.len() }),
+        }
+    }
+
+    /// Refuses what cannot be taken. Returns each file once.
+    fn check_files(
+        &self,
+        wanted: Vec<NewFileSnapshot>,
+    ) -> Result<Vec<NewFileSnapshot>, DatasetError> {
+        let mut known: BTreeMap<(DatasetId, ObjectId), String> = BTreeMap::new();
+        let mut counts: BTreeMap<DatasetId, usize> = BTreeMap::new();
+        let mut names: BTreeMap<DatasetId, Names> = BTreeMap::new();
+        let mut once = Vec::new();
+        for new in wanted {
+            let full = self.file_snapshot_name(&new.dataset, &new.path, &new.name);
+            let bad = |why: &str| DatasetError::BadName { name: full.clone(), why: why.into() };
+            check_name(&full, &new.name)?;
+            if new.path.len() > FILE_PATH_BYTES_MAX {
+                return Err(bad("has a path of more than 640 bytes: snapshot its dataset instead"));
+            }
+            if new.dataset.is_destroyed() {
+                return Err(DatasetError::NotFound(self.full_name(&new.dataset)));
+            }
+            let taken = || new.dataset.snapshots.lock().files.names();
+            let taken = names.entry(new.dataset.id).or_insert_with(taken);
+            if taken.of_files.contains(&(new.object, new.name.clone()))
+                || taken.of_paths.contains(&(new.path.clone(), new.name.clone()))
+            {
+                return Err(DatasetError::Exists(full));
+            }
+            let place = (new.dataset.id, new.object);
+            if let Some(name) = known.insert(place, new.name.clone()) {
+                if name != new.name {
+                    return Err(bad("is the second of one file: one command takes one of each"));
+                }
+                continue;
+            }
+            let count = counts.entry(new.dataset.id).or_default();
+            *count += 1;
+            if *count > FILES_OF_A_TXG_MAX {
+                return Err(bad("is one too many: one command takes at most 65536 of a dataset"));
+            }
+            once.push(new);
+        }
+        Ok(once)
+    }
+
+    /// The full name of a snapshot of a file.
+    pub fn file_snapshot_name(&self, dataset: &Dataset, path: &str, name: &str) -> String {
+        format!("{}:{path}@{name}", self.full_name(dataset))
+    }
+
+    /// Destroys snapshots of files, all in one txg. They are gone, on disk, when this returns; what
+    /// they alone showed becomes free in the background. Numbers of none count for nothing.
+    ///
+    /// # Errors
+    /// A dataset is gone.
+    pub async fn destroy_file_snapshots(
+        &self,
+        snapshots: &[(Arc<Dataset>, BTreeSet<FileSnapshotId>)],
+    ) -> Result<(), DatasetError> {
+        let _act = self.acts.lock().await;
+        let mut acts = Vec::new();
+        for (dataset, ids) in snapshots {
+            if dataset.is_destroyed() {
+                return Err(DatasetError::NotFound(self.full_name(dataset)));
+            }
+            acts.push(Act::DestroyFiles { line: dataset.id, ids: ids.iter().copied().collect() });
+        }
+        self.act(acts).await
+    }
+
+    /// Bytes that would become free with these snapshots of files of a dataset together.
+    ///
+    /// # Errors
+    /// Errors of the pool.
+    pub async fn unique_bytes_of_files(
+        &self,
+        dataset: &Dataset,
+        ids: &BTreeSet<FileSnapshotId>,
+    ) -> Result<u64, PoolError> {
+        let mut these = These::default();
+        {
+            let snapshots = dataset.snapshots.lock();
+            for snapshot in ids.iter().filter_map(|id| snapshots.files.list.get(id)) {
+                these.files.entry(snapshot.object()).or_default().insert(snapshot.txg());
+            }
+        }
+        self.unique_bytes(dataset, &these).await
+    }
+
+    /// A file as of a snapshot of it, to be read and not to be changed; `None` if that is gone. When
+    /// it goes later, reads fail.
+    pub fn file_view(&self, dataset: &Dataset, id: FileSnapshotId) -> Option<Arc<Object>> {
+        let mut snapshots = dataset.snapshots.lock();
+        let is_on_disk = id.txg() <= self.pool.committed_txg() && !dataset.is_destroyed();
+        let files = &mut snapshots.files;
+        let snapshot = files.list.get(&id).filter(|_| is_on_disk)?;
+        let object = || Arc::new(Object::new(dataset.id, snapshot.record.inode.clone()));
+        Some(files.open.entry(id).or_insert_with(object).clone())
+    }
+
+    /// The full name of the snapshot of a file for which a key of the namespace stands.
+    pub fn file_snapshot_at(&self, (dataset, item): (u64, u64)) -> Option<String> {
+        let (class, number) = ItemKey { dataset: DatasetId(dataset), item }.class_and_number();
+        let dataset = self.by_id(DatasetId(dataset))?;
+        let known = dataset.snapshots.lock().files.list.get(&FileSnapshotId(number)).cloned();
+        let known = known.filter(|_| class == ItemClass::FileSnapshot as u8)?;
+        Some(self.file_snapshot_name(&dataset, &known.record.path, &known.record.name))
+    }
+
+    /// Takes the snapshots of files of a txg. Called by its sync, when all else of the datasets is
+    /// written.
+    pub(crate) async fn take_files(
+        &self,
+        sync: &SyncContext,
+    ) -> Result<Vec<(ItemKey, Option<Item>)>, PoolError> {
+        let takes = self.state.lock().file_takes.remove(&sync.txg()).unwrap_or_default();
+        let mut items = Vec::new();
+        let mut next: BTreeMap<DatasetId, u16> = BTreeMap::new();
+        for Take { new, guid, created } in takes {
+            let Some(inode) = self.file_of(sync, &new).await? else { continue };
+            let index = next.entry(new.dataset.id).or_default();
+            let id = FileSnapshotId::new(sync.txg(), *index);
+            *index = index.saturating_add(1);
+            let NewFileSnapshot { dataset, name, path, .. } = new;
+            let record = FileSnapshotRecord { guid, created, name, path, inode };
+            let key = ItemKey::new(dataset.id, ItemClass::FileSnapshot, id.0);
+            items.push((key, Some(Item { key, value: record.encode() })));
+            dataset.snapshots.lock().files.put(Arc::new(FileSnapshot { id, record }));
+            sync.pace().await;
+        }
+        Ok(items)
+    }
+
+    /// A file as the txg wrote it; `None` if it was removed, or cannot be read.
+    async fn file_of(
+        &self,
+        sync: &SyncContext,
+        NewFileSnapshot { dataset, object, generation, .. }: &NewFileSnapshot,
+    ) -> Result<Option<Inode>, PoolError> {
+        if dataset.is_destroyed() {
+            return Ok(None);
+        }
+        let root = dataset.synced_root();
+        let found = btree::lookup::<Objects, SyncContext>(sync, root, object.0).await;
+        let inode = match found {
+            Err(error) if error.cannot_be_read() => {
+                self.note_damage(dataset, *object, sync.txg(), only(error), false);
+                None
+            }
+            found => found?,
+        };
+        let in_memory = dataset.cached(*object).filter(|_| left_out(Rule::InodeFromTheTable));
+        let inode = inode.map(|inode| match in_memory {
+            Some(object) => Inode { root: inode.root, ..object.inode() },
+            None => inode,
+        });
+        let is_it = |inode: &Inode| {
+            inode.generation == *generation && inode.nlink > 0 && inode.kind == FileKind::Regular
+        };
+        Ok(inode.filter(is_it))
+    }
+
+    /// Snapshots of files leave the list.
+    pub(crate) fn carry_out_destroy_files(
+        &self,
+        txg: Txg,
+        line: DatasetId,
+        ids: Vec<FileSnapshotId>,
+    ) -> Vec<(ItemKey, Option<Item>)> {
+        let Some(dataset) = self.by_id(line) else { return Vec::new() };
+        let mut snapshots = dataset.snapshots.lock();
+        let mut items = Vec::new();
+        for id in ids {
+            let Some(gone) = snapshots.files.take_out(id) else { continue };
+            let sweep = FileSweepRecord { object: gone.object(), left: txg };
+            let key = ItemKey::new(line, ItemClass::FileSweep, id.0);
+            items.push((key, Some(Item { key, value: sweep.encode() })));
+            items.push((ItemKey::new(line, ItemClass::FileSnapshot, id.0), None));
+        }
+        items
+    }
+}

@@ -1,0 +1,242 @@
+//! Names of files and of their snapshots: `tank/vms:web01/disk0.vhd@before`.
+//!
+//! Before the first colon behind which a path begins stands a dataset; behind the last `@` stands
+//! the snapshot's name. Both path and name may be patterns ([`pattern`]): `*` means nothing with a
+//! slash in it.
+
+mod pattern;
+
+use std::sync::Arc;
+
+use aquifer_dataset::{
+    Dataset, DatasetError, FileSnapshot, Look, LookError, NewFileSnapshot, ROOT_DIRECTORY,
+};
+use aquifer_object::btree::Scan;
+use aquifer_ondisk::inode::{FileKind, Inode};
+use aquifer_ondisk::tree_node::Directory;
+use aquifer_pool::{Pool, PoolError};
+
+use crate::core::Files;
+use crate::diff::paths::{inode_of, meant, object_of, shown};
+use pattern::Pattern;
+
+/// Files that one command takes snapshots of at most.
+pub const FILES_AT_ONCE_MAX: usize = 10_000;
+/// Entries of directories that a pattern looks at, at most.
+const ENTRIES_MAX: usize = 1_000_000;
+/// Colons in a text that may end the name of a dataset.
+const COLONS_MAX: usize = 64;
+
+/// A name of files or of their snapshots cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FileNameError {
+    /// The datasets refuse.
+    #[error("{0}")]
+    Dataset(#[from] DatasetError),
+    /// The text names no file of a dataset.
+    #[error(
+        "{0:?} names no snapshot of a file: write DATASET:PATH@NAME, such as \
+         tank/vms:web01/disk0.vhd@before"
+    )]
+    NoName(String),
+    /// There is no such file.
+    #[error("there is no file {0:?}")]
+    NotThere(String),
+    /// Only regular files have snapshots of their own.
+    #[error("{0:?} is no regular file: only these have snapshots of their own")]
+    NotRegular(String),
+    /// A pattern means no file.
+    #[error("no regular file matches {0:?}; nothing was taken")]
+    NoMatch(String),
+    /// A pattern means too many files.
+    #[error(
+        "{0:?} means more than {max} files: a command takes at most so many; nothing was taken. \
+         Snapshot the dataset instead, or fewer files at a time",
+        max = FILES_AT_ONCE_MAX
+    )]
+    TooMany(String),
+    /// A pattern looks at too many names.
+    #[error("{0:?} looks at more than {max} names; nothing was taken", max = ENTRIES_MAX)]
+    TooLong(String),
+    /// There is no such snapshot.
+    #[error("there is no snapshot {0:?} of a file")]
+    NoSnapshot(String),
+    /// The dataset was destroyed meanwhile, or looking took too long.
+    #[error("{0}")]
+    Look(#[from] LookError),
+    /// The pool failed.
+    #[error("{0}")]
+    Pool(#[from] PoolError),
+}
+
+/// Snapshots of files of a dataset.
+pub type OfFiles = (Arc<Dataset>, Vec<Arc<FileSnapshot>>);
+
+/// A name in its parts.
+struct Name {
+    dataset: Arc<Dataset>,
+    /// Without a slash before it.
+    path: String,
+    name: String,
+}
+
+/// A directory, or a file, that a pattern has come to.
+struct Found {
+    inode: Inode,
+    /// As it is shown.
+    path: String,
+}
+
+impl Files {
+    /// Whether a text is the name of snapshots of files, and not of a dataset.
+    pub fn names_files(&self, text: &str) -> bool {
+        self.parse(text).is_ok()
+    }
+
+    fn parse(&self, text: &str) -> Result<Name, FileNameError> {
+        let no_name = || FileNameError::NoName(text.into());
+        let (file, name) = text.rsplit_once('@').ok_or_else(no_name)?;
+        if self.datasets.by_name(file).is_some() {
+            return Err(no_name());
+        }
+        for (at, _) in file.match_indices(':').take(COLONS_MAX) {
+            let (dataset, path) = file.split_at(at);
+            if let Some(dataset) = self.datasets.by_name(dataset) {
+                let path = path.trim_start_matches(':');
+                let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+                return match parts.is_empty() {
+                    true => Err(no_name()),
+                    false => Ok(Name { dataset, path: parts.join("/"), name: name.into() }),
+                };
+            }
+        }
+        Err(no_name())
+    }
+
+    /// Takes snapshots of files, given as `tank/vms:PATH@NAME`, all in one txg. They are on disk
+    /// when this returns. Returns their full names.
+    ///
+    /// # Errors
+    /// Names that are none, files that do not exist or are not regular, patterns that mean nothing
+    /// or too much, and as [`aquifer_dataset::Datasets::snapshot_files`].
+    pub async fn snapshot_files(&self, names: &[String]) -> Result<Vec<String>, FileNameError> {
+        // What was acknowledged before is in the roots on disk.
+        self.pool.sync().await?;
+        let mut wanted = Vec::new();
+        for text in names {
+            let Name { dataset, path, name } = self.parse(text)?;
+            let version = self.datasets.version(&self.datasets.full_name(&dataset))?;
+            let mut look = version.look(&self.pool)?;
+            for Found { inode, path } in self.matching(text, &mut look, &path).await? {
+                let (dataset, name) = (dataset.clone(), name.clone());
+                let (object, generation) = (inode.object, inode.generation);
+                wanted.push(NewFileSnapshot { dataset, object, generation, path, name });
+            }
+            if wanted.len() > FILES_AT_ONCE_MAX {
+                return Err(FileNameError::TooMany(text.clone()));
+            }
+        }
+        Ok(self.datasets.snapshot_files(wanted).await?)
+    }
+
+    /// The regular files that a path, or a pattern of paths, means.
+    async fn matching(
+        &self,
+        text: &str,
+        look: &mut Look<'_>,
+        path: &str,
+    ) -> Result<Vec<Found>, FileNameError> {
+        let objects = look.objects();
+        let parts: Vec<Pattern> = path.split('/').map(Pattern::new).collect();
+        if parts.iter().all(|part| part.plain().is_some()) {
+            let found = object_of(&self.pool, objects, &meant(path)).await?;
+            let inode = found.ok_or_else(|| FileNameError::NotThere(text.into()))?;
+            return match inode.kind {
+                FileKind::Regular => Ok(vec![Found { inode, path: path.into() }]),
+                _ => Err(FileNameError::NotRegular(text.into())),
+            };
+        }
+        let top = inode_of(&self.pool, objects, ROOT_DIRECTORY).await?;
+        let mut found: Vec<Found> =
+            top.into_iter().map(|inode| Found { inode, path: String::new() }).collect();
+        let mut looked_at = 0;
+        for (part, at) in parts.iter().zip(1..) {
+            let wanted = if at == parts.len() { FileKind::Regular } else { FileKind::Directory };
+            let mut below = Vec::new();
+            for directory in found {
+                let mut scan =
+                    Scan::<Directory, Pool>::new(&self.pool, directory.inode.root, 0, None)?;
+                while let Some(entry) = scan.next().await? {
+                    looked_at += 1;
+                    if looked_at > ENTRIES_MAX {
+                        return Err(FileNameError::TooLong(text.into()));
+                    }
+                    if looked_at % 64 == 0 {
+                        aquifer_pool::turn_of_others().await;
+                        look.renew()?;
+                    }
+                    if entry.kind != wanted || !part.is_of(&entry.name) {
+                        continue;
+                    }
+                    let inode = inode_of(&self.pool, objects, entry.object).await?;
+                    let inode = inode.filter(|inode| inode.generation == entry.generation);
+                    let slash = if directory.path.is_empty() { "" } else { "/" };
+                    let path = format!("{}{slash}{}", directory.path, shown(&entry.name));
+                    below.extend(inode.map(|inode| Found { inode, path }));
+                    if below.len() > FILES_AT_ONCE_MAX {
+                        return Err(FileNameError::TooMany(text.into()));
+                    }
+                }
+            }
+            found = below;
+        }
+        match found.is_empty() {
+            true => Err(FileNameError::NoMatch(text.into())),
+            false => Ok(found),
+        }
+    }
+
+    /// The snapshots of files that a text means: a path that they bear, or that their file has now,
+    /// and names with commas between them. Both may be patterns.
+    ///
+    /// # Errors
+    /// A name that is none, or means none.
+    pub async fn file_snapshots(&self, text: &str) -> Result<OfFiles, FileNameError> {
+        let Name { dataset, path, name } = self.parse(text)?;
+        let all = dataset.file_snapshots(self.pool.committed_txg());
+        let parts: Vec<Pattern> = path.split('/').map(Pattern::new).collect();
+        let bears = |of: &FileSnapshot| {
+            let there: Vec<&str> = of.record.path.split('/').collect();
+            let pairs = parts.iter().zip(&there);
+            there.len() == parts.len() && pairs.into_iter().all(|(part, is)| part.is_of(&meant(is)))
+        };
+        let mut found: Vec<Arc<FileSnapshot>> =
+            all.iter().filter(|of| bears(of)).cloned().collect();
+        if found.is_empty() && parts.iter().all(|part| part.plain().is_some()) {
+            // It had another path then.
+            let version = self.datasets.version(&self.datasets.full_name(&dataset))?;
+            let look = version.look(&self.pool)?;
+            let inode = object_of(&self.pool, look.objects(), &meant(&path)).await?;
+            let committed = self.pool.committed_txg();
+            found.extend(
+                inode.map_or_else(Vec::new, |inode| {
+                    dataset.file_snapshots_of(inode.object, committed)
+                }),
+            );
+        }
+        let mut chosen = vec![false; found.len()];
+        for name in name.split(',') {
+            let pattern = Pattern::new(name);
+            let is_meant = |of: &FileSnapshot| pattern.is_of(of.record.name.as_bytes());
+            let mut is_one = false;
+            for (_, chosen) in found.iter().zip(&mut chosen).filter(|(of, _)| is_meant(of)) {
+                (*chosen, is_one) = (true, true);
+            }
+            if !is_one {
+                return Err(FileNameError::NoSnapshot(text.into()));
+            }
+        }
+        let chosen = found.into_iter().zip(chosen).filter(|(_, chosen)| *chosen);
+        Ok((dataset, chosen.map(|(of, _)| of).collect()))
+    }
+}

@@ -1,0 +1,155 @@
+//! Snapshots of files: names and patterns, and what they keep of files that are cut, renamed and
+//! removed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use aquifer_dataset::{Dataset, FileSnapshot};
+use aquifer_files::file_snapshots::FileNameError;
+use aquifer_files::{Service, SetAttributes, Stability};
+
+use crate::bed::{Bed, find, make, noise, root, write};
+
+const PAGES: u64 = 120;
+
+/// A bed in which files of some extents are huge already.
+fn bed() -> Bed {
+    let mut bed = Bed::new(1, 65536);
+    let scale = &mut bed.options.scale;
+    (scale.node_bytes, scale.cut_extents_max, scale.reap_entries_max) = (400, 4, 12);
+    bed
+}
+
+async fn write_all(service: &Service, name: &str, salt: u64) {
+    let file = find(service, "tank/d", name).await.unwrap();
+    for at in 0..PAGES {
+        write(service, file, at * 2, &noise(salt + at, 1), Stability::Unstable).await.unwrap();
+    }
+    service.pool.sync().await.unwrap();
+}
+
+async fn settle(service: &Service) {
+    for _ in 0..60 {
+        service.pool.sync().await.unwrap();
+    }
+    assert!(!service.datasets.has_background_work());
+}
+
+async fn take(service: &Service, names: &[&str]) -> Result<Vec<String>, FileNameError> {
+    let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+    service.files.snapshot_files(&names).await
+}
+
+async fn destroy(service: &Service, text: &str) -> usize {
+    let (dataset, found) = service.files.file_snapshots(text).await.unwrap();
+    let ids: BTreeSet<_> = found.iter().map(|of| of.id).collect();
+    service.datasets.destroy_file_snapshots(&[(dataset, ids)]).await.unwrap();
+    found.len()
+}
+
+async fn used(service: &Service, (dataset, found): (Arc<Dataset>, Vec<Arc<FileSnapshot>>)) -> u64 {
+    let ids = found.iter().map(|of| of.id).collect();
+    service.datasets.unique_bytes_of_files(&dataset, &ids).await.unwrap()
+}
+
+/// A snapshot that was taken when a tail was cut off already does not keep the tail.
+#[test]
+fn what_is_cut_off_dies_as_its_files() {
+    let mut bed = bed();
+    bed.life(async |service| {
+        service.datasets.create("tank/d", &[]).await.unwrap();
+        let top = service.files.root("tank/d").unwrap();
+        let file = make(&service, top, "disk").await;
+        write_all(&service, "disk", 1).await;
+        take(&service, &["tank/d:disk@before"]).await.unwrap();
+        let nothing = SetAttributes { size: Some(0), ..SetAttributes::default() };
+        service.files.setattr(&root(), file, &nothing, None).await.kept().await.0.unwrap();
+        let after = take(&service, &["tank/d:disk@after"]).await.unwrap();
+        assert_eq!(after, ["tank/d:disk@after"]);
+        settle(&service).await;
+
+        let before = service.files.file_snapshots("tank/d:disk@before").await.unwrap();
+        let (dataset, of_before) = (before.0.clone(), before.1[0].clone());
+        assert_eq!(of_before.record.inode.size, (2 * PAGES - 1) * 4096);
+        let view = service.datasets.file_view(&dataset, of_before.id).unwrap();
+        let pages = view.read_pages(&service.pool, 0, 2 * PAGES - 1).await.unwrap();
+        for at in 0..PAGES {
+            assert_eq!(pages[at as usize * 2].as_ref().unwrap().as_slice(), noise(1 + at, 1));
+        }
+        let dead = dataset.dead_bytes();
+        assert!(dead >= PAGES * 4096, "{dead}");
+        assert_eq!(used(&service, before).await, dead);
+        let after = service.files.file_snapshots("tank/d:disk@after").await.unwrap();
+        assert_eq!(used(&service, after).await, 0);
+        assert_eq!(destroy(&service, "tank/d:disk@before").await, 1);
+        settle(&service).await;
+        assert_eq!(dataset.dead_bytes(), 0);
+        let error = view.read_pages(&service.pool, 0, 1).await.unwrap_err();
+        assert!(error.to_string().contains("destroyed"), "{error}");
+        assert!(service.datasets.file_view(&dataset, of_before.id).is_none());
+    });
+    bed.assert_clean();
+}
+
+#[test]
+fn a_removed_file_is_kept_and_found_by_its_path() {
+    let mut bed = bed();
+    bed.life(async |service| {
+        service.datasets.create("tank/d", &[]).await.unwrap();
+        let top = service.files.root("tank/d").unwrap();
+        for name in ["one.vhd", "two.vhd", "three.iso"] {
+            make(&service, top, name).await;
+            write_all(&service, name, 1000).await;
+        }
+        let set = take(&service, &["tank/d:*.vhd@s", "tank/d:three.iso@s"]).await.unwrap();
+        assert_eq!(set.len(), 3);
+        let (from, to) = ((top, &b"two.vhd"[..]), (top, &b"new.vhd"[..]));
+        service.files.rename(&root(), from, to).await.kept().await.0.unwrap();
+        for name in ["one.vhd", "three.iso"] {
+            service.files.remove(&root(), top, name.as_bytes()).await.kept().await.0.unwrap();
+        }
+    });
+    bed.life(async |service| {
+        settle(&service).await;
+        let files = &service.files;
+        for (text, count) in [
+            ("tank/d:one.vhd@s", 1),
+            ("tank/d:two.vhd@s", 1),
+            ("tank/d:new.vhd@s", 1),
+            ("tank/d:*.vhd@?", 2),
+            ("tank/d:*@*,s", 3),
+        ] {
+            assert_eq!(files.file_snapshots(text).await.unwrap().1.len(), count, "{text}");
+        }
+        for (text, expected) in [
+            ("tank/d:one.vhd@t", "no snapshot"),
+            ("tank/d:*/one.vhd@s", "no snapshot"),
+            ("tank/d:*@s,t", "no snapshot"),
+            ("tank/d@s", "names no snapshot of a file"),
+            ("tank/none:one.vhd@s", "names no snapshot of a file"),
+            ("tank/d:@s", "names no snapshot of a file"),
+        ] {
+            let error = files.file_snapshots(text).await.unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        for (text, expected) in [
+            ("tank/d:new.vhd@s", "exists already"),
+            ("tank/d:one.vhd@s", "there is no file"),
+            ("tank/d:*.iso@u", "no regular file matches"),
+            ("tank/d:new.vhd@", "no name"),
+            ("tank/d:new.vhd@a,b", "may hold letters"),
+        ] {
+            let error = take(&service, &[text]).await.unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        let twice = take(&service, &["tank/d:new.vhd@u", "tank/d:*@u"]).await.unwrap();
+        assert_eq!(twice, ["tank/d:new.vhd@u"], "once");
+        let two = take(&service, &["tank/d:new.vhd@v", "tank/d:new.vhd@w"]).await.unwrap_err();
+        assert!(two.to_string().contains("the second of one file"), "{two}");
+        assert_eq!(destroy(&service, "tank/d:*@*").await, 4);
+        settle(&service).await;
+        let dataset = service.datasets.by_name("tank/d").unwrap();
+        assert_eq!((dataset.dead_bytes(), dataset.file_snapshot_count()), (0, 0));
+    });
+    bed.assert_clean();
+}

@@ -1,0 +1,104 @@
+//! Snapshots of single files, as the items of a dataset name them.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::RangeInclusive;
+
+use aquifer_ondisk::FormatError;
+use aquifer_ondisk::dataset::ItemClass;
+use aquifer_ondisk::file_snapshot::{FileSnapshotId, FileSnapshotRecord, FileSweepRecord};
+use aquifer_ondisk::types::{DatasetId, ObjectId, Txg};
+
+use super::invalid;
+use crate::scan::Scan;
+
+/// The snapshots of the files of a dataset, and the sweeps of those that were destroyed.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    list: BTreeMap<FileSnapshotId, FileSnapshotRecord>,
+    sweeps: BTreeMap<FileSnapshotId, FileSweepRecord>,
+    shown: BTreeSet<(ObjectId, Txg)>,
+    swept: BTreeSet<(ObjectId, Txg)>,
+    /// Two are of one file and one txg.
+    twice: Option<FileSnapshotId>,
+}
+
+impl Files {
+    /// An item of one of their classes.
+    pub fn take(&mut self, class: u8, number: u64, value: &[u8]) -> Result<(), FormatError> {
+        let id = FileSnapshotId(number);
+        if class == ItemClass::FileSweep as u8 {
+            let record = FileSweepRecord::decode(value)?;
+            self.swept.insert((record.object, id.txg()));
+            self.sweeps.insert(id, record);
+            return Ok(());
+        }
+        let record = FileSnapshotRecord::decode(value)?;
+        if !self.shown.insert((record.inode.object, id.txg())) {
+            self.twice = Some(id);
+        }
+        self.list.insert(id, record);
+        Ok(())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (Txg, &FileSnapshotRecord)> {
+        self.list.iter().map(|(id, record)| (id.txg(), record))
+    }
+
+    /// Whether one of a file lies in a life.
+    pub fn shows(&self, file: ObjectId, life: &RangeInclusive<Txg>) -> bool {
+        is_in(&self.shown, file, life)
+    }
+
+    /// Whether the sweep of one of a file does.
+    pub fn sweeps(&self, file: ObjectId, life: &RangeInclusive<Txg>) -> bool {
+        is_in(&self.swept, file, life)
+    }
+
+    pub fn check(&self, scan: &mut Scan<'_>, dataset: DatasetId) {
+        let (mut guids, mut names) = (HashSet::new(), HashSet::new());
+        for (id, of) in &self.list {
+            let (txg, name, path) = (id.txg(), of.name.as_str(), of.path.as_str());
+            let mut wrong = |why: &str| {
+                invalid(scan, dataset, || format!("snapshot {name:?} of file {path:?} {why}"));
+            };
+            if txg == Txg(0) || self.twice == Some(*id) {
+                wrong("has no txg of its own");
+            }
+            if name.is_empty() || name.contains(['/', '@', '\0']) || path.is_empty() {
+                wrong("has no such name");
+            }
+            if of.guid.0 == 0 || !guids.insert(of.guid) {
+                wrong("has no guid of its own");
+            }
+            if !names.insert((None, Some(path), name))
+                || !names.insert((Some(of.inode.object), None, name))
+            {
+                wrong("has the name of another");
+            }
+            if of.inode.root.is_some_and(|root| root.birth > txg) || of.inode.nlink == 0 {
+                wrong("is of no file of its txg");
+            }
+        }
+        for (id, sweep) in &self.sweeps {
+            let FileSweepRecord { object, left } = *sweep;
+            if self.list.contains_key(id) || left <= id.txg() {
+                invalid(scan, dataset, || {
+                    format!("the snapshot of file {object} in {} is swept since {left}", id.txg())
+                });
+            }
+        }
+        let txgs = self.list.keys().map(|id| id.txg());
+        let txgs = txgs.chain(self.sweeps.values().map(|sweep| sweep.left));
+        if let Some(txg) = txgs.max().filter(|txg| *txg > scan.txg) {
+            invalid(scan, dataset, || format!("has a snapshot of a file, or its sweep, of {txg}"));
+        }
+    }
+}
+
+fn is_in(of: &BTreeSet<(ObjectId, Txg)>, file: ObjectId, life: &RangeInclusive<Txg>) -> bool {
+    of.range((file, *life.start())..=(file, *life.end())).next().is_some()
+}

@@ -1,0 +1,128 @@
+//! Snapshots of single files.
+//!
+//! ```text
+//! item of a dataset, class 16, number = txg << 16 | index: a file snapshot
+//!   version u16  flags u16 (0)  guid u64  created i64+u32  name string  path string
+//!   inode (see [`crate::inode`])
+//! item of a dataset, class 17, the same number: what a destroyed one alone showed is freed
+//!   version u16  flags u16 (0)  object u64  left u64
+//! ```
+//! `txg` is the one that took it, `index` tells the snapshots of several files in one txg apart.
+//! `path` is that of the file in its dataset when it was asked for, as it is shown: the file may
+//! have another one by now, or none. The inode is a copy of that in the object table of the txg.
+
+use crate::codec::FormatError;
+use crate::dataset::{SNAPSHOT_NAME_BYTES_MAX, begin, open};
+use crate::inode::{FileKind, INODE_BYTES, Inode, Time};
+use crate::types::{Guid, ObjectId, Txg};
+
+/// Longest path in a record, bytes: the record must fit an item.
+pub const FILE_PATH_BYTES_MAX: usize = 640;
+const _: () = assert!(
+    24 + 2 + SNAPSHOT_NAME_BYTES_MAX + 2 + FILE_PATH_BYTES_MAX + INODE_BYTES
+        <= crate::dataset::ITEM_VALUE_BYTES_MAX
+);
+/// Files of one dataset that one txg can take snapshots of.
+pub const FILES_OF_A_TXG_MAX: usize = 1 << INDEX_BITS;
+const INDEX_BITS: u32 = 16;
+const _: () = assert!(Txg::LIMIT <= 1 << (56 - INDEX_BITS));
+
+/// The number of a file snapshot: by the txg that took it, and its index in that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileSnapshotId(pub u64);
+
+impl FileSnapshotId {
+    /// That of the snapshot `index` of a txg.
+    pub fn new(txg: Txg, index: u16) -> FileSnapshotId {
+        FileSnapshotId(txg.0 << INDEX_BITS | u64::from(index))
+    }
+
+    /// The txg that took it.
+    pub fn txg(self) -> Txg {
+        Txg(self.0 >> INDEX_BITS)
+    }
+}
+
+/// A snapshot of a file, taken last in its txg.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileSnapshotRecord {
+    /// Its identity.
+    pub guid: Guid,
+    /// When it was taken.
+    pub created: Time,
+    /// Its name, behind the `@`.
+    pub name: String,
+    /// The path of the file then, in its dataset.
+    pub path: String,
+    /// The file as it was.
+    pub inode: Inode,
+}
+
+impl FileSnapshotRecord {
+    /// The item's value.
+    pub fn encode(&self) -> Vec<u8> {
+        let fits =
+            self.name.len() <= SNAPSHOT_NAME_BYTES_MAX && self.path.len() <= FILE_PATH_BYTES_MAX;
+        assert!(fits, "a file snapshot that could not be read back: {self:?}");
+        let mut w = begin();
+        w.u64(self.guid.0);
+        self.created.encode(&mut w);
+        w.string(self.name.as_bytes());
+        w.string(self.path.as_bytes());
+        self.inode.encode(&mut w);
+        w.into_bytes()
+    }
+
+    /// Reads an item's value.
+    pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
+        let mut r = open(value, "file snapshot record")?;
+        let record = FileSnapshotRecord {
+            guid: Guid(r.u64()?),
+            created: Time::decode(&mut r)?,
+            name: r.text(SNAPSHOT_NAME_BYTES_MAX)?,
+            path: r.text(FILE_PATH_BYTES_MAX)?,
+            inode: Inode::decode(&mut r)?,
+        };
+        if record.inode.kind != FileKind::Regular {
+            let kind = record.inode.kind as u8;
+            return Err(FormatError::invalid("file snapshot record: kind of file", kind));
+        }
+        check_object(record.inode.object)?;
+        Ok(record)
+    }
+}
+
+/// What a destroyed snapshot of a file alone showed, to be freed in the background.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileSweepRecord {
+    /// The file.
+    pub object: ObjectId,
+    /// The txg in which the snapshot left the list.
+    pub left: Txg,
+}
+
+impl FileSweepRecord {
+    /// The item's value.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = begin();
+        w.u64(self.object.0);
+        w.u64(self.left.0);
+        w.into_bytes()
+    }
+
+    /// Reads an item's value.
+    pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
+        let mut r = open(value, "file sweep record")?;
+        let record = FileSweepRecord { object: ObjectId(r.u64()?), left: r.txg()? };
+        check_object(record.object)?;
+        Ok(record)
+    }
+}
+
+/// Group 0 of a dead tree is that of dataset snapshots.
+fn check_object(object: ObjectId) -> Result<(), FormatError> {
+    match object.0 {
+        0 => Err(FormatError::invalid("file snapshot: object", 0u64)),
+        _ => Ok(()),
+    }
+}
