@@ -216,6 +216,10 @@ pub enum Rule {
     PinnedStaysHidden,
     /// A clone counts what it gives up of its origin.
     GivenUpIsCounted,
+    /// What is received gets its name in its last txg.
+    ReceivedIsNamedLast,
+    /// What is sent of a file is found by its pointers, not by births.
+    SendComparesPointers,
 }
 
 /// The number of rules that there may be.

@@ -10,7 +10,7 @@ use aquifer_ondisk::keeping::Cadence;
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg, Writer};
 use aquifer_pool::{BoxFuture, Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
-use aquifer_sync::atomic::AtomicBool;
+use aquifer_sync::atomic::{AtomicBool, Ordering};
 use aquifer_sync::{AsyncMutex, Mutex};
 
 use crate::clones::Origin;
@@ -49,8 +49,9 @@ pub struct DatasetInfo {
 #[derive(Debug)]
 pub(crate) struct State {
     pub datasets: BTreeMap<DatasetId, Arc<Dataset>>,
-    /// The same by file system guid: every call asks for one.
-    pub guids: HashMap<Guid, DatasetId>,
+    /// The same by file system guid: every call asks for one. Of several of one guid at most one is
+    /// in service ([`crate::standby`]).
+    pub guids: HashMap<Guid, Vec<DatasetId>>,
     /// Created but not on disk yet: synced, not shown. Or destroyed, and being emptied.
     pub hidden: BTreeSet<DatasetId>,
     pub next_dataset: u64,
@@ -92,7 +93,7 @@ const ACT_SECTORS: u64 = 64;
 
 impl State {
     pub(crate) fn insert(&mut self, id: DatasetId, dataset: Arc<Dataset>) {
-        self.guids.insert(dataset.fs_guid, id);
+        self.guids.entry(dataset.fs_guid).or_default().push(id);
         self.datasets.insert(id, dataset);
     }
 
@@ -103,9 +104,11 @@ impl State {
     }
 
     pub(crate) fn remove(&mut self, id: DatasetId) {
-        if let Some(gone) = self.datasets.remove(&id) {
-            self.guids.remove(&gone.fs_guid);
+        let Some(gone) = self.datasets.remove(&id) else { return };
+        if let Some(of_guid) = self.guids.get_mut(&gone.fs_guid) {
+            of_guid.retain(|of| *of != id);
         }
+        self.guids.retain(|_, of_guid| !of_guid.is_empty());
     }
 }
 
@@ -221,12 +224,16 @@ impl Datasets {
         self.state.lock().datasets.get(&id).cloned()
     }
 
-    /// A dataset, or a snapshot, by its file system guid.
+    /// A dataset, or a snapshot, by its file system guid, if it is in service.
     pub fn by_guid(&self, guid: Guid) -> Option<Arc<Dataset>> {
         let found = {
             let state = self.state.lock();
-            let found = state.guids.get(&guid).and_then(|id| state.datasets.get(id));
-            found.filter(|dataset| !state.hidden.contains(&dataset.id)).cloned()
+            let ids = state.guids.get(&guid).map_or(&[][..], Vec::as_slice);
+            let mut found = ids.iter().filter_map(|id| state.datasets.get(id));
+            let serves = |of: &&Arc<Dataset>| {
+                !state.hidden.contains(&of.id) && !of.standby.load(Ordering::Relaxed)
+            };
+            found.find(serves).cloned()
         };
         found.or_else(|| self.view_of(guid))
     }

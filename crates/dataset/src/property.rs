@@ -37,10 +37,12 @@ pub enum Property {
     Snapdir = 11,
     /// Which snapshots are taken and pruned by themselves: `off`, or `hourly=24 daily=7`.
     Snapshots = 12,
+    /// Whether it is a copy that is not in service: `on`, `off`.
+    Standby = 14,
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 12] = [
+pub const PROPERTIES: [Property; 13] = [
     Property::Compression,
     Property::Sync,
     Property::Quota,
@@ -53,6 +55,7 @@ pub const PROPERTIES: [Property; 12] = [
     Property::Autotrim,
     Property::Snapdir,
     Property::Snapshots,
+    Property::Standby,
 ];
 
 /// How clients find the snapshots of a dataset, in the directory `.aquifer` of its root directory.
@@ -109,6 +112,7 @@ impl Property {
             Property::Autotrim => "autotrim",
             Property::Snapdir => "snapdir",
             Property::Snapshots => "snapshots",
+            Property::Standby => "standby",
         }
     }
 
@@ -141,7 +145,8 @@ impl Property {
 
     /// Whether children take the value of their parent.
     pub fn is_inherited(self) -> bool {
-        !matches!(self, Property::Quota | Property::Reservation) && !self.is_of_pool()
+        let is_own = matches!(self, Property::Quota | Property::Reservation | Property::Standby);
+        !is_own && !self.is_of_pool()
     }
 
     /// Whether only the pool's own dataset has it.
@@ -159,6 +164,7 @@ impl Property {
             Property::Sync => "standard",
             Property::Quota | Property::Reservation => "none",
             Property::Readonly | Property::Sharenfs | Property::Snapshots => "off",
+            Property::Standby => "off",
             Property::Autoexpand | Property::Autoreplace | Property::Autotrim => "off",
             Property::Scrub => "monthly",
             Property::Snapdir => "hidden",
@@ -184,6 +190,7 @@ impl Property {
                 _ => one_of(&["standard", "always", "disabled:REASON"]),
             },
             Property::Readonly
+            | Property::Standby
             | Property::Autoexpand
             | Property::Autoreplace
             | Property::Autotrim => one_of(&["on", "off"]),

@@ -52,8 +52,10 @@ pub const FEATURE_CLONES: &str = "clones";
 pub const FEATURE_PROMOTE: &str = "promote";
 /// Feature: clones say how much of them their origins own.
 pub const FEATURE_INHERITED: &str = "inherited";
+/// Feature: datasets are, or were, received, and may stand by.
+pub const FEATURE_RECEIVE: &str = "receive";
 /// The features that this software knows.
-pub const FEATURES: [&str; 7] = [
+pub const FEATURES: [&str; 8] = [
     FEATURE_SNAPSHOTS,
     FEATURE_KEEPING,
     FEATURE_MOVED,
@@ -61,6 +63,7 @@ pub const FEATURES: [&str; 7] = [
     FEATURE_CLONES,
     FEATURE_PROMOTE,
     FEATURE_INHERITED,
+    FEATURE_RECEIVE,
 ];
 /// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.
 pub const VDEV_SEGMENTS_MAX: u64 = Place::SECTOR_LIMIT / SEGMENT_SECTORS - 1;
