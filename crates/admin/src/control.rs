@@ -28,9 +28,11 @@ mod locks;
 mod pools;
 mod promote;
 mod properties;
+mod receive;
 mod revive;
 mod rollback;
 mod scrub;
+mod send;
 mod serving;
 mod shares;
 mod silence;
@@ -163,6 +165,7 @@ pub struct Control {
     /// Pools without their disks.
     awaited: Awaited,
     inventory: Inventory,
+    receiving: receive::Sessions,
 }
 
 /// A pool on the list.
@@ -217,6 +220,7 @@ impl Control {
             names: Default::default(),
             awaited: Awaited::default(),
             inventory,
+            receiving: receive::Sessions::default(),
         }))
     }
 
@@ -358,6 +362,7 @@ impl Control {
             (serving.collect(), pools.len())
         };
         let more_to_come = serving.len() < listed;
+        receive::keep_handles_apart(&serving);
         let served = serving.iter().map(|serving| ServedPool {
             name: serving.name().into(),
             files: serving.service().files.clone(),

@@ -24,6 +24,7 @@ pub mod keys;
 mod locks;
 mod pools;
 mod scrub;
+pub mod send;
 mod shares;
 pub mod shown;
 mod snapshots;
@@ -62,6 +63,9 @@ pub use pools::{
     VdevLayout, VdevRequest, VdevStatus,
 };
 pub use scrub::{RepairedFile, ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
+pub use send::{
+    ReceiveBegun, ReceiveEnd, ReceiveRequest, ReceiveSummary, ReceivedPart, SendQuery, SentPart,
+};
 pub use shares::{HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
 pub use snapshots::{
     DestroySnapshots, HoldInfo, HoldSnapshots, ReleaseSnapshots, RenameSnapshot, RollBack,

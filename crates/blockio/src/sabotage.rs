@@ -218,8 +218,8 @@ pub enum Rule {
     GivenUpIsCounted,
     /// What is received gets its name in its last txg.
     ReceivedIsNamedLast,
-    /// What is sent of a file is found by its pointers, not by births.
-    SendComparesPointers,
+    /// What is received gets its name and its snapshot in one txg.
+    ReceivedIsOneTxg,
 }
 
 /// The number of rules that there may be.

@@ -56,6 +56,8 @@ pub struct Dataset {
     named: AtomicU64,
     /// It is not in service, whatever its name says: see [`crate::standby`].
     pub(crate) standby: AtomicBool,
+    /// It came with its pool while another one with its handles was in service.
+    pub(crate) steps_back: AtomicBool,
     /// The txg from which its line is emptied, if it is not kept.
     emptied_since: AtomicU64,
     /// A sync could not read a node of the object table that it had to change: the dataset takes no
@@ -119,6 +121,7 @@ impl Dataset {
             destroyed: AtomicU64::new(0),
             named: AtomicU64::new(0),
             standby: AtomicBool::new(false),
+            steps_back: AtomicBool::new(false),
             emptied_since: AtomicU64::new(u64::MAX),
             table_damaged: AtomicBool::new(false),
             emptied_to: AtomicU64::new(0),

@@ -40,6 +40,8 @@ pub struct DatasetInfo {
     pub available_bytes: u64,
     /// The snapshot that it is a clone of.
     pub origin: Option<String>,
+    /// It is not in service: see [`crate::standby`].
+    pub is_standby: bool,
     /// Property, value in force, and where it comes from (`local`, `default`, or a dataset).
     pub properties: Vec<(Property, String, String)>,
     /// When a schedule takes its next snapshot, in seconds since 1970, and of which cadence.
@@ -281,6 +283,7 @@ impl Datasets {
             available_bytes: self.available_bytes(dataset),
             next_snapshot: self.next_snapshot(dataset, now),
             origin: self.origin_of(dataset),
+            is_standby: dataset.is_standby(),
             properties: PROPERTIES
                 .into_iter()
                 .filter(|property| is_pools_own || !property.is_of_pool())

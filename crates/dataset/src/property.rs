@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use aquifer_meter::size;
+use aquifer_ondisk::dataset::PROPERTY_STANDBY;
 use aquifer_ondisk::extent::Compression;
 
 use crate::error::DatasetError;
@@ -38,7 +39,7 @@ pub enum Property {
     /// Which snapshots are taken and pruned by themselves: `off`, or `hourly=24 daily=7`.
     Snapshots = 12,
     /// Whether it is a copy that is not in service: `on`, `off`.
-    Standby = 14,
+    Standby = PROPERTY_STANDBY,
 }
 
 /// All properties.

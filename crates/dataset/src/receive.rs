@@ -176,6 +176,7 @@ impl Datasets {
     pub async fn finish_receive(&self, receiving: &Receiving) -> Result<(), DatasetError> {
         let Receiving { dataset, wanted, begun } = receiving;
         let _act = self.acts.lock().await;
+        let mut taken_later = Vec::new();
         {
             let hold = self.hold_act().await?;
             if dataset.is_destroyed() {
@@ -202,10 +203,14 @@ impl Datasets {
             }
             // Its record is written whatever else changes.
             state.renamed.entry(txg).or_default().insert(dataset.id);
-            state.snapshot_acts.entry(txg).or_default().push(take);
             dataset.set_named(txg);
+            match left_out(Rule::ReceivedIsOneTxg) {
+                true => taken_later.push(take),
+                false => state.snapshot_acts.entry(txg).or_default().push(take),
+            }
         }
         self.act_on_disk().await?;
+        self.act(taken_later).await?;
         self.state.lock().hidden.remove(&dataset.id);
         Ok(())
     }

@@ -6,8 +6,10 @@
 //! snapshot has a guid of its own.
 //!
 //! Invariant: a dataset comes into service by an act of an administrator, who is refused while
-//! another one of its guid is in service.
+//! another one of its guid is in service. A pool that is imported may bring another one all the
+//! same: that one steps back, until it is put in service or the pool is imported again.
 
+use aquifer_ondisk::Guid;
 use aquifer_sync::atomic::Ordering;
 
 use crate::dataset::Dataset;
@@ -22,6 +24,20 @@ impl Dataset {
 }
 
 impl Datasets {
+    /// Takes those out of service whose guid another pool serves, by the name of the dataset there.
+    /// Returns the names of both.
+    pub fn step_back(&self, served: impl Fn(Guid) -> Option<String>) -> Vec<(String, String)> {
+        let mut back = Vec::new();
+        for dataset in self.all().into_iter().filter(|dataset| !dataset.is_standby()) {
+            if let Some(other) = served(dataset.fs_guid) {
+                dataset.steps_back.store(true, Ordering::SeqCst);
+                back.push((self.full_name(&dataset), other));
+            }
+        }
+        self.refresh_properties();
+        back
+    }
+
     /// Fails if another dataset with its guid is in service.
     pub(crate) fn check_service(&self, dataset: &Dataset) -> Result<(), DatasetError> {
         match self.by_guid(dataset.fs_guid).filter(|other| other.id != dataset.id) {

@@ -43,6 +43,7 @@ impl Datasets {
             self.use_feature(FEATURE_RECEIVE).await?;
             if value.as_deref() != Some("on") {
                 self.check_service(&dataset)?;
+                dataset.steps_back.store(false, Ordering::SeqCst);
             }
         }
         // Splits the datasets that the value reaches into those that will be unlogged and those
@@ -158,6 +159,7 @@ impl Datasets {
             let properties = Properties::from_values(|property| self.value(&dataset, property).0);
             *dataset.properties.write() = Arc::new(properties);
             let is_standby = self.value(&dataset, Property::Standby).0 == "on";
+            let is_standby = is_standby || dataset.steps_back.load(Ordering::SeqCst);
             dataset.standby.store(is_standby, Ordering::SeqCst);
         }
         let limits =

@@ -12,7 +12,7 @@
 
 mod sums;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use aquifer_blockio::Page;
 use aquifer_dataset::{Dataset, DatasetError, ReceiveWanted, Receiving, Refused};
@@ -78,6 +78,9 @@ pub enum ReceiveError {
     /// The pool is full, or the rest of it is reserved.
     #[error("the pool has no room for {0:?}: free some, or add disks")]
     NoSpace(String),
+    /// The pool was exported.
+    #[error("the pool went out of service: import it, and receive the whole stream again")]
+    Left,
     /// The pool failed.
     #[error("{0}")]
     Pool(PoolError),
@@ -95,7 +98,8 @@ impl From<DatasetError> for ReceiveError {
 /// Takes the bytes of a stream.
 #[derive(Debug)]
 pub struct Receiver {
-    files: Arc<Files>,
+    /// It keeps no pool in service.
+    files: Weak<Files>,
     /// The full name of the dataset.
     name: String,
     options: ReceiveOptions,
@@ -109,10 +113,10 @@ pub struct Receiver {
 
 impl Receiver {
     /// For a dataset of this full name.
-    pub fn new(files: Arc<Files>, name: String, options: ReceiveOptions) -> Receiver {
+    pub fn new(files: &Arc<Files>, name: String, options: ReceiveOptions) -> Receiver {
         let sums = Sums::new(files.pool.world().random());
         Receiver {
-            files,
+            files: Arc::downgrade(files),
             name,
             options,
             decoder: Decoder::default(),
@@ -129,14 +133,15 @@ impl Receiver {
     /// # Errors
     /// The stream is damaged, or cannot be received here; no room.
     pub async fn push(&mut self, bytes: &[u8]) -> Result<(), ReceiveError> {
+        let files = self.files()?;
         self.decoder.push(bytes);
         while let Some(record) = self.decoder.next_record()? {
             self.sums.take(&record).map_err(ReceiveError::Contradicts)?;
             match record {
-                Record::Begin(begin) => self.begin(begin).await?,
+                Record::Begin(begin) => self.begin(&files, begin).await?,
                 Record::End(End { counts, .. }) => self.counts = counts,
                 record if self.options.dry => drop(record),
-                record => self.make(record).await?,
+                record => self.make(&files, record).await?,
             }
         }
         Ok(())
@@ -151,7 +156,7 @@ impl Receiver {
         self.decoder.finish()?;
         self.sums.check().map_err(ReceiveError::Contradicts)?;
         if let Some(receiving) = &self.receiving {
-            self.files.datasets.finish_receive(receiving).await?;
+            self.files()?.datasets.finish_receive(receiving).await?;
             self.receiving = None;
         }
         let wanted = self.wanted.as_ref();
@@ -168,13 +173,15 @@ impl Receiver {
     /// # Errors
     /// Errors of the pool: then the next import frees it.
     pub async fn abort(&mut self) -> Result<(), ReceiveError> {
-        match self.receiving.take() {
-            Some(receiving) => Ok(self.files.datasets.abort_receive(&receiving).await?),
-            None => Ok(()),
-        }
+        let Some(receiving) = self.receiving.take() else { return Ok(()) };
+        Ok(self.files()?.datasets.abort_receive(&receiving).await?)
     }
 
-    async fn begin(&mut self, begin: Begin) -> Result<(), ReceiveError> {
+    fn files(&self) -> Result<Arc<Files>, ReceiveError> {
+        self.files.upgrade().ok_or(ReceiveError::Left)
+    }
+
+    async fn begin(&mut self, files: &Files, begin: Begin) -> Result<(), ReceiveError> {
         let Begin { fs_guid, next_object, dataset, from, to, properties } = begin;
         self.sent = format!("{dataset}@{}", to.name);
         if let Some(from) = from {
@@ -185,11 +192,11 @@ impl Receiver {
             fs_guid: (!self.options.new_handles).then_some(fs_guid),
             next_object,
             snapshot: to.name,
-            snapshot_guid: if self.options.new_handles { self.guid() } else { to.guid },
+            snapshot_guid: if self.options.new_handles { random_guid(files) } else { to.guid },
             snapshot_created: to.created,
             properties,
         };
-        let datasets = &self.files.datasets;
+        let datasets = &files.datasets;
         match self.options.dry {
             true => datasets.check_receive(&wanted)?,
             false => self.receiving = Some(datasets.begin_receive(wanted.clone()).await?),
@@ -198,73 +205,70 @@ impl Receiver {
         Ok(())
     }
 
-    fn guid(&self) -> Guid {
-        Guid(self.files.pool.world().random().max(1))
-    }
-
     /// Carries out a record.
-    async fn make(&self, record: Record) -> Result<(), ReceiveError> {
+    async fn make(&self, files: &Files, record: Record) -> Result<(), ReceiveError> {
         let Some(receiving) = &self.receiving else { return Ok(()) };
-        let dataset = receiving.dataset();
+        let to = (files, receiving.dataset());
         match record {
-            Record::Object(inode) => self.object(dataset, *inode).await,
+            Record::Object(inode) => self.object(to, *inode).await,
             Record::Data { object, page, content } => {
                 let pages = content.chunks(4096).map(|page| dirty_page(Page::with_prefix(page)));
                 let pages = (page..).zip(pages).collect();
-                self.pages(dataset, object, pages).await
+                self.pages(to, object, pages).await
             }
-            Record::Entries { object, entries } => self.entries(dataset, object, entries).await,
+            Record::Entries { object, entries } => self.entries(to, object, entries).await,
             // An incremental stream alone has others.
             _ => Ok(()),
         }
     }
 
-    async fn object(&self, dataset: &Arc<Dataset>, inode: Inode) -> Result<(), ReceiveError> {
+    async fn object(&self, to: To<'_>, inode: Inode) -> Result<(), ReceiveError> {
+        let (_, dataset) = to;
         dataset.keep_id(inode.object);
         let made = dataset.object_or_new(&inode);
         let tree = made.inode();
         let inode = Inode { root: tree.root, refer_bytes: tree.refer_bytes, ..inode };
         let demand = demand(CHANGE_BYTES, 2 * TREE_SECTORS);
-        self.change(dataset, demand, &[Change::Inode(inode)]).await
+        self.change(to, demand, &[Change::Inode(inode)]).await
     }
 
     async fn pages(
         &self,
-        dataset: &Arc<Dataset>,
+        (files, dataset): To<'_>,
         object: ObjectId,
         pages: Vec<(u64, DirtyPage)>,
     ) -> Result<(), ReceiveError> {
         let (count, bytes) = (pages.len() as u64, pages.len() as u64 * 4096);
-        let promise = match self.files.datasets.promise(dataset, bytes).await {
+        let promise = match files.datasets.promise(dataset, bytes).await {
             Ok(promise) => promise,
             Err(Refused::Quota) => return Err(ReceiveError::Quota(self.name.clone())),
             Err(Refused::Reserved) => return Err(ReceiveError::NoSpace(self.name.clone())),
             Err(Refused::Pool(error)) => return Err(self.pool_error(error)),
         };
         // It may have left memory since its last record.
-        let file = self.in_memory(dataset, object).await?;
+        let file = self.in_memory((files, dataset), object).await?;
         let demand = demand(bytes + CHANGE_BYTES, count + 2 * TREE_SECTORS);
-        let admission = self.files.pool.admit(demand).await.map_err(|of| self.pool_error(of))?;
+        let admission = files.pool.admit(demand).await.map_err(|of| self.pool_error(of))?;
         let _writer = file.writer.lock().await;
-        let hold = self.files.pool.hold(admission).map_err(|of| self.pool_error(of))?;
+        let hold = files.pool.hold(admission).map_err(|of| self.pool_error(of))?;
         self.check_alive(dataset)?;
         promise.spend(hold.txg());
-        self.files.apply(dataset, &hold, &[Change::Pages(object, pages)], None);
+        files.apply(dataset, &hold, &[Change::Pages(object, pages)], None);
         Ok(())
     }
 
     async fn entries(
         &self,
-        dataset: &Arc<Dataset>,
+        to: To<'_>,
         object: ObjectId,
         entries: Vec<Dirent>,
     ) -> Result<(), ReceiveError> {
-        let directory = self.in_memory(dataset, object).await?;
+        let directory = self.in_memory(to, object).await?;
         let bytes = entries.len() as u64 * ENTRY_BYTES + CHANGE_BYTES;
         let demand = demand(bytes, entries.len() as u64 / 8 + 2 * TREE_SECTORS);
         let changes: Vec<Change> =
             entries.into_iter().map(|entry| Change::Entry(object, entry)).collect();
-        let done = self.change(dataset, demand, &changes).await;
+        let done = self.change(to, demand, &changes).await;
         drop(directory);
         done
     }
@@ -272,23 +276,23 @@ impl Receiver {
     /// Makes changes of one object, which is in memory.
     async fn change(
         &self,
-        dataset: &Dataset,
+        (files, dataset): To<'_>,
         demand: Demand,
         changes: &[Change],
     ) -> Result<(), ReceiveError> {
-        let admission = self.files.pool.admit(demand).await.map_err(|of| self.pool_error(of))?;
-        let hold = self.files.pool.hold(admission).map_err(|of| self.pool_error(of))?;
+        let admission = files.pool.admit(demand).await.map_err(|of| self.pool_error(of))?;
+        let hold = files.pool.hold(admission).map_err(|of| self.pool_error(of))?;
         self.check_alive(dataset)?;
-        self.files.apply(dataset, &hold, changes, None);
+        files.apply(dataset, &hold, changes, None);
         Ok(())
     }
 
     async fn in_memory(
         &self,
-        dataset: &Dataset,
+        (files, dataset): To<'_>,
         id: ObjectId,
     ) -> Result<Arc<Object>, ReceiveError> {
-        let found = dataset.object(&self.files.pool, id).await;
+        let found = dataset.object(&files.pool, id).await;
         let found = found.map_err(|error| self.pool_error(error))?;
         found.ok_or_else(|| self.ended())
     }
@@ -308,6 +312,13 @@ impl Receiver {
             error => ReceiveError::Pool(error),
         }
     }
+}
+
+/// The files of the pool, and the dataset that is received.
+type To<'a> = (&'a Files, &'a Arc<Dataset>);
+
+fn random_guid(files: &Files) -> Guid {
+    Guid(files.pool.world().random().max(1))
 }
 
 /// Memory that an entry takes until it is on disk.

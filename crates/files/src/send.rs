@@ -1,27 +1,24 @@
-//! Sending a snapshot as a stream ([`aquifer_stream`]), or what changed since another one.
+//! Sending a snapshot as a stream ([`aquifer_stream`]).
 //!
 //! The stream comes in pages of some megabytes. Each is made from the roots alone, and its cursor
 //! has all that the next one needs: the daemon keeps nothing in between, and a slow reader delays
 //! no space. A snapshot that was destroyed and taken again under its name is another one.
 //!
-//! What changed is what the two trees do not have alike, pointer by pointer, as for a diff
-//! ([`crate::diff`]). Files without a name do not travel, nor do tails that are being freed.
+//! Of a file its pages travel as they read, found from its extents: what is a hole takes nothing.
+//! Files without a name do not travel, nor do tails that are being freed.
 
+use std::ops::Range;
 use std::str::FromStr;
 
-use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_dataset::{Dataset, DatasetError, LookError, Snapshot, Version};
+use aquifer_dataset::{Dataset, DatasetError, LookError};
 use aquifer_object::Object;
-use aquifer_object::btree::{self, Difference};
-use aquifer_object::extent_tree::{ChangedPages, compare_extents};
+use aquifer_object::btree::Scan;
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::inode::{FileKind, Inode};
-use aquifer_ondisk::tree_node::{Directory, Objects};
+use aquifer_ondisk::tree_node::{Directory, Extents, Objects};
 use aquifer_pool::PoolError;
-use aquifer_stream::{
-    Begin, Chain, DATA_PAGES_MAX, ENTRIES_MAX, Encoder, HOLE_PAGES_MAX, KEYS_MAX, Point, Record,
-};
+use aquifer_stream::{Begin, Chain, DATA_PAGES_MAX, ENTRIES_MAX, Encoder, Point, Record};
 
 use crate::core::Files;
 use crate::diff::paths::visible;
@@ -34,8 +31,8 @@ const PAGE_BYTES: usize = 4 << 20;
 /// Where the next page begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendCursor {
-    /// Of the snapshots.
-    versions: u64,
+    /// Of the snapshot.
+    mark: u64,
     chain: Chain,
     place: Place,
 }
@@ -64,17 +61,6 @@ pub enum SendError {
     /// A name of a dataset or snapshot.
     #[error("{0}")]
     Dataset(DatasetError),
-    /// Both are not of one dataset, in this order.
-    #[error(
-        "{from:?} is no older snapshot of the dataset of {to:?}: name one of the same dataset, or \
-         send all of {to:?} without -i"
-    )]
-    NotOlder {
-        /// The older one.
-        from: String,
-        /// The one to send.
-        to: String,
-    },
     /// It lost changes, and its content is not certain.
     #[error(
         "object {object} in {snapshot:?} is damaged: `aquifer pool status -v` names it. Mend or \
@@ -85,16 +71,6 @@ pub enum SendError {
         object: u64,
         /// The snapshot.
         snapshot: String,
-    },
-    /// An id has two meanings.
-    #[error(
-        "object {object} is another file in {from:?}: a crash took that one. Send all, without -i"
-    )]
-    Reused {
-        /// The object.
-        object: u64,
-        /// The older snapshot.
-        from: String,
     },
     /// The cursor is none.
     #[error("{0:?} is no place to go on from: begin again without one")]
@@ -123,48 +99,42 @@ impl From<DatasetError> for SendError {
 struct Making<'a> {
     files: &'a Files,
     dataset: &'a Dataset,
-    names: (&'a str, Option<&'a str>),
+    snapshot: &'a str,
     looks: Looks<'a>,
     encoder: Encoder,
 }
 
 impl Files {
-    /// A page of the stream of a snapshot, given as `dataset@name`, or of what changed in it since
-    /// another one of the same dataset.
+    /// A page of the stream of a snapshot, given as `dataset@name`.
     ///
     /// # Errors
-    /// Names that do not exist, or of other datasets; damaged files; a cursor of another stream; a
-    /// snapshot that was destroyed meanwhile.
+    /// There is no such snapshot; damaged files; a cursor of another stream; a snapshot that was
+    /// destroyed meanwhile.
     pub async fn send_page(
         &self,
-        to: &str,
-        from: Option<&str>,
+        name: &str,
         cursor: Option<SendCursor>,
     ) -> Result<SendPage, SendError> {
         let _turn = self.comparing.lock().await;
-        let (dataset, snapshot) = self.datasets.snapshot_by_name(to)?;
-        let since = from.map(|from| self.older((&dataset, &snapshot, to), from)).transpose()?;
-        let versions = [from, Some(to)].into_iter().flatten();
-        let versions = versions.map(|name| self.datasets.version(name));
-        let versions: Vec<Version> = versions.collect::<Result<_, _>>()?;
-        let mark = mark_of(&versions.iter().map(|of| of.guid().0).collect::<Vec<u64>>());
-        let looks = versions.iter().map(|version| version.look(&self.pool));
-        let looks = Looks::new(looks.collect::<Result<_, _>>()?);
+        let (dataset, snapshot) = self.datasets.snapshot_by_name(name)?;
+        let version = self.datasets.version(name)?;
+        let mark = mark_of(&[version.guid().0]);
+        let looks = Looks::new(vec![version.look(&self.pool)?]);
         let SendCursor { chain, place, .. } = match cursor {
-            Some(cursor) if cursor.versions == mark => cursor,
-            Some(_) => return Err(SendError::Others(to.into())),
-            None => SendCursor { versions: mark, chain: Chain::default(), place: Place::default() },
+            Some(cursor) if cursor.mark == mark => cursor,
+            Some(_) => return Err(SendError::Others(name.into())),
+            None => SendCursor { mark, chain: Chain::default(), place: Place::default() },
         };
         let encoder = Encoder::after(chain);
-        let mut making =
-            Making { files: self, dataset: &dataset, names: (to, from), looks, encoder };
+        let mut making = Making { files: self, dataset: &dataset, snapshot: name, looks, encoder };
         if cursor.is_none() {
+            let record = &snapshot.record;
             making.encoder.put(&Record::Begin(Begin {
                 fs_guid: dataset.fs_guid,
                 next_object: dataset.free_id(),
                 dataset: self.datasets.full_name(&dataset),
-                from: since.as_ref().map(|since| point(since)),
-                to: point(&snapshot),
+                from: None,
+                to: Point { guid: record.guid, created: record.created, name: record.name.clone() },
                 properties: dataset.local_values(),
             }));
         }
@@ -173,21 +143,8 @@ impl Files {
             making.encoder.end();
         }
         let (bytes, chain) = making.encoder.into_parts();
-        let next = next.map(|place| SendCursor { versions: mark, chain, place });
+        let next = next.map(|place| SendCursor { mark, chain, place });
         Ok(SendPage { bytes, next })
-    }
-
-    /// An older snapshot of the same dataset.
-    fn older(
-        &self,
-        (dataset, snapshot, to): (&Dataset, &Snapshot, &str),
-        from: &str,
-    ) -> Result<std::sync::Arc<Snapshot>, SendError> {
-        let (of, since) = self.datasets.snapshot_by_name(from)?;
-        match of.id == dataset.id && since.txg < snapshot.txg {
-            true => Ok(since),
-            false => Err(SendError::NotOlder { from: from.into(), to: to.into() }),
-        }
     }
 }
 
@@ -199,31 +156,18 @@ impl Making<'_> {
     /// The objects from a place on, until the page is full. Returns the next place.
     async fn objects(&mut self, place: Place) -> Result<Option<Place>, SendError> {
         let pool = &*self.files.pool;
-        let (old, new) = match self.names.1 {
-            Some(_) => (self.looks.objects(0), self.looks.objects(1)),
-            None => (None, self.looks.objects(0)),
-        };
-        let mut compare = btree::compare_from::<Objects, _>(pool, old, new, place.object)?;
         let mut within = place.within;
-        while let Some(Difference { key, old, new }) = compare.next().await? {
+        let mut scan = Scan::<Objects, _>::new(pool, self.looks.objects(0), place.object, None)?;
+        while let Some(inode) = scan.next().await? {
             self.looks.step().await?;
-            if key < place.object {
-                continue;
-            }
+            let id = inode.object.0;
+            let Some(inode) = visible(Some(inode)) else { continue };
             if self.is_full() {
-                return Ok(Some(Place { object: key, within: None }));
+                return Ok(Some(Place { object: id, within: None }));
             }
-            let within = if key == place.object { within.take() } else { None };
-            match (visible(old), visible(new)) {
-                (None, None) => {}
-                (Some(Inode { object, generation, .. }), None) => {
-                    self.encoder.put(&Record::Remove { object, generation });
-                }
-                (old, Some(new)) => {
-                    if let Some(within) = self.object((old, new), within).await? {
-                        return Ok(Some(Place { object: key, within: Some(within) }));
-                    }
-                }
+            let within = if id == place.object { within.take() } else { None };
+            if let Some(within) = self.object(inode, within).await? {
+                return Ok(Some(Place { object: id, within: Some(within) }));
             }
         }
         Ok(None)
@@ -233,152 +177,103 @@ impl Making<'_> {
     /// full.
     async fn object(
         &mut self,
-        (old, new): (Option<Inode>, Inode),
+        inode: Inode,
         within: Option<u64>,
     ) -> Result<Option<u64>, SendError> {
-        let object = new.object.0;
-        if new.damaged {
-            return Err(SendError::Damaged { object, snapshot: self.names.0.into() });
-        }
-        if let Some(old) = &old
-            && (old.generation, old.kind) != (new.generation, new.kind)
-        {
-            let from = self.names.1.unwrap_or_default().into();
-            return Err(SendError::Reused { object, from });
+        if inode.damaged {
+            let (object, snapshot) = (inode.object.0, self.snapshot.into());
+            return Err(SendError::Damaged { object, snapshot });
         }
         if within.is_none() {
-            self.encoder.put(&Record::Object(Box::new(new.clone())));
+            self.encoder.put(&Record::Object(Box::new(inode.clone())));
         }
         let from = within.unwrap_or(0);
-        match new.kind {
-            FileKind::Regular | FileKind::Symlink => self.content((old, new), from).await,
-            FileKind::Directory => self.names_in((old, new), from).await,
+        match inode.kind {
+            FileKind::Regular | FileKind::Symlink => self.content(inode, from).await,
+            FileKind::Directory => self.names_in(inode, from).await,
             _ => Ok(None),
         }
     }
 
-    async fn content(
-        &mut self,
-        (old, new): (Option<Inode>, Inode),
-        from: u64,
-    ) -> Result<Option<u64>, SendError> {
+    async fn content(&mut self, inode: Inode, from: u64) -> Result<Option<u64>, SendError> {
         let pool = &*self.files.pool;
-        let end_page = new.size.div_ceil(4096);
-        let (old_root, new_root) = (old.and_then(|old| old.root), new.root);
-        let file = Object::new(self.dataset.id, new);
-        let mut compare = compare_extents(pool, old_root, new_root, from)?;
-        let mut changed = Vec::new();
+        let end_page = inode.size.div_ceil(4096);
+        let mut scan = Scan::<Extents, _>::new(pool, inode.root, from, Some(end_page))?;
+        let file = Object::new(self.dataset.id, inode);
+        // Pages that follow each other are one record, whatever extents they are in.
+        let mut run = from..from;
         loop {
             self.looks.step().await?;
-            let goes_on = compare.next(&mut changed).await?;
-            // Ranges before the last one are complete.
-            let keep = usize::from(goes_on);
-            while changed.len() > keep {
-                let range = changed.remove(0);
-                self.range(&file, range, end_page).await?;
-                if self.is_full() && range.to_page < end_page {
-                    return Ok(Some(range.to_page));
+            let extent = scan.next().await?;
+            let pages = extent.map(|extent| {
+                let end = extent.page.saturating_add(extent.pages.into());
+                extent.page.max(from)..end.min(end_page)
+            });
+            match pages {
+                Some(pages) if pages.start == run.end && !run.is_empty() => run.end = pages.end,
+                pages => {
+                    self.data(&file, run.clone()).await?;
+                    let Some(pages) = pages else { return Ok(None) };
+                    run = pages;
                 }
             }
-            if !goes_on || compare.known_to() >= end_page && changed.is_empty() {
-                return Ok(None);
+            while run.end - run.start >= DATA_PAGES_MAX {
+                let to = run.start + DATA_PAGES_MAX;
+                self.data(&file, run.start..to).await?;
+                run.start = to;
+            }
+            if self.is_full() {
+                return Ok(Some(run.start));
             }
         }
     }
 
-    async fn range(
-        &mut self,
-        file: &Object,
-        range: ChangedPages,
-        end_page: u64,
-    ) -> Result<(), SendError> {
-        let (mut page, end) = (range.from_page, range.to_page.min(end_page));
-        // Births say what is new, and nothing of what is gone.
-        if !range.is_data && left_out(Rule::SendComparesPointers) {
+    /// Pages of a file, at most [`DATA_PAGES_MAX`].
+    async fn data(&mut self, file: &Object, pages: Range<u64>) -> Result<(), SendError> {
+        if pages.is_empty() {
             return Ok(());
         }
-        while page < end {
-            let most = if range.is_data { DATA_PAGES_MAX } else { HOLE_PAGES_MAX };
-            let to = end.min(page.saturating_add(most));
-            self.looks.step().await?;
-            let record = match range.is_data {
-                false => Record::Hole { object: file.id, page, pages: to - page },
-                true => {
-                    let pages = file.read_pages(&self.files.pool, page, to).await?;
-                    let mut content = Vec::with_capacity(pages.len() * 4096);
-                    for page in pages {
-                        let page = page.unwrap_or_else(zero_page);
-                        content.extend_from_slice(page.as_slice());
-                    }
-                    Record::Data { object: file.id, page, content }
-                }
-            };
-            self.encoder.put(&record);
-            page = to;
+        self.looks.step().await?;
+        let read = file.read_pages(&self.files.pool, pages.start, pages.end).await?;
+        let mut content = Vec::with_capacity(read.len() * 4096);
+        for page in read {
+            content.extend_from_slice(page.unwrap_or_else(zero_page).as_slice());
         }
+        self.encoder.put(&Record::Data { object: file.id, page: pages.start, content });
         Ok(())
     }
 
-    async fn names_in(
-        &mut self,
-        (old, new): (Option<Inode>, Inode),
-        from: u64,
-    ) -> Result<Option<u64>, SendError> {
-        let pool = &*self.files.pool;
-        let old_root = old.and_then(|old| old.root);
-        let mut compare = btree::compare_from::<Directory, _>(pool, old_root, new.root, from)?;
-        let mut names = Names { object: new.object, entries: Vec::new(), keys: Vec::new() };
-        while let Some(Difference { key, old: _, new }) = compare.next().await? {
+    async fn names_in(&mut self, inode: Inode, from: u64) -> Result<Option<u64>, SendError> {
+        let (pool, object) = (&*self.files.pool, inode.object);
+        let mut scan = Scan::<Directory, _>::new(pool, inode.root, from, None)?;
+        let mut entries: Vec<Dirent> = Vec::new();
+        while let Some(entry) = scan.next().await? {
             self.looks.step().await?;
-            if key < from {
-                continue;
+            if entries.len() >= ENTRIES_MAX {
+                self.entries(object, &mut entries);
             }
             if self.is_full() {
-                names.put(&mut self.encoder);
-                return Ok(Some(key));
+                self.entries(object, &mut entries);
+                return Ok(Some(entry.key));
             }
-            match new {
-                Some(entry) => names.entries.push(entry),
-                None => names.keys.push(key),
-            }
-            if names.entries.len() >= ENTRIES_MAX || names.keys.len() >= KEYS_MAX {
-                names.put(&mut self.encoder);
-            }
+            entries.push(entry);
         }
-        names.put(&mut self.encoder);
+        self.entries(object, &mut entries);
         Ok(None)
     }
-}
 
-/// Names that wait for their record.
-struct Names {
-    object: ObjectId,
-    entries: Vec<Dirent>,
-    keys: Vec<u64>,
-}
-
-impl Names {
-    fn put(&mut self, encoder: &mut Encoder) {
-        let object = self.object;
-        let (entries, keys) = (std::mem::take(&mut self.entries), std::mem::take(&mut self.keys));
-        if !keys.is_empty() {
-            encoder.put(&Record::Drops { object, keys });
-        }
+    fn entries(&mut self, object: ObjectId, entries: &mut Vec<Dirent>) {
         if !entries.is_empty() {
-            encoder.put(&Record::Entries { object, entries });
+            let entries = std::mem::take(entries);
+            self.encoder.put(&Record::Entries { object, entries });
         }
     }
-}
-
-fn point(snapshot: &Snapshot) -> Point {
-    let record = &snapshot.record;
-    Point { guid: record.guid, created: record.created, name: record.name.clone() }
 }
 
 impl std::fmt::Display for SendCursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let SendCursor { versions, chain, place: Place { object, within } } = self;
-        write!(f, "{versions:x}-{object:x}-")?;
+        let SendCursor { mark, chain, place: Place { object, within } } = self;
+        write!(f, "{mark:x}-{object:x}-")?;
         match within {
             Some(within) => write!(f, "{within:x}-{chain}"),
             None => write!(f, "n-{chain}"),
@@ -393,13 +288,13 @@ impl FromStr for SendCursor {
         let number = |text: &str| u64::from_str_radix(text, 16).ok();
         let parse = || {
             let mut parts = text.split('-');
-            let (versions, object) = (number(parts.next()?)?, number(parts.next()?)?);
+            let (mark, object) = (number(parts.next()?)?, number(parts.next()?)?);
             let within = match parts.next()? {
                 "n" => None,
                 within => Some(number(within)?),
             };
             let (chain, place) = (parts.next()?.parse().ok()?, Place { object, within });
-            parts.next().is_none().then_some(SendCursor { versions, chain, place })
+            parts.next().is_none().then_some(SendCursor { mark, chain, place })
         };
         parse().ok_or_else(|| SendError::BadCursor(text.into()))
     }

@@ -273,7 +273,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 43] = [
+const ROUTES: [&str; 47] = [
     "GET /daemon",
     "GET /pools",
     "GET /pools/tank",
@@ -317,6 +317,10 @@ const ROUTES: [&str; 43] = [
     "POST /snapshots/hold",
     "POST /snapshots/release",
     "POST /datasets/rename",
+    "POST /send",
+    "POST /receive",
+    "POST /receive/0",
+    "POST /receive/0/end",
 ];
 const KEYS: [&str; 24] = [
     "name",

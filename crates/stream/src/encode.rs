@@ -42,11 +42,15 @@ impl Encoder {
         count(&mut self.chain.counts, record);
         let mut payload = Writer::new();
         record.encode(&mut payload);
-        let payload = payload.into_bytes();
-        let header = header(record.kind(), payload.len(), self.chain.records);
-        let sum = sum(self.chain.sum, &header, &payload);
+        self.put_payload(record.kind(), payload.as_bytes());
+    }
+
+    /// Appends a record of any kind and payload, with its checksum: what a hostile sender can do.
+    pub fn put_payload(&mut self, kind: u8, payload: &[u8]) {
+        let header = header(kind, payload.len(), self.chain.records);
+        let sum = sum(self.chain.sum, &header, payload);
         self.bytes.extend_from_slice(&header);
-        self.bytes.extend_from_slice(&payload);
+        self.bytes.extend_from_slice(payload);
         self.bytes.extend_from_slice(&sum.to_le_bytes());
         self.chain = Chain { sum, records: self.chain.records + 1, ..self.chain };
     }

@@ -155,7 +155,7 @@ const ROOMS: [Room; 29] = [
         name: "fuzz",
         uses: &[
             "daemon", "nfsd", "admin", "api", "nfs", "rpc", "files", "pool", "blockio", "ondisk",
-            "sim", "inspect",
+            "sim", "stream", "inspect",
         ],
         why: "outside: gives hostile bytes to whatever takes bytes from strangers",
     },
