@@ -30,9 +30,11 @@ mod memory;
 mod pools;
 mod promote;
 mod properties;
+mod receive;
 mod revive;
 mod rollback;
 mod scrub;
+mod send;
 mod serving;
 mod shares;
 mod snapshots;
@@ -164,6 +166,7 @@ pub struct Control {
     /// Pools without their disks.
     awaited: Awaited,
     inventory: Inventory,
+    receiving: receive::Sessions,
 }
 
 /// A pool on the list.
@@ -218,6 +221,7 @@ impl Control {
             names: Default::default(),
             awaited: Awaited::default(),
             inventory,
+            receiving: receive::Sessions::default(),
         }))
     }
 
@@ -359,6 +363,7 @@ impl Control {
             (serving.collect(), pools.len())
         };
         let more_to_come = serving.len() < listed;
+        receive::keep_handles_apart(&serving);
         let served = serving.iter().map(|serving| ServedPool {
             name: serving.name().into(),
             files: serving.service().files.clone(),

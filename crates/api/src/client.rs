@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -31,7 +31,11 @@ use crate::{
 
 mod datasets;
 mod diff;
+mod send;
 mod snapshots;
+
+/// The type of all bodies but streams.
+const JSON: &str = "application/json";
 
 /// A client of one daemon.
 #[derive(Debug, Clone)]
@@ -339,16 +343,27 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Answer<T> {
+        parsed(&self.ask(method, path, JSON, body).await?.1)
+    }
+
+    /// Asks for bytes.
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Bytes,
+    ) -> Answer<(HeaderMap, Bytes)> {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(HOST, "aquifer")
-            .header(CONTENT_TYPE, "application/json");
+            .header(CONTENT_TYPE, content_type);
         if let Endpoint::Tcp(remote) = &self.endpoint {
             request = request.header(AUTHORIZATION, format!("Bearer {}", remote.token));
         }
         let request = request.body(Full::new(body)).map_err(broken)?;
-        let (status, body) = match &self.endpoint {
+        let (status, headers, body) = match &self.endpoint {
             Endpoint::Socket(socket) => {
                 let stream = UnixStream::connect(socket).await;
                 let at = || socket.display().to_string();
@@ -357,7 +372,7 @@ impl Client {
             Endpoint::Tcp(remote) => send(remote.connect().await?, request).await?,
         };
         if status == StatusCode::OK {
-            return serde_json::from_slice(&body).map_err(broken);
+            return Ok((headers, body));
         }
         let error: Result<ApiError, _> = serde_json::from_slice(&body);
         Err(match error {
@@ -365,6 +380,10 @@ impl Client {
             Err(_) => broken(format!("status {status}")),
         })
     }
+}
+
+fn parsed<T: DeserializeOwned>(answer: &[u8]) -> Answer<T> {
+    serde_json::from_slice(answer).map_err(broken)
 }
 
 impl Remote {
@@ -388,17 +407,17 @@ impl Remote {
 async fn send<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     request: Request<Full<Bytes>>,
-) -> Answer<(StatusCode, Bytes)> {
+) -> Answer<(StatusCode, HeaderMap, Bytes)> {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
     let connection = tokio::spawn(connection);
     let response: Response<Incoming> = sender.send_request(request).await.map_err(broken)?;
-    let status = response.status();
+    let (status, headers) = (response.status(), response.headers().clone());
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
     let body = body.map_err(broken)?.to_bytes();
     drop(sender);
     connection.abort();
-    Ok((status, body))
+    Ok((status, headers, body))
 }
 
 fn unreachable(at: String, source: io::Error) -> ClientError {

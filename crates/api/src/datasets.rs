@@ -146,6 +146,10 @@ pub struct DatasetInfo {
     /// The snapshot that it is a clone of.
     #[serde(default)]
     pub origin: Option<String>,
+    /// Another dataset has its file handles, or it was received and not put in service: clients do
+    /// not reach it.
+    #[serde(default)]
+    pub standby: bool,
     /// Its properties.
     pub properties: Vec<PropertyValue>,
 }

@@ -25,6 +25,7 @@ mod locks;
 mod memory;
 mod pools;
 mod scrub;
+pub mod send;
 mod shares;
 pub mod shown;
 mod snapshots;
@@ -64,6 +65,9 @@ pub use pools::{
     VdevLayout, VdevRequest, VdevStatus,
 };
 pub use scrub::{RepairedFile, ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
+pub use send::{
+    ReceiveBegun, ReceiveEnd, ReceiveRequest, ReceiveSummary, ReceivedPart, SendQuery, SentPart,
+};
 pub use shares::{HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
 pub use snapshots::{
     DestroySnapshots, HoldInfo, HoldSnapshots, ReleaseSnapshots, RenameSnapshot, RollBack,

@@ -232,6 +232,10 @@ pub enum Rule {
     FileSnapshotsComeLast,
     /// What is cut off a file dies as that file's.
     TailsAreTheirFiles,
+    /// What is received gets its name in its last txg.
+    ReceivedIsNamedLast,
+    /// What is received gets its name and its snapshot in one txg.
+    ReceivedIsOneTxg,
 }
 
 /// The number of rules that there may be.

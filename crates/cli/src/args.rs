@@ -78,6 +78,10 @@ pub enum Command {
     },
     /// Show which files differ in two snapshots, or in a snapshot and its dataset.
     Diff(crate::commands::DiffArgs),
+    /// Write a snapshot to stdout, as a stream that `aquifer receive` reads.
+    Send(crate::commands::SendArgs),
+    /// Make a dataset with a snapshot of the stream on stdin.
+    Receive(crate::commands::ReceiveArgs),
     /// Destroy a dataset, or snapshots. Everything in it is lost.
     Destroy {
         /// Also all datasets below it; of snapshots: those of these names there.

@@ -20,6 +20,7 @@ mod pool;
 mod progress;
 mod repeat;
 mod scrub;
+mod send;
 mod share;
 mod since;
 mod snapshot;
@@ -29,6 +30,7 @@ mod token;
 pub use diff::DiffArgs;
 #[cfg(debug_assertions)]
 pub use inject::InjectArgs;
+pub use send::{ReceiveArgs, SendArgs};
 
 use std::io::{IsTerminal, Write};
 
@@ -72,6 +74,8 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         Command::Snapshot { recursive, snapshots } => {
             snapshot::take(&client, output, recursive, snapshots).await
         }
+        Command::Send(args) => send::send(&client, output, args).await,
+        Command::Receive(args) => send::receive(&client, output, args).await,
         Command::Diff(args) => diff::diff(&client, output, args).await,
         Command::Clone { properties, snapshot, dataset } => {
             dataset::clone(&client, output, properties, (snapshot, dataset)).await

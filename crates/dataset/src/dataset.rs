@@ -52,6 +52,12 @@ pub struct Dataset {
     pub(crate) entrance: Arc<Entrance>,
     /// The txg in which it was destroyed, 0 if it was not.
     destroyed: AtomicU64,
+    /// The txg that gives it its name, if it is received: before, it is none yet.
+    named: AtomicU64,
+    /// It is not in service, whatever its name says: see [`crate::standby`].
+    pub(crate) standby: AtomicBool,
+    /// It came with its pool while another one with its handles was in service.
+    pub(crate) steps_back: AtomicBool,
     /// The txg from which its line is emptied, if it is not kept.
     emptied_since: AtomicU64,
     /// A sync could not read a node of the object table that it had to change: the dataset takes no
@@ -78,6 +84,8 @@ pub struct Dataset {
 pub(crate) enum Phase {
     /// All of it.
     Dataset,
+    /// It is being received: after a crash, it is a destroyed one.
+    Received,
     /// It was destroyed; its line stays, since others list or need snapshots on it.
     Line { first: bool },
     /// What it took is being freed.
@@ -111,6 +119,9 @@ impl Dataset {
             unlogged: Unlogged::no(),
             entrance: Entrance::new(),
             destroyed: AtomicU64::new(0),
+            named: AtomicU64::new(0),
+            standby: AtomicBool::new(false),
+            steps_back: AtomicBool::new(false),
             emptied_since: AtomicU64::new(u64::MAX),
             table_damaged: AtomicBool::new(false),
             emptied_to: AtomicU64::new(0),
@@ -124,6 +135,17 @@ impl Dataset {
     /// Its last name component.
     pub fn name(&self) -> String {
         self.record.lock().name.clone()
+    }
+
+    /// The first object id that is free.
+    pub fn free_id(&self) -> u64 {
+        self.next_object()
+    }
+
+    /// The values that are set on it, by their names.
+    pub fn local_values(&self) -> Vec<(String, String)> {
+        let local = self.local.lock();
+        local.iter().map(|(property, value)| (property.name().into(), value.clone())).collect()
     }
 
     /// The values in force.
@@ -226,8 +248,24 @@ impl Dataset {
                 Phase::Emptied { first: emptied_since == txg }
             }
             Some(destroyed) if destroyed <= txg => Phase::Line { first: destroyed == txg },
+            _ if txg.0 < self.named.load(Ordering::SeqCst) => Phase::Received,
             _ => Phase::Dataset,
         }
+    }
+
+    /// It is being received.
+    pub(crate) fn set_received(&self) {
+        self.named.store(u64::MAX, Ordering::SeqCst);
+    }
+
+    /// This txg gives it its name.
+    pub(crate) fn set_named(&self, txg: Txg) {
+        self.named.store(txg.0, Ordering::SeqCst);
+    }
+
+    /// Whether it is being received, as far as is known.
+    pub(crate) fn is_received(&self) -> bool {
+        self.named.load(Ordering::SeqCst) == u64::MAX
     }
 
     /// Whether it is destroyed and its line is kept.

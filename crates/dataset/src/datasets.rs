@@ -10,7 +10,7 @@ use aquifer_ondisk::keeping::Cadence;
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg, Writer};
 use aquifer_pool::{BoxFuture, Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
-use aquifer_sync::atomic::AtomicBool;
+use aquifer_sync::atomic::{AtomicBool, Ordering};
 use aquifer_sync::{AsyncMutex, Mutex};
 
 use crate::clones::Origin;
@@ -41,6 +41,8 @@ pub struct DatasetInfo {
     pub available_bytes: u64,
     /// The snapshot that it is a clone of.
     pub origin: Option<String>,
+    /// It is not in service: see [`crate::standby`].
+    pub is_standby: bool,
     /// Property, value in force, and where it comes from (`local`, `default`, or a dataset).
     pub properties: Vec<(Property, String, String)>,
     /// When a schedule takes its next snapshot, in seconds since 1970, and of which cadence.
@@ -50,8 +52,9 @@ pub struct DatasetInfo {
 #[derive(Debug)]
 pub(crate) struct State {
     pub datasets: BTreeMap<DatasetId, Arc<Dataset>>,
-    /// The same by file system guid: every call asks for one.
-    pub guids: HashMap<Guid, DatasetId>,
+    /// The same by file system guid: every call asks for one. Of several of one guid at most one is
+    /// in service ([`crate::standby`]).
+    pub guids: HashMap<Guid, Vec<DatasetId>>,
     /// Created but not on disk yet: synced, not shown. Or destroyed, and being emptied.
     pub hidden: BTreeSet<DatasetId>,
     pub next_dataset: u64,
@@ -112,7 +115,7 @@ impl State {
     }
 
     pub(crate) fn insert(&mut self, id: DatasetId, dataset: Arc<Dataset>) {
-        self.guids.insert(dataset.fs_guid, id);
+        self.guids.entry(dataset.fs_guid).or_default().push(id);
         self.datasets.insert(id, dataset);
     }
 
@@ -123,9 +126,11 @@ impl State {
     }
 
     pub(crate) fn remove(&mut self, id: DatasetId) {
-        if let Some(gone) = self.datasets.remove(&id) {
-            self.guids.remove(&gone.fs_guid);
+        let Some(gone) = self.datasets.remove(&id) else { return };
+        if let Some(of_guid) = self.guids.get_mut(&gone.fs_guid) {
+            of_guid.retain(|of| *of != id);
         }
+        self.guids.retain(|_, of_guid| !of_guid.is_empty());
     }
 }
 
@@ -230,12 +235,16 @@ impl Datasets {
         self.state.lock().datasets.get(&id).cloned()
     }
 
-    /// A dataset, or a snapshot, by its file system guid.
+    /// A dataset, or a snapshot, by its file system guid, if it is in service.
     pub fn by_guid(&self, guid: Guid) -> Option<Arc<Dataset>> {
         let found = {
             let state = self.state.lock();
-            let found = state.guids.get(&guid).and_then(|id| state.datasets.get(id));
-            found.filter(|dataset| !state.hidden.contains(&dataset.id)).cloned()
+            let ids = state.guids.get(&guid).map_or(&[][..], Vec::as_slice);
+            let mut found = ids.iter().filter_map(|id| state.datasets.get(id));
+            let serves = |of: &&Arc<Dataset>| {
+                !state.hidden.contains(&of.id) && !of.standby.load(Ordering::Relaxed)
+            };
+            found.find(serves).cloned()
         };
         found.or_else(|| self.view_of(guid))
     }
@@ -288,6 +297,7 @@ impl Datasets {
             available_bytes: self.available_bytes(dataset),
             next_snapshot: self.next_snapshot(dataset, now),
             origin: self.origin_of(dataset),
+            is_standby: dataset.is_standby(),
             properties: PROPERTIES
                 .into_iter()
                 .filter(|property| is_pools_own || !property.is_of_pool())

@@ -221,7 +221,7 @@ impl Datasets {
         state.datasets.values().any(|dataset| match dataset.phase(Txg(u64::MAX - 1)) {
             Phase::Emptied { .. } => dataset.emptied_to.load(Ordering::Relaxed) != STUCK,
             Phase::Line { .. } => dataset.is_being_swept(),
-            Phase::Dataset => dataset.is_being_freed(),
+            Phase::Dataset | Phase::Received => dataset.is_being_freed(),
         })
     }
 

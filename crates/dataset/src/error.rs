@@ -114,6 +114,20 @@ pub enum DatasetError {
     /// The labels of the disks could not name what snapshots need.
     #[error("the labels of the pool's disks cannot be written: {0}")]
     Labels(String),
+    /// Another dataset with the same file handles is in service.
+    #[error(
+        "{name:?} has the file handles of {other:?}, which is in service: destroy that, or set \
+         standby=on on it first"
+    )]
+    SameHandles {
+        /// The dataset that is to come into service.
+        name: String,
+        /// The one that is.
+        other: String,
+    },
+    /// A dataset that was being received was destroyed.
+    #[error("what was received of {0:?} was destroyed meanwhile, with a dataset above it")]
+    ReceiveEnded(String),
     /// A property cannot have this value.
     #[error("property {property}: {why}")]
     BadProperty {

@@ -88,7 +88,11 @@ impl Datasets {
         line.snapshots.lock().set(known.clone());
         // At each moment somebody lists it: clients may look into it.
         dataset.listing.lock().put(known.clone(), self.change_in(txg));
-        self.views.lock().enter(&known);
+        {
+            let mut views = self.views.lock();
+            views.pass_on(&before, dataset.id);
+            views.enter(&known);
+        }
         let keep = self.strike(txg, &before);
         dataset.keeping.lock().extend(keep.map(|keep| (snapshot, keep)));
     }

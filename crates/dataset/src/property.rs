@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use aquifer_meter::size;
+use aquifer_ondisk::dataset::PROPERTY_STANDBY;
 use aquifer_ondisk::extent::Compression;
 
 use crate::error::DatasetError;
@@ -37,10 +38,12 @@ pub enum Property {
     Snapdir = 11,
     /// Which snapshots are taken and pruned by themselves: `off`, or `hourly=24 daily=7`.
     Snapshots = 12,
+    /// Whether it is a copy that is not in service: `on`, `off`.
+    Standby = PROPERTY_STANDBY,
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 12] = [
+pub const PROPERTIES: [Property; 13] = [
     Property::Compression,
     Property::Sync,
     Property::Quota,
@@ -53,6 +56,7 @@ pub const PROPERTIES: [Property; 12] = [
     Property::Autotrim,
     Property::Snapdir,
     Property::Snapshots,
+    Property::Standby,
 ];
 
 /// How clients find the snapshots of a dataset, in the directory `.aquifer` of its root directory.
@@ -109,6 +113,7 @@ impl Property {
             Property::Autotrim => "autotrim",
             Property::Snapdir => "snapdir",
             Property::Snapshots => "snapshots",
+            Property::Standby => "standby",
         }
     }
 
@@ -141,7 +146,8 @@ impl Property {
 
     /// Whether children take the value of their parent.
     pub fn is_inherited(self) -> bool {
-        !matches!(self, Property::Quota | Property::Reservation) && !self.is_of_pool()
+        let is_own = matches!(self, Property::Quota | Property::Reservation | Property::Standby);
+        !is_own && !self.is_of_pool()
     }
 
     /// Whether only the pool's own dataset has it.
@@ -159,6 +165,7 @@ impl Property {
             Property::Sync => "standard",
             Property::Quota | Property::Reservation => "none",
             Property::Readonly | Property::Sharenfs | Property::Snapshots => "off",
+            Property::Standby => "off",
             Property::Autoexpand | Property::Autoreplace | Property::Autotrim => "off",
             Property::Scrub => "monthly",
             Property::Snapdir => "hidden",
@@ -184,6 +191,7 @@ impl Property {
                 _ => one_of(&["standard", "always", "disabled:REASON"]),
             },
             Property::Readonly
+            | Property::Standby
             | Property::Autoexpand
             | Property::Autoreplace
             | Property::Autotrim => one_of(&["on", "off"]),

@@ -163,7 +163,8 @@ impl Datasets {
         for cadence in CADENCES {
             let mut due = Vec::new();
             for dataset in self.all() {
-                if self.is_due(&dataset, cadence, seconds(now)) {
+                // A copy that stands by has the snapshots that it receives.
+                if !dataset.is_standby() && self.is_due(&dataset, cadence, seconds(now)) {
                     due.extend(self.free_name(&dataset, cadence, seconds(now)).map(|name| New {
                         dataset,
                         name,

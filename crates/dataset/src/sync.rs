@@ -104,7 +104,7 @@ impl Datasets {
                     continue;
                 }
                 Phase::Line { first } => self.sync_line(sync, dataset, &mut items).await? || first,
-                Phase::Dataset => {
+                Phase::Dataset | Phase::Received => {
                     self.sync_dataset(sync, dataset, &mut items).await?
                         || renamed.contains(&dataset.id)
                 }
@@ -150,7 +150,7 @@ impl Datasets {
         let class = match dataset.phase(txg) {
             Phase::Dataset => ItemClass::Record,
             Phase::Line { .. } => ItemClass::HiddenLine,
-            Phase::Emptied { .. } => ItemClass::Destroyed,
+            Phase::Emptied { .. } | Phase::Received => ItemClass::Destroyed,
         };
         Item { key: ItemKey::new(dataset.id, class, 0), value }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::DatasetId;
+use aquifer_ondisk::config::FEATURE_RECEIVE;
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_pool::{PoolError, TxHold};
 use aquifer_sync::atomic::Ordering;
@@ -37,6 +38,13 @@ impl Datasets {
         let _act = self.acts.lock().await;
         if dataset.is_destroyed() {
             return Err(DatasetError::NotFound(name.into()));
+        }
+        if property == Property::Standby {
+            self.use_feature(FEATURE_RECEIVE).await?;
+            if value.as_deref() != Some("on") {
+                self.check_service(&dataset)?;
+                dataset.steps_back.store(false, Ordering::SeqCst);
+            }
         }
         // Splits the datasets that the value reaches into those that will be unlogged and those
         // that will be logged.
@@ -150,6 +158,9 @@ impl Datasets {
         for dataset in self.living() {
             let properties = Properties::from_values(|property| self.value(&dataset, property).0);
             *dataset.properties.write() = Arc::new(properties);
+            let is_standby = self.value(&dataset, Property::Standby).0 == "on";
+            let is_standby = is_standby || dataset.steps_back.load(Ordering::SeqCst);
+            dataset.standby.store(is_standby, Ordering::SeqCst);
         }
         let limits =
             |of: &Arc<Dataset>| of.properties().quota_bytes.is_some() || of.reserved_bytes() > 0;

@@ -177,14 +177,14 @@ impl Files {
     }
 
     /// The root directory of a dataset (`tank/vms`) or a snapshot (`tank/vms@before`) by its full
-    /// name.
+    /// name, if it is in service.
     pub fn root(&self, dataset: &str) -> Option<FileHandle> {
         let dataset = match dataset.contains('@') {
             true => {
                 let (dataset, snapshot) = self.datasets.snapshot_by_name(dataset).ok()?;
-                self.datasets.view(&dataset, &snapshot)?
+                self.datasets.view(&dataset, &snapshot).filter(|_| !dataset.is_standby())?
             }
-            false => self.datasets.by_name(dataset)?,
+            false => self.datasets.by_name(dataset).filter(|dataset| !dataset.is_standby())?,
         };
         let object = aquifer_dataset::ROOT_DIRECTORY;
         Some(FileHandle { fs_guid: dataset.fs_guid, object, generation: 0 })

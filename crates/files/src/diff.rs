@@ -14,6 +14,7 @@ mod tests;
 use std::str::FromStr;
 
 use aquifer_dataset::{DatasetError, Look, LookError};
+use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::codec::checksum64;
 use aquifer_pool::{PoolError, turn_of_others};
 
@@ -130,24 +131,29 @@ impl FromStr for Cursor {
 }
 
 /// A number of what an answer is about.
-fn mark_of(parts: &[u64]) -> u64 {
+pub(crate) fn mark_of(parts: &[u64]) -> u64 {
     let bytes: Vec<u8> = parts.iter().flat_map(|part| part.to_le_bytes()).collect();
     checksum64(&bytes)
 }
 
-/// Two looks in the course of long work.
-struct Looks<'a> {
-    looks: [Look<'a>; 2],
+/// Looks at versions in the course of long work.
+pub(crate) struct Looks<'a> {
+    looks: Vec<Look<'a>>,
     steps: usize,
 }
 
 impl<'a> Looks<'a> {
-    fn new(old: Look<'a>, new: Look<'a>) -> Looks<'a> {
-        Looks { looks: [old, new], steps: 0 }
+    pub(crate) fn new(looks: Vec<Look<'a>>) -> Looks<'a> {
+        Looks { looks, steps: 0 }
+    }
+
+    /// The root of the object table of one of them, as they were given.
+    pub(crate) fn objects(&self, side: usize) -> Option<BlockPointer> {
+        self.looks.get(side).and_then(Look::objects)
     }
 
     /// One more step: now and then lets the others on this thread run, and looks again.
-    async fn step(&mut self) -> Result<(), DiffError> {
+    pub(crate) async fn step(&mut self) -> Result<(), LookError> {
         self.steps += 1;
         if !self.steps.is_multiple_of(STEPS) {
             return Ok(());

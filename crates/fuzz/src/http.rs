@@ -273,7 +273,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 44] = [
+const ROUTES: [&str; 48] = [
     "GET /daemon",
     "GET /pools",
     "GET /pools/tank",
@@ -318,6 +318,10 @@ const ROUTES: [&str; 44] = [
     "POST /snapshots/hold",
     "POST /snapshots/release",
     "POST /datasets/rename",
+    "POST /send",
+    "POST /receive",
+    "POST /receive/0",
+    "POST /receive/0/end",
 ];
 const KEYS: [&str; 24] = [
     "name",

@@ -24,6 +24,7 @@ pub mod portmapper;
 pub mod record;
 pub mod server;
 pub mod sharenfs;
+pub mod stream;
 pub mod wire;
 
 #[path = "../../ondisk/tests/format/structures.rs"]
@@ -41,7 +42,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     Target {
         name: "record",
         about: "record marking: any stream, cut anywhere, with and without detaching",
@@ -87,6 +88,11 @@ pub const TARGETS: [Target; 13] = [
     },
     Target { name: "http", about: "bytes on a connection to the API", run: http::run },
     Target { name: "sharenfs", about: "text of the property", run: sharenfs::run },
+    Target {
+        name: "stream",
+        about: "streams of send: any bytes, and any records with right checksums",
+        run: stream::run,
+    },
 ];
 
 /// The target of this name.

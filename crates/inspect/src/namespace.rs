@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use aquifer_ondisk::codec::{FormatError, Reader};
 use aquifer_ondisk::damage::{DamageKind, DamageRecord};
 use aquifer_ondisk::dataset::{
-    DatasetRecord, InheritedRecord, Item, ItemClass, LineRecord, ListerRecord, RollbackRecord,
-    SnapshotRecord, SweepRecord,
+    DatasetRecord, InheritedRecord, Item, ItemClass, LineRecord, ListerRecord, PROPERTY_STANDBY,
+    RollbackRecord, SnapshotRecord, SweepRecord,
 };
 use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
@@ -56,6 +56,8 @@ struct Items {
     listers: BTreeMap<(DatasetId, Txg), Option<DatasetId>>,
     /// What clones, and snapshots of them, have of their origins.
     inherited: BTreeMap<(DatasetId, Txg), u64>,
+    /// Datasets that stand by: not in service.
+    standby: BTreeSet<DatasetId>,
     /// Datasets that items other than a record belong to.
     others: BTreeSet<DatasetId>,
     /// The counter of dataset ids.
@@ -174,10 +176,15 @@ impl Items {
             (_, CLASS_LINE) => LineRecord::decode(&item.value).map(|line| {
                 self.lines.insert(dataset, line);
             }),
-            (_, CLASS_PROPERTY) => Ok(()),
             (_, CLASS_FILE_SNAPSHOT | CLASS_FILE_SWEEP) => {
                 let snapshots = self.snapshots.entry(dataset).or_default();
                 snapshots.files.take(class, number, &item.value)
+            }
+            (_, CLASS_PROPERTY) => {
+                if number == PROPERTY_STANDBY && item.value == b"on" {
+                    self.standby.insert(dataset);
+                }
+                Ok(())
             }
             (_, CLASS_SNAPSHOT | CLASS_SWEEP | CLASS_KEEP | CLASS_LISTER | CLASS_INHERITED) => {
                 self.of_a_snapshot(dataset, (class, Txg(number)), &item.value)
@@ -279,7 +286,8 @@ impl Items {
                 invalid(*id, format!("{name:?} is no name"));
             }
             let guid = record.fs_guid;
-            if guid.0 == 0 || !guids.insert(guid) {
+            // What was received stands by, with the guid of what was sent.
+            if guid.0 == 0 || !self.standby.contains(id) && !guids.insert(guid) {
                 invalid(*id, format!("file system guid {:016x} is not its own", guid.0));
             }
         }

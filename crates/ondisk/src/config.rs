@@ -54,8 +54,10 @@ pub const FEATURE_PROMOTE: &str = "promote";
 pub const FEATURE_INHERITED: &str = "inherited";
 /// Feature: single files have, or had, snapshots.
 pub const FEATURE_FILE_SNAPSHOTS: &str = "file-snapshots";
+/// Feature: datasets are, or were, received, and may stand by.
+pub const FEATURE_RECEIVE: &str = "receive";
 /// The features that this software knows.
-pub const FEATURES: [&str; 8] = [
+pub const FEATURES: [&str; 9] = [
     FEATURE_SNAPSHOTS,
     FEATURE_KEEPING,
     FEATURE_MOVED,
@@ -64,6 +66,7 @@ pub const FEATURES: [&str; 8] = [
     FEATURE_PROMOTE,
     FEATURE_INHERITED,
     FEATURE_FILE_SNAPSHOTS,
+    FEATURE_RECEIVE,
 ];
 /// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.
 pub const VDEV_SEGMENTS_MAX: u64 = Place::SECTOR_LIMIT / SEGMENT_SECTORS - 1;

@@ -53,6 +53,9 @@ const VERSION: u16 = 1;
 /// Longest value of an item, bytes.
 pub const ITEM_VALUE_BYTES_MAX: usize = 1200;
 const _: () = assert!(18 + ITEM_VALUE_BYTES_MAX <= ENTRY_BYTES_MAX);
+/// The number of the property `standby`: `on` if a dataset is not in service, and may have the guid
+/// of another one.
+pub const PROPERTY_STANDBY: u64 = 14;
 /// Longest name of one dataset (one component), bytes.
 pub const DATASET_NAME_BYTES_MAX: usize = 255;
 

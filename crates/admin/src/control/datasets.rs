@@ -96,6 +96,10 @@ impl Control {
         let set = request.properties.iter();
         let set = set.filter_map(|(property, value)| Some((property, value.as_ref()?)));
         let mut notes = self.look_up_hosts(&request.name, set).await;
+        let standby = request.properties.get(Property::Standby.name());
+        if standby.is_some_and(|value| value.as_deref() != Some("on")) {
+            self.check_service(&serving, &request.name)?;
+        }
         for (property, value) in request.properties {
             let (datasets, name) = (serving.service().datasets.clone(), request.name.clone());
             let (key, wanted) = (property.clone(), value.clone());
@@ -265,7 +269,8 @@ fn list(serving: &Serving) -> Vec<DatasetInfo> {
 
 fn of_dataset(info: Info) -> DatasetInfo {
     let share = info.properties.iter().find(|(property, ..)| *property == Property::Sharenfs);
-    let export = share.and_then(|(_, value, _)| sharenfs::parse(&info.name, value).ok()?);
+    let export = share.filter(|_| !info.is_standby);
+    let export = export.and_then(|(_, value, _)| sharenfs::parse(&info.name, value).ok()?);
     let fixed = [
         ("used", info.used_bytes),
         ("available", info.available_bytes),
@@ -296,5 +301,6 @@ fn of_dataset(info: Info) -> DatasetInfo {
         refer_bytes: info.refer_bytes,
         nfs_path: export.map(|export| export.path),
         origin: info.origin,
+        standby: info.is_standby,
     }
 }

@@ -51,6 +51,8 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
         | DatasetError::SameNames { .. }
         | DatasetError::OnAnotherLine(_)
         | DatasetError::FilesGone { .. }
+        | DatasetError::SameHandles { .. }
+        | DatasetError::ReceiveEnded(_)
         | DatasetError::HasClones { .. } => ApiError::conflict(message),
         DatasetError::Labels(_) | DatasetError::DeadUnreadable(_) | DatasetError::Pool(_) => {
             ApiError::failed(message)

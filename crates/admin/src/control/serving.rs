@@ -41,6 +41,8 @@ pub(super) struct Serving {
     import_notes: Vec<String>,
     /// Its newest drill.
     pub drill: NewestDrill,
+    /// Its datasets were offered to clients.
+    pub is_offered: AtomicBool,
     engine: EngineThread,
     /// The pool was left: who waits for its work gives up.
     left: Left,
@@ -112,7 +114,8 @@ impl Serving {
         }
         let (disks, left) = (Mutex::new(disks), Left::default());
         let drill = NewestDrill::default();
-        Serving { service, disks, dropped_log, import_notes, drill, engine, left }
+        let is_offered = AtomicBool::new(false);
+        Serving { service, disks, dropped_log, import_notes, drill, is_offered, engine, left }
     }
 
     /// The engine.

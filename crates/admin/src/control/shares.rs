@@ -209,7 +209,9 @@ impl Serving {
     /// The export that `sharenfs` defines for each dataset, or the error in the value.
     fn shares(&self) -> Vec<Share> {
         let datasets = &self.service().datasets;
-        let each = datasets.all().into_iter().map(|of| {
+        // Of two datasets with the same file handles one is in service.
+        let serve = datasets.all().into_iter().filter(|of| !of.is_standby());
+        let each = serve.map(|of| {
             let dataset = datasets.full_name(&of);
             let (value, source) = datasets.value(&of, Property::Sharenfs);
             let (readonly, _) = datasets.value(&of, Property::Readonly);

@@ -35,6 +35,7 @@ mod revive;
 mod rollback;
 mod schedules;
 mod scrub;
+mod send;
 mod spares;
 mod status;
 mod support;

@@ -110,7 +110,8 @@ fn dataset_cells(info: &DatasetInfo, output: Output) -> Vec<String> {
 }
 
 fn nfs_path(info: &DatasetInfo) -> String {
-    info.nfs_path.clone().unwrap_or_else(|| "-".into())
+    let none = if info.standby { "standby" } else { "-" };
+    info.nfs_path.clone().unwrap_or_else(|| none.into())
 }
 
 fn snapshot_cells(info: &SnapshotInfo, output: Output) -> Vec<String> {

@@ -50,6 +50,10 @@
 //! POST /datasets/rollback       admin     RollBack        -> RolledBack
 //! POST /snapshots/destroy       admin     DestroySnapshots -> SnapshotsDestroyed
 //! POST /snapshots/release       admin     ReleaseSnapshots -> SnapshotsDone
+//! POST /send                    admin     SendQuery       -> bytes          (6)
+//! POST /receive                 admin     ReceiveRequest  -> ReceiveBegun
+//! POST /receive/{name}          admin     bytes           -> ReceivedPart   (6)
+//! POST /receive/{name}/end      admin     ReceiveEnd      -> ReceiveSummary
 //! POST /locks/clear             admin     ClearLocks      -> ClearedLocks
 //! POST /tokens                  admin     CreateToken     -> TokenMade
 //! POST /tokens/{name}/rotate    admin     RotateToken     -> TokenMade
@@ -60,6 +64,7 @@
 //! (3) Debug builds alone have it.
 //! (4) `admin` if it has an end: nobody can take it back.
 //! (5) `?from&to&after&limit`: one page of the answer, which says how to ask for the next one.
+//! (6) Bytes of a stream, in parts (`docs/stream.md`).
 //!
 //! How the roles were given: `read` asks, and changes nothing. `operator` does what loses nothing
 //! and lets nobody in. An `admin` alone writes over disks, changes what a pool is made of, takes
@@ -92,9 +97,11 @@ use crate::remote::tokens::Tokens;
 
 mod background;
 mod diff;
+mod send;
 mod snapshots;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod trials;
 
 fn table() -> Table {
@@ -148,10 +155,14 @@ fn table() -> Table {
         .act(Admin, "/datasets/rollback", roll_back)
         .act(Admin, "/snapshots/destroy", snapshots::destroy)
         .act(Admin, "/snapshots/release", snapshots::release)
+        .search(Admin, "/send", send::send)
+        .act(Admin, "/receive", send::begin)
+        .search(Admin, "/receive/{name}", send::part)
+        .act(Admin, "/receive/{name}/end", send::end)
         .act(Admin, "/locks/clear", clear_locks)
-        .act(Admin, "/tokens", create_token)
-        .act(Admin, "/tokens/{name}/rotate", rotate_token)
-        .act(Admin, "/tokens/{name}/revoke", revoke_token);
+        .act(Admin, "/tokens", tokens::create)
+        .act(Admin, "/tokens/{name}/rotate", tokens::rotate)
+        .act(Admin, "/tokens/{name}/revoke", tokens::revoke);
     #[cfg(debug_assertions)]
     let table = table.act(Admin, "/pools/{name}/inject", trials::inject);
     table
@@ -462,28 +473,6 @@ async fn clear_locks(
 ) -> Response {
     let act = async { control.clear_locks(&request) };
     acting.carry_out(words::clear_locks(&request), act).await
-}
-
-async fn create_token(
-    acting: Acting,
-    State(tokens): Tokens_,
-    Body(request): Body<api::CreateToken>,
-) -> Response {
-    acting.carry_out(words::create_token(&request), async { tokens.create(&request) }).await
-}
-
-async fn rotate_token(
-    acting: Acting,
-    State(tokens): Tokens_,
-    Name(name): Name,
-    Body(request): Body<api::RotateToken>,
-) -> Response {
-    let told = words::rotate_token(&name, &request);
-    acting.carry_out(told, async { tokens.rotate(&name, &request) }).await
-}
-
-async fn revoke_token(acting: Acting, State(tokens): Tokens_, Name(name): Name) -> Response {
-    acting.carry_out(words::revoke_token(&name), async { tokens.revoke(&name) }).await
 }
 
 pub(super) fn answer<T: Serialize>(result: Result<T, ApiError>) -> Response {

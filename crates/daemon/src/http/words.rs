@@ -8,8 +8,8 @@ use aquifer_api::{
     AddVdevs, ClearDamage, ClearLocks, CloneSnapshot, CreateDataset, CreatePool, CreateToken,
     DestroyDataset, DestroySnapshots, DiskRequest, DrillRequest, ExportPool, FreeWork, FreeWorkAct,
     FreeWorkRequest, HoldSnapshots, ImportRequest, OfflineDisk, OnlineDisk, Promote,
-    ReleaseSnapshots, RenameDataset, RenameSnapshot, ReplaceDisk, Role, RollBack, RotateToken,
-    ScrubAct, ScrubRequest, SetProperties, TakeSnapshots, VdevKind, VdevRequest,
+    ReceiveRequest, ReleaseSnapshots, RenameDataset, RenameSnapshot, ReplaceDisk, Role, RollBack,
+    RotateToken, ScrubAct, ScrubRequest, SetProperties, TakeSnapshots, VdevKind, VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -246,6 +246,21 @@ pub(super) fn destroy_snapshots(request: &DestroySnapshots) -> Told {
 pub(super) fn roll_back(RollBack { name, destroy_later, force }: &RollBack) -> Told {
     let words = Words::of("rollback").flag(*destroy_later, "-r").flag(*force, "-f").word(name);
     words.told(About::snapshots(name))
+}
+
+pub(super) fn receive(ReceiveRequest { name, dry_run, new_handles }: &ReceiveRequest) -> Told {
+    let words = Words::of("receive").flag(*dry_run, "-n").flag(*new_handles, "--new-handles");
+    let about = if *dry_run { About::Nothing } else { About::Dataset(name.clone(), Vec::new()) };
+    words.word(name).told(about)
+}
+
+/// The end of a stream that is received as a dataset; `None`: it is not known any more, or is only
+/// checked.
+pub(super) fn end_receive(name: Option<String>, gives_up: bool) -> Told {
+    let about = name.clone().map(|name| About::Dataset(name, Vec::new()));
+    let words = Words::of("receive").word(&name.unwrap_or_default());
+    let words = words.flag(true, if gives_up { "(given up)" } else { "(end)" });
+    words.told(about.unwrap_or(About::Nothing))
 }
 
 pub(super) fn promote(Promote { name }: &Promote) -> Told {

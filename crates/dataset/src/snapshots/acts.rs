@@ -105,7 +105,7 @@ impl Datasets {
     /// A snapshot leaves the list of the dataset that lists it. Returns whether that had a record
     /// on why it stays or goes.
     pub(crate) fn leave_listing(&self, txg: Txg, snapshot: &Snapshot) -> bool {
-        self.views.lock().leave(snapshot.record.guid, txg);
+        self.views.lock().leave(snapshot, txg);
         self.strike(txg, snapshot).is_some()
     }
 
@@ -129,7 +129,7 @@ impl Datasets {
         let mut listing = dataset.listing.lock();
         let Some(known) = listing.list.get(&snapshot).cloned() else { return Vec::new() };
         // Calls that hold the view must hear when the snapshot is destroyed: it stays.
-        if let Some(view) = self.views.lock().opened(known.record.guid) {
+        if let Some(view) = self.views.lock().opened(known.record.guid, dataset.id) {
             let head = dataset.record.lock().name.clone();
             view.record.lock().name = format!("{head}@{name}");
         }

@@ -1,6 +1,6 @@
 //! Snapshots that clients look into, each as a dataset of its own.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use aquifer_ondisk::dataset::{DatasetRecord, SnapshotRecord};
@@ -14,33 +14,50 @@ use crate::property::{LocalValues, Properties};
 /// Snapshots that clients look into, by their guids.
 #[derive(Debug, Default)]
 pub(crate) struct Views {
-    /// Which snapshot, of which dataset's list, has which guid.
-    known: HashMap<Guid, (DatasetId, Txg)>,
-    open: HashMap<Guid, Arc<Dataset>>,
+    /// Which snapshot, of which dataset's list, has which guid. A received one has that of the one
+    /// that was sent.
+    known: BTreeMap<(Guid, DatasetId), Txg>,
+    open: HashMap<(Guid, DatasetId), Arc<Dataset>>,
 }
 
 impl Views {
     /// A snapshot that is new in the list of a dataset.
     pub fn enter(&mut self, snapshot: &Snapshot) {
         if let Some(lister) = snapshot.lister {
-            self.known.insert(snapshot.record.guid, (lister, snapshot.txg));
+            self.known.insert((snapshot.record.guid, lister), snapshot.txg);
         }
     }
 
-    fn is_of(&self, guid: Guid, dataset: DatasetId) -> bool {
-        self.known.get(&guid).is_some_and(|(lister, _)| *lister == dataset)
+    /// The datasets that list a snapshot of this guid.
+    fn listers(&self, guid: Guid) -> impl Iterator<Item = DatasetId> {
+        let all = (guid, DatasetId(0))..=(guid, DatasetId(u64::MAX));
+        self.known.range(all).map(|((_, lister), _)| *lister)
     }
 
-    /// The open view of a snapshot.
-    pub fn opened(&self, guid: Guid) -> Option<&Arc<Dataset>> {
-        self.open.get(&guid)
+    /// The open view of a snapshot that a dataset lists.
+    pub fn opened(&self, guid: Guid, lister: DatasetId) -> Option<&Arc<Dataset>> {
+        self.open.get(&(guid, lister))
     }
 
     /// A snapshot leaves the list. From here on nothing reads its objects.
-    pub fn leave(&mut self, guid: Guid, txg: Txg) {
-        self.known.remove(&guid);
-        if let Some(view) = self.open.remove(&guid) {
+    pub fn leave(&mut self, snapshot: &Snapshot, txg: Txg) {
+        let Some(lister) = snapshot.lister else { return };
+        let of = (snapshot.record.guid, lister);
+        self.known.remove(&of);
+        if let Some(view) = self.open.remove(&of) {
             view.set_destroyed(txg);
+        }
+    }
+
+    /// A dataset lists a snapshot that another one listed. Open views of it stay.
+    pub fn pass_on(&mut self, snapshot: &Snapshot, to: DatasetId) {
+        let guid = snapshot.record.guid;
+        let Some(lister) = snapshot.lister else { return };
+        if let Some(txg) = self.known.remove(&(guid, lister)) {
+            self.known.insert((guid, to), txg);
+        }
+        if let Some(view) = self.open.remove(&(guid, lister)) {
+            self.open.insert((guid, to), view);
         }
     }
 }
@@ -67,34 +84,45 @@ impl Dataset {
 }
 
 impl Datasets {
-    /// A snapshot as a dataset of its own, which is read-only.
+    /// A snapshot as a dataset of its own, which is read-only, if it is on disk.
     pub fn view(&self, dataset: &Dataset, snapshot: &Snapshot) -> Option<Arc<Dataset>> {
-        let guid = snapshot.record.guid;
-        self.view_of(guid).filter(|_| self.views.lock().is_of(guid, dataset.id))
+        self.view_in(snapshot.record.guid, dataset.id)
     }
 
-    /// The snapshot of a guid, if it is on disk.
-    pub(crate) fn view_of(&self, guid: Guid) -> Option<Arc<Dataset>> {
+    fn view_in(&self, guid: Guid, lister: DatasetId) -> Option<Arc<Dataset>> {
         let mut views = self.views.lock();
-        if let Some(view) = views.open.get(&guid) {
+        let of = (guid, lister);
+        if let Some(view) = views.open.get(&of) {
             return Some(view.clone());
         }
-        let (dataset, txg) = *views.known.get(&guid)?;
+        let txg = *views.known.get(&of)?;
         if txg > self.pool.committed_txg() {
             return None;
         }
-        let dataset = self.by_id(dataset).filter(|dataset| !dataset.is_destroyed())?;
+        let dataset = self.by_id(lister).filter(|dataset| !dataset.is_destroyed())?;
         let snapshot = dataset.listing.lock().list.get(&txg).cloned()?;
         let view = Arc::new(dataset.as_of(&snapshot));
-        views.open.insert(guid, view.clone());
+        views.open.insert(of, view.clone());
         Some(view)
     }
 
-    /// The dataset whose snapshot has this guid, if it is on disk.
+    /// The snapshot of a guid, if it is on disk and its dataset in service.
+    pub(crate) fn view_of(&self, guid: Guid) -> Option<Arc<Dataset>> {
+        let head = self.head_of(guid)?;
+        self.view_in(guid, head.id)
+    }
+
+    /// The dataset whose snapshot has this guid, if that is on disk and the dataset in service.
     pub fn head_of(&self, guid: Guid) -> Option<Arc<Dataset>> {
-        let (dataset, txg) = *self.views.lock().known.get(&guid)?;
-        let is_on_disk = txg <= self.pool.committed_txg();
-        self.by_id(dataset).filter(|dataset| is_on_disk && !dataset.is_destroyed())
+        let committed = self.pool.committed_txg();
+        let known: Vec<(DatasetId, Txg)> = {
+            let views = self.views.lock();
+            let txg = |lister| views.known.get(&(guid, lister)).copied();
+            views.listers(guid).filter_map(|lister| Some((lister, txg(lister)?))).collect()
+        };
+        let on_disk = known.into_iter().filter(|(_, txg)| *txg <= committed);
+        let mut heads = on_disk.filter_map(|(lister, _)| self.by_id(lister));
+        heads.find(|head| !head.is_destroyed() && !head.is_standby())
     }
 
     /// Import: makes the snapshots of a dataset known.
@@ -112,7 +140,7 @@ impl Datasets {
         let properties = Properties { readonly: true, ..Properties::clone(&dataset.properties()) };
         let properties = Arc::new(properties);
         let views = self.views.lock();
-        let of_it = views.open.iter().filter(|(guid, _)| views.is_of(**guid, dataset.id));
+        let of_it = views.open.iter().filter(|((_, lister), _)| *lister == dataset.id);
         for (_, view) in of_it {
             let mut record = view.record.lock();
             let last = record.name.rsplit_once('@').map(|(_, last)| last.to_string());

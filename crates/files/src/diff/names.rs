@@ -92,7 +92,7 @@ impl Files {
         if cursor.is_none() && (old.is_head() || new.is_head()) {
             self.bring_to_disk().await?;
         }
-        let mut looks = Looks::new(old.look(&self.pool)?, new.look(&self.pool)?);
+        let mut looks = Looks::new(vec![old.look(&self.pool)?, new.look(&self.pool)?]);
         let (mut pairs, mut next) = self.changed_objects(&mut looks, from, limit).await?;
         let wanted = |inodes: Vec<&Inode>| {
             let of = |inode: &Inode| (inode.object, (inode.generation, links(inode)));
@@ -126,8 +126,7 @@ impl Files {
         from: u64,
         limit: usize,
     ) -> Result<(Vec<Pair>, Option<u64>), DiffError> {
-        let [old, new] = &looks.looks;
-        let (old, new) = (old.objects(), new.objects());
+        let (old, new) = (looks.objects(0), looks.objects(1));
         let mut compare = btree::compare_from::<Objects, _>(&*self.pool, old, new, from)?;
         let (mut pairs, mut objects, mut names) = (Vec::new(), 0, 0u64);
         for step in 0.. {

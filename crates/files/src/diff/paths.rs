@@ -135,7 +135,7 @@ pub(super) async fn names_of(
     mut wanted: HashMap<ObjectId, (u64, u32)>,
 ) -> Result<Names, DiffError> {
     let mut names = Names::default();
-    let objects = looks.looks.get(side).and_then(|look| look.objects());
+    let objects = looks.objects(side);
     let root = inode_of(pool, objects, ROOT_DIRECTORY).await?.and_then(|inode| inode.root);
     if wanted.remove(&ROOT_DIRECTORY).is_some() {
         let last = Vec::new();

@@ -124,6 +124,9 @@ pub(crate) fn unlink(inode: &Inode, now: Time) -> Vec<Change> {
 
 /// Fails unless both are the same dataset.
 pub(crate) fn same_dataset(left: &Dataset, right: &Dataset) -> Result<(), FsError> {
-    // Not the id, which a snapshot shares with its dataset.
-    if left.fs_guid == right.fs_guid { Ok(()) } else { Err(FsError::CrossDevice) }
+    // A snapshot shares the id of its dataset, and one that stands by the guid of another.
+    match (left.id, left.fs_guid) == (right.id, right.fs_guid) {
+        true => Ok(()),
+        false => Err(FsError::CrossDevice),
+    }
 }

@@ -11,15 +11,15 @@ use aquifer_sim::Rng;
 
 use crate::bed::{Bed, find, make, noise, root, write};
 
-const DATASET: &str = "tank/d";
+pub const DATASET: &str = "tank/d";
 const SNAPSHOTS: usize = 6;
 
 /// A version in memory: files by their numbers, with paths and content.
 #[derive(Debug, Clone, Default)]
-struct Model {
+pub struct Model {
     files: BTreeMap<u64, File>,
     /// Directories by their paths.
-    directories: BTreeMap<String, FileHandle>,
+    pub directories: BTreeMap<String, FileHandle>,
 }
 
 #[derive(Debug, Clone)]
@@ -90,7 +90,7 @@ async fn change_content(service: &Service, file: &mut File, rng: &mut Rng) {
     file.content[from..to].copy_from_slice(&data);
 }
 
-async fn change(service: &Service, model: &mut Model, rng: &mut Rng) {
+pub async fn change(service: &Service, model: &mut Model, rng: &mut Rng) {
     let some = model.any(rng);
     let new = model.new_path(rng);
     let is_free = !model.paths().contains_key(&new);

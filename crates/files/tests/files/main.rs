@@ -28,6 +28,7 @@ mod memory;
 mod moves;
 mod permissions;
 mod quota;
+mod receive;
 mod rename;
 mod replay;
 mod replies;

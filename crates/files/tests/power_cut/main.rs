@@ -10,6 +10,7 @@
 
 mod calls;
 mod model;
+mod received;
 mod reserved;
 mod shared;
 mod snapshots;
@@ -271,7 +272,10 @@ fn a_seed_runs_the_same_again() {
         let unlogged = unlogged.collect::<Result<Vec<u64>, _>>().unwrap();
         let bases = reserved::bases();
         let reserved = (0..5).map(|seed| reserved::run_seed(seed, &bases).map(|run| run.trace));
-        (traces, unlogged, reserved.collect::<Result<Vec<u64>, _>>().unwrap())
+        let reserved = reserved.collect::<Result<Vec<u64>, _>>().unwrap();
+        let bases = received::bases();
+        let received = (0..10).map(|seed| received::run_seed(seed, &bases).map(|run| run.trace));
+        (traces, unlogged, reserved, received.collect::<Result<Vec<u64>, _>>().unwrap())
     };
     assert_eq!(traces(), traces());
 }

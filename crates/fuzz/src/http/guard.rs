@@ -41,7 +41,7 @@ fn refuse(why: &str) -> Response {
 }
 
 /// Acts on datasets and locks, and one that clears a notice of a loss.
-const PASSES: [&str; 15] = [
+const PASSES: [&str; 19] = [
     "/datasets",
     "/datasets/set",
     "/datasets/destroy",
@@ -57,4 +57,8 @@ const PASSES: [&str; 15] = [
     "/snapshots/release",
     "/locks/clear",
     "/pools/tank/clear",
+    "/send",
+    "/receive",
+    "/receive/0",
+    "/receive/0/end",
 ];

@@ -64,8 +64,13 @@ const ROOMS: [Room; 29] = [
     },
     Room {
         name: "files",
-        uses: &["dataset", "object", "pool", "vdev", "blockio", "ondisk", "sync"],
+        uses: &["dataset", "object", "pool", "vdev", "blockio", "ondisk", "stream", "sync"],
         why: "POSIX terms; the highest room that knows types of the disk",
+    },
+    Room {
+        name: "stream",
+        uses: &["ondisk"],
+        why: "the bytes of send, pure: a stream is read without a pool",
     },
     Room {
         name: "dataset",
@@ -150,7 +155,7 @@ const ROOMS: [Room; 29] = [
         name: "fuzz",
         uses: &[
             "daemon", "nfsd", "admin", "api", "nfs", "rpc", "files", "pool", "blockio", "ondisk",
-            "sim", "inspect",
+            "sim", "stream", "inspect",
         ],
         why: "outside: gives hostile bytes to whatever takes bytes from strangers",
     },

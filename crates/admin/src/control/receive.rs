@@ -1,0 +1,265 @@
+//! Receiving streams: each has a session, to which its client gives part after part.
+//!
+//! Invariants:
+//! - A part is taken in to its end, also if its client hangs up: nothing is taken in by half.
+//! - A session ends with its stream, its first error, or when its client is silent for
+//!   [`SILENCE_MAX`]. What came is given up then.
+//! - A session keeps no pool in service: after an export its next part fails, and the next import
+//!   frees what came.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use aquifer_api::{
+    ApiError, ReceiveBegun, ReceiveEnd, ReceiveRequest, ReceiveSummary, ReceivedPart,
+};
+use aquifer_files::{ReceiveError, ReceiveOptions, Receiver};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::serving::Serving;
+use super::{Control, properties};
+
+/// A client that is silent for longer is gone. Clients that wait for data themselves say so.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// Streams at a time: each takes some megabytes of memory.
+const SESSIONS_MAX: usize = 4;
+
+/// The streams that are being received.
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    next: AtomicU64,
+    all: Mutex<BTreeMap<u64, Arc<Session>>>,
+}
+
+#[derive(Debug)]
+struct Session {
+    pool: String,
+    /// The dataset that is made; `None`: the stream is only checked.
+    name: Option<String>,
+    heard: Mutex<Instant>,
+    /// `None`: it has failed.
+    receiver: tokio::sync::Mutex<Option<Receiver>>,
+}
+
+impl Control {
+    /// Begins to receive a stream as a dataset.
+    ///
+    /// # Errors
+    /// There is no such pool; too many streams at a time.
+    pub async fn begin_receive(
+        self: &Arc<Self>,
+        request: ReceiveRequest,
+    ) -> Result<ReceiveBegun, ApiError> {
+        let ReceiveRequest { name, dry_run, new_handles } = request;
+        let serving = self.pool_of(&name)?;
+        let made = (!dry_run).then(|| name.clone());
+        let options = ReceiveOptions { dry: dry_run, new_handles };
+        let receiver = Receiver::new(&serving.service().files, name, options);
+        let session = Arc::new(Session {
+            pool: serving.name().into(),
+            name: made,
+            heard: Mutex::new(Instant::now()),
+            receiver: tokio::sync::Mutex::new(Some(receiver)),
+        });
+        let id = {
+            let mut all = self.receiving.all.lock();
+            if all.len() >= SESSIONS_MAX {
+                return Err(ApiError::conflict(format!(
+                    "{SESSIONS_MAX} streams are being received already: wait until one ends"
+                )));
+            }
+            let id = self.receiving.next.fetch_add(1, Ordering::Relaxed);
+            all.insert(id, session.clone());
+            id
+        };
+        tokio::spawn(Arc::clone(self).watch(id, session));
+        Ok(ReceiveBegun { id })
+    }
+
+    /// The dataset that a stream makes, if it is being received.
+    pub fn received_name(&self, id: u64) -> Option<String> {
+        self.session(id).ok()?.name.clone()
+    }
+
+    /// Takes in bytes of a stream, perhaps none: then the client only says that it is there.
+    ///
+    /// # Errors
+    /// The stream cannot be received. What came is given up.
+    pub async fn receive_part(&self, id: u64, bytes: Vec<u8>) -> Result<ReceivedPart, ApiError> {
+        let session = self.session(id)?;
+        *session.heard.lock() = Instant::now();
+        let count = bytes.len() as u64;
+        let at = session.clone();
+        let taken = self.in_session(&session, async move {
+            let mut receiver = at.receiver.lock().await;
+            let taken = match receiver.as_mut() {
+                None => return Err(unknown()),
+                Some(receiver) => receiver.push(&bytes).await.map_err(api_error),
+            };
+            if taken.is_err() {
+                give_up(&mut receiver).await;
+            }
+            *at.heard.lock() = Instant::now();
+            taken
+        });
+        let taken = taken.await;
+        if taken.is_err() {
+            self.receiving.all.lock().remove(&id);
+        }
+        taken.map(|()| ReceivedPart { bytes: count })
+    }
+
+    /// Ends a stream: the dataset is there, on disk, when this returns; or, if the client gives up,
+    /// nothing of it.
+    ///
+    /// # Errors
+    /// The stream has not ended, or contradicts itself. What came is given up.
+    pub async fn end_receive(
+        &self,
+        id: u64,
+        request: ReceiveEnd,
+    ) -> Result<ReceiveSummary, ApiError> {
+        let session = self.session(id)?;
+        self.receiving.all.lock().remove(&id);
+        let at = session.clone();
+        let received = self.in_session(&session, async move {
+            let mut receiver = at.receiver.lock().await;
+            let done = match receiver.as_mut() {
+                None => return Err(unknown()),
+                Some(_) if request.give_up => Err(ApiError::conflict("it was given up")),
+                Some(receiver) => receiver.finish().await.map_err(api_error),
+            };
+            match done.is_ok() {
+                true => *receiver = None,
+                false => give_up(&mut receiver).await,
+            }
+            done
+        });
+        let received = received.await?;
+        let (snapshot, sent, counts) = (received.snapshot, received.sent, received.counts);
+        tracing::info!(class = "dataset.received", %snapshot, %sent, "snapshot received");
+        let notes = self.refresh_exports().await;
+        Ok(ReceiveSummary {
+            snapshot,
+            sent,
+            objects: counts.objects,
+            bytes: counts.pages.saturating_mul(4096),
+            notes,
+        })
+    }
+
+    /// Fails if a dataset of another pool that is in service has the file handles of this one.
+    pub(super) fn check_service(&self, serving: &Serving, name: &str) -> Result<(), ApiError> {
+        let Some(dataset) = serving.service().datasets.by_name(name) else { return Ok(()) };
+        for other in self.all_serving().into_iter().filter(|of| of.name() != serving.name()) {
+            let datasets = &other.service().datasets;
+            if let Some(other) = datasets.by_guid(dataset.fs_guid) {
+                let (name, other) = (name.into(), datasets.full_name(&other));
+                let error = aquifer_dataset::DatasetError::SameHandles { name, other };
+                return Err(properties::api_error(error));
+            }
+        }
+        Ok(())
+    }
+
+    fn session(&self, id: u64) -> Result<Arc<Session>, ApiError> {
+        self.receiving.all.lock().get(&id).cloned().ok_or_else(unknown)
+    }
+
+    /// Works for a session on its pool's thread, to the end.
+    async fn in_session<T: Send + 'static>(
+        &self,
+        session: &Session,
+        work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let serving = self.serving(&session.pool)?;
+        serving.run(work).await.map_err(|error| ApiError::failed(error.to_string()))?
+    }
+
+    /// Gives a session up if its client is silent.
+    async fn watch(self: Arc<Self>, id: u64, session: Arc<Session>) {
+        loop {
+            let until = *session.heard.lock() + SILENCE_MAX;
+            tokio::time::sleep_until(until).await;
+            if !self.receiving.all.lock().contains_key(&id) {
+                return;
+            }
+            // While a part is taken in, the client waits for the disks.
+            let is_silent = *session.heard.lock() + SILENCE_MAX <= Instant::now();
+            if is_silent && let Ok(receiver) = session.receiver.try_lock() {
+                drop(receiver);
+                tracing::warn!(
+                    class = "receive.silent",
+                    pool = session.pool,
+                    "a client that sends a snapshot is silent: what came is given up"
+                );
+                // It may have ended meanwhile.
+                let _ = self.end_receive(id, ReceiveEnd { give_up: true }).await;
+                return;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+/// Pools come into service: of their datasets, those step back whose file handles another pool
+/// serves already.
+pub(super) fn keep_handles_apart(serving: &[Arc<Serving>]) {
+    let is_offered = |of: &&Arc<Serving>| of.is_offered.load(Ordering::SeqCst);
+    let mut served: Vec<&Arc<Serving>> = serving.iter().filter(is_offered).collect();
+    for new in serving.iter().filter(|of| !is_offered(of)) {
+        let back = new.service().datasets.step_back(|guid| {
+            served.iter().find_map(|of| {
+                let datasets = &of.service().datasets;
+                datasets.by_guid(guid).map(|other| datasets.full_name(&other))
+            })
+        });
+        for (dataset, other) in back {
+            tracing::warn!(
+                class = "dataset.standby",
+                %dataset,
+                %other,
+                "a dataset is not in service: another one has its file handles. Set standby=on on \
+                 one of them, and standby=off on the other"
+            );
+        }
+        new.is_offered.store(true, Ordering::SeqCst);
+        served.push(new);
+    }
+}
+
+async fn give_up(receiver: &mut Option<Receiver>) {
+    if let Some(mut receiver) = receiver.take()
+        && let Err(error) = receiver.abort().await
+    {
+        tracing::warn!(
+            class = "receive.left",
+            %error,
+            "what came of a stream cannot be freed now: the next import of the pool does"
+        );
+    }
+}
+
+fn unknown() -> ApiError {
+    ApiError::not_found(
+        "the stream is not being received any more: it failed, or its client was silent for too \
+         long; send it again",
+    )
+}
+
+fn api_error(error: ReceiveError) -> ApiError {
+    let message = error.to_string();
+    match error {
+        ReceiveError::Dataset(error) => properties::api_error(error),
+        ReceiveError::Stream(_)
+        | ReceiveError::Contradicts(_)
+        | ReceiveError::Incremental { .. } => ApiError::invalid(message),
+        ReceiveError::Quota(_) | ReceiveError::NoSpace(_) | ReceiveError::Left => {
+            ApiError::conflict(message)
+        }
+        ReceiveError::Pool(_) => ApiError::failed(message),
+    }
+}

@@ -1,0 +1,39 @@
+//! The client's part for streams.
+
+use hyper::Method;
+
+use super::{Answer, Client, JSON, broken, parsed};
+use crate::send::NEXT;
+use crate::{
+    ReceiveBegun, ReceiveEnd, ReceiveRequest, ReceiveSummary, ReceivedPart, SendQuery, SentPart,
+};
+
+/// The type of a stream's bytes.
+const STREAM: &str = "application/octet-stream";
+
+impl Client {
+    /// Some bytes of the stream of a snapshot.
+    pub async fn send_part(&self, query: &SendQuery) -> Answer<SentPart> {
+        let body = serde_json::to_vec(query).map_err(broken)?.into();
+        let (headers, bytes) = self.ask(Method::POST, "/send", JSON, body).await?;
+        let next = headers.get(NEXT).and_then(|next| next.to_str().ok()).map(Into::into);
+        Ok(SentPart { bytes: bytes.into(), next })
+    }
+
+    /// Begins to receive a stream.
+    pub async fn begin_receive(&self, request: &ReceiveRequest) -> Answer<ReceiveBegun> {
+        self.post("/receive", request).await
+    }
+
+    /// Gives bytes of a stream.
+    pub async fn receive_part(&self, id: u64, bytes: Vec<u8>) -> Answer<ReceivedPart> {
+        let path = format!("/receive/{id}");
+        let (_, answer) = self.ask(Method::POST, &path, STREAM, bytes.into()).await?;
+        parsed(&answer)
+    }
+
+    /// Ends a stream.
+    pub async fn end_receive(&self, id: u64, request: &ReceiveEnd) -> Answer<ReceiveSummary> {
+        self.post(&format!("/receive/{id}/end"), request).await
+    }
+}

@@ -1,0 +1,166 @@
+//! `aquifer send` and `aquifer receive`: a stream goes between a daemon and a file or pipe.
+
+use std::io::{IsTerminal, Read, Write, stdin, stdout};
+use std::time::{Duration, Instant};
+
+use aquifer_api::client::Client;
+use aquifer_api::send::PART_BYTES_MAX;
+use aquifer_api::{ReceiveEnd, ReceiveRequest, ReceiveSummary, SendQuery, SentPart, SnapshotQuery};
+use aquifer_meter::size;
+use tokio::sync::mpsc;
+
+use super::Output;
+use crate::failure::Failure;
+
+/// The arguments of `send`.
+#[derive(Debug, clap::Args)]
+pub struct SendArgs {
+    /// Only say what would be sent.
+    #[arg(short = 'n')]
+    dry_run: bool,
+    /// Say on stderr how much was sent.
+    #[arg(short = 'v')]
+    verbose: bool,
+    /// The snapshot, such as tank/vms@before.
+    #[arg(value_name = "DATASET@NAME")]
+    snapshot: String,
+}
+
+/// The arguments of `receive`.
+#[derive(Debug, clap::Args)]
+pub struct ReceiveArgs {
+    /// Only check the stream, all of it.
+    #[arg(short = 'n')]
+    dry_run: bool,
+    /// Say what came.
+    #[arg(short = 'v')]
+    verbose: bool,
+    /// Give the dataset file handles of its own. It comes into service at once, also beside what
+    /// was sent.
+    #[arg(long)]
+    new_handles: bool,
+    /// Full name of the new dataset, such as tank/copy.
+    dataset: String,
+}
+
+/// How often a daemon hears from a client that waits for its input.
+const ALIVE_EVERY: Duration = Duration::from_secs(10);
+/// Parts of a stream between its reader and its writer.
+const PARTS_WAITING: usize = 2;
+
+pub(super) async fn send(client: &Client, output: Output, args: SendArgs) -> Result<(), Failure> {
+    let SendArgs { dry_run, verbose, snapshot } = args;
+    if dry_run {
+        let query = SnapshotQuery { name: Some(snapshot.clone()), recursive: false };
+        let found = client.snapshots(&query).await?;
+        let Some(found) = found.first().filter(|_| snapshot.contains('@')) else {
+            return Err(Failure::usage(format!("{snapshot:?} is no snapshot: write DATASET@NAME")));
+        };
+        let text = format!(
+            "would send {}: {} on disk, and more where it is compressed\n",
+            found.name,
+            output.size(found.refer_bytes)
+        );
+        return output.answer(found, |_| text);
+    }
+    if stdout().is_terminal() {
+        let why = "a stream is no text: send it to a file (> FILE) or a command (| COMMAND)";
+        return Err(Failure::usage(why));
+    }
+    let begun = Instant::now();
+    let (to_writer, mut parts) = mpsc::channel::<Vec<u8>>(PARTS_WAITING);
+    let writer = tokio::task::spawn_blocking(move || {
+        let mut out = stdout().lock();
+        while let Some(part) = parts.blocking_recv() {
+            out.write_all(&part)?;
+        }
+        out.flush()
+    });
+    let mut query = SendQuery { snapshot: snapshot.clone(), after: None };
+    let mut sent_bytes = 0u64;
+    let failed = loop {
+        let SentPart { bytes, next } = match client.send_part(&query).await {
+            Ok(part) => part,
+            Err(error) => break Some(error),
+        };
+        sent_bytes += bytes.len() as u64;
+        let is_last = next.is_none();
+        query.after = next;
+        // The writer has ended if it could not write: it says why.
+        if to_writer.send(bytes).await.is_err() || is_last {
+            break None;
+        }
+    };
+    drop(to_writer);
+    let written = writer.await.map_err(Failure::failed)?;
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    let why =
+        |error| Failure::failed(format!("the stream of {snapshot:?} cannot be written: {error}"));
+    written.map_err(why)?;
+    if verbose {
+        let seconds = begun.elapsed().as_secs_f64();
+        eprintln!("sent {snapshot}: {} in {seconds:.1} s", size::human(sent_bytes));
+    }
+    Ok(())
+}
+
+pub(super) async fn receive(
+    client: &Client,
+    output: Output,
+    args: ReceiveArgs,
+) -> Result<(), Failure> {
+    let ReceiveArgs { dry_run, verbose, new_handles, dataset } = args;
+    if stdin().is_terminal() {
+        return Err(Failure::usage("the stream comes from stdin: < FILE, or COMMAND |"));
+    }
+    let request = ReceiveRequest { name: dataset, dry_run, new_handles };
+    let id = client.begin_receive(&request).await?.id;
+    let (to_us, mut parts) = mpsc::channel(PARTS_WAITING);
+    // Not waited for: it may sit in a read that never ends.
+    std::thread::spawn(move || read_parts(&to_us));
+    loop {
+        let part = match tokio::time::timeout(ALIVE_EVERY, parts.recv()).await {
+            Err(_) => Vec::new(),
+            Ok(None) => break,
+            Ok(Some(Ok(part))) => part,
+            Ok(Some(Err(error))) => {
+                // What failed first counts.
+                let _ = client.end_receive(id, &ReceiveEnd { give_up: true }).await;
+                return Err(Failure::failed(format!("stdin cannot be read: {error}")));
+            }
+        };
+        client.receive_part(id, part).await?;
+    }
+    let done = client.end_receive(id, &ReceiveEnd::default()).await?;
+    let tense = if dry_run { "would receive" } else { "received" };
+    output.answer(&done, |done| match verbose || dry_run {
+        true => text(done, tense, output),
+        false => done.notes.iter().map(|note| format!("{note}\n")).collect(),
+    })
+}
+
+fn text(done: &ReceiveSummary, tense: &str, output: Output) -> String {
+    let ReceiveSummary { snapshot, sent, objects, bytes, notes } = done;
+    let bytes = output.size(*bytes);
+    let notes: String = notes.iter().map(|note| format!("{note}\n")).collect();
+    format!("{tense} {snapshot} ({sent}): {objects} files and directories, {bytes}\n{notes}")
+}
+
+/// Reads stdin in parts, to its end or an error.
+fn read_parts(to: &mpsc::Sender<std::io::Result<Vec<u8>>>) {
+    let mut input = stdin().lock();
+    loop {
+        let mut part = Vec::with_capacity(PART_BYTES_MAX);
+        let most = u64::try_from(PART_BYTES_MAX).unwrap_or(u64::MAX);
+        let read = input.by_ref().take(most).read_to_end(&mut part);
+        let is_last = !matches!(read, Ok(count) if count > 0);
+        let part = read.map(|_| part);
+        let is_empty = part.as_ref().is_ok_and(Vec::is_empty);
+        // Nobody listens any more if the command has failed.
+        if !is_empty && to.blocking_send(part).is_err() || is_last {
+            return;
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Routes of streams.
+
+use aquifer_api::send::NEXT;
+use aquifer_api::{self as api, ApiError};
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+
+use super::{Acting, Body, Control_, Name, answer, refusal, words};
+
+pub(super) async fn send(State(control): Control_, Body(query): Body<api::SendQuery>) -> Response {
+    let part = match control.send_part(query).await {
+        Ok(part) => part,
+        Err(error) => return refusal(error),
+    };
+    let stream = (CONTENT_TYPE, "application/octet-stream");
+    match part.next {
+        Some(next) => ([stream], [(NEXT, next)], part.bytes).into_response(),
+        None => ([stream], part.bytes).into_response(),
+    }
+}
+
+pub(super) async fn begin(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::ReceiveRequest>,
+) -> Response {
+    acting.carry_out(words::receive(&request), control.begin_receive(request)).await
+}
+
+pub(super) async fn part(
+    State(control): Control_,
+    Name(name): Name,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let id = match id(&name) {
+        Ok(id) => id,
+        Err(error) => return refusal(error),
+    };
+    match body {
+        Ok(bytes) => answer(control.receive_part(id, bytes.into()).await),
+        Err(rejection) => refusal(ApiError::invalid(rejection.body_text())),
+    }
+}
+
+pub(super) async fn end(
+    acting: Acting,
+    State(control): Control_,
+    Name(name): Name,
+    Body(request): Body<api::ReceiveEnd>,
+) -> Response {
+    let id = match id(&name) {
+        Ok(id) => id,
+        Err(error) => return refusal(error),
+    };
+    let told = words::end_receive(control.received_name(id), request.give_up);
+    acting.carry_out(told, control.end_receive(id, request)).await
+}
+
+fn id(name: &str) -> Result<u64, ApiError> {
+    name.parse().map_err(|_| ApiError::not_found(format!("no stream {name:?} is being received")))
+}

@@ -1,0 +1,133 @@
+//! Whether names, links and directories of a stream add up.
+//!
+//! Names come before or after what they name, so each side is summed: an object adds a hash of what
+//! its names must say of it, as often as it has names, and each name takes away the hash of what it
+//! says. The sum is zero only if each name leads to an object that is there, with the right
+//! generation, kind and directory, and each object has as many names as it says. The hashes are
+//! keyed by a random number, so no stream can be made to fit. Two more sums count the entries of
+//! each directory, and the directories in it.
+//!
+//! With that, each directory has one name, in the directory that it says it is in. Directories that
+//! lie in each other would add up too: so the ways up are followed.
+
+use std::collections::{HashMap, HashSet};
+
+use aquifer_ondisk::codec::checksum128;
+use aquifer_ondisk::dirent::Dirent;
+use aquifer_ondisk::inode::{FileKind, Inode};
+use aquifer_ondisk::types::ROOT_DIRECTORY;
+use aquifer_ondisk::{ObjectId, Writer};
+use aquifer_stream::Record;
+
+/// Directories of a stream at most: each takes some 40 bytes of memory.
+const DIRECTORIES_MAX: usize = 500_000;
+
+/// What a hash is of.
+#[derive(Debug, Clone, Copy)]
+enum Of {
+    Name = 1,
+    Entry = 2,
+    Directory = 3,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Sums {
+    key: u64,
+    /// 0 as soon as all add up.
+    sum: u128,
+    /// The directories above directories.
+    above: HashMap<ObjectId, ObjectId>,
+    has_root: bool,
+}
+
+impl Sums {
+    /// Nothing yet; `key` is random.
+    pub fn new(key: u64) -> Sums {
+        Sums { key, sum: 0, above: HashMap::new(), has_root: false }
+    }
+
+    /// Takes a record of a stream that has everything.
+    pub fn take(&mut self, record: &Record) -> Result<(), String> {
+        match record {
+            Record::Object(inode) => self.object(inode)?,
+            Record::Entries { object, entries } => {
+                entries.iter().for_each(|entry| self.entry(*object, entry));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Fails unless all add up.
+    pub fn check(&self) -> Result<(), String> {
+        if !self.has_root {
+            return Err("it has no root directory".into());
+        }
+        if self.sum != 0 {
+            return Err("its names do not fit its files".into());
+        }
+        let mut reached: HashSet<ObjectId> = HashSet::from([ROOT_DIRECTORY]);
+        for id in self.above.keys() {
+            let (mut way, mut at) = (Vec::new(), *id);
+            while !reached.contains(&at) {
+                way.push(at);
+                at = self.above.get(&at).copied().unwrap_or(ROOT_DIRECTORY);
+                if way.len() > self.above.len() {
+                    return Err(format!("directory {} lies in itself", id.0));
+                }
+            }
+            reached.extend(way);
+        }
+        Ok(())
+    }
+
+    fn object(&mut self, inode: &Inode) -> Result<(), String> {
+        let Inode { object, generation, kind, nlink, entries, parent, .. } = inode;
+        let is_directory = *kind == FileKind::Directory;
+        if is_directory {
+            self.add(Of::Entry, &[object.0], *entries);
+            self.add(Of::Directory, &[object.0], u64::from(nlink.saturating_sub(2)));
+        }
+        if *object == ROOT_DIRECTORY {
+            self.has_root = true;
+            return Ok(());
+        }
+        if is_directory && self.above.len() >= DIRECTORIES_MAX {
+            return Err(format!("it has more than {DIRECTORIES_MAX} directories"));
+        }
+        let names = if is_directory { 1 } else { u64::from(*nlink) };
+        let above = if is_directory { parent.0 } else { 0 };
+        self.add(Of::Name, &[object.0, *generation, *kind as u64, above], names);
+        if is_directory {
+            self.above.insert(*object, *parent);
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, directory: ObjectId, entry: &Dirent) {
+        let is_directory = entry.kind == FileKind::Directory;
+        let above = if is_directory { directory.0 } else { 0 };
+        let says = [entry.object.0, entry.generation, entry.kind as u64, above];
+        self.add(Of::Name, &says, MINUS_ONE);
+        self.add(Of::Entry, &[directory.0], MINUS_ONE);
+        if is_directory {
+            self.add(Of::Directory, &[directory.0], MINUS_ONE);
+        }
+    }
+
+    fn add(&mut self, of: Of, what: &[u64], times: u64) {
+        let mut w = Writer::new();
+        w.u64(self.key);
+        w.u64(of as u64);
+        what.iter().for_each(|part| w.u64(*part));
+        let hash = checksum128(w.as_bytes());
+        self.sum = match times {
+            MINUS_ONE => self.sum.wrapping_sub(hash),
+            times => self.sum.wrapping_add(hash.wrapping_mul(u128::from(times))),
+        };
+    }
+}
+
+/// Takes a hash away. Entries are counted below 2^63.
+const MINUS_ONE: u64 = u64::MAX;

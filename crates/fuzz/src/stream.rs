@@ -1,0 +1,45 @@
+//! Streams of `aquifer send`: any bytes, and records of any content with right checksums.
+//!
+//! The first byte says which. Promises: no panic; memory in proportion to the bytes; what comes out
+//! is what was put in, so a record that was taken is encoded in one way only; a stream that ended
+//! takes nothing more.
+
+use aquifer_stream::{Decoder, Encoder, RECORD_BYTES_MAX, Record};
+
+/// See the module's head.
+pub fn run(bytes: &[u8]) {
+    let Some((how, rest)) = bytes.split_first() else { return };
+    let stream = if how & 1 == 0 { rest.to_vec() } else { sealed(rest) };
+    let step = usize::from(how >> 1) * 37 + 1;
+    let (mut decoder, mut again) = (Decoder::default(), Encoder::default());
+    let mut ended = false;
+    'all: for piece in stream.chunks(step) {
+        decoder.push(piece);
+        loop {
+            match decoder.next_record() {
+                Ok(None) => break,
+                Err(_) => break 'all,
+                Ok(Some(record)) => {
+                    assert!(!ended, "a record after the end");
+                    ended = matches!(record, Record::End(_));
+                    again.put(&record);
+                }
+            }
+        }
+    }
+    assert_eq!(decoder.has_ended(), ended);
+    let (same, _) = again.into_parts();
+    assert!(stream.starts_with(&same), "a record has two forms");
+}
+
+/// Records of these kinds, lengths and payloads, numbered and chained as a sender does.
+fn sealed(mut rest: &[u8]) -> Vec<u8> {
+    let mut encoder = Encoder::default();
+    while let [kind, low, high, behind @ ..] = rest {
+        let length = usize::from(u16::from_le_bytes([*low, *high]));
+        let (payload, behind) = behind.split_at(length.min(behind.len()).min(RECORD_BYTES_MAX));
+        encoder.put_payload(*kind, payload);
+        rest = behind;
+    }
+    encoder.into_parts().0
+}
