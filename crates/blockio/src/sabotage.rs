@@ -216,6 +216,10 @@ pub enum Rule {
     PinnedStaysHidden,
     /// A clone counts what it gives up of its origin.
     GivenUpIsCounted,
+    /// The call that asks for an act is in the reply table in the txg of the act.
+    ActsKnowTheirCall,
+    /// An act does not begin for a caller that gave up.
+    NoActForNobody,
 }
 
 /// The number of rules that there may be.

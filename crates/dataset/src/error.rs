@@ -103,6 +103,9 @@ pub enum DatasetError {
     /// The labels of the disks could not name what snapshots need.
     #[error("the labels of the pool's disks cannot be written: {0}")]
     Labels(String),
+    /// The client that asked for it waits no more.
+    #[error("the client that asked for it waits no more: nothing was done")]
+    GaveUp,
     /// A property cannot have this value.
     #[error("property {property}: {why}")]
     BadProperty {

@@ -59,5 +59,5 @@ pub use quota::{Promise, Refused};
 pub use replies::Replies;
 pub use rollback::RollbackOptions;
 pub use schedule::Schedule;
-pub use snapshots::{ListChange, Snapshot};
+pub use snapshots::{Called, ListChange, Snapshot};
 pub use version::{Look, LookError, Version};

@@ -37,10 +37,12 @@ pub enum Property {
     Snapdir = 11,
     /// Which snapshots are taken and pruned by themselves: `off`, or `hourly=24 daily=7`.
     Snapshots = 12,
+    /// Hosts that take and destroy snapshots over NFS: `off`, or a list of clients.
+    Snapcontrol = 13,
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 12] = [
+pub const PROPERTIES: [Property; 13] = [
     Property::Compression,
     Property::Sync,
     Property::Quota,
@@ -53,6 +55,7 @@ pub const PROPERTIES: [Property; 12] = [
     Property::Autotrim,
     Property::Snapdir,
     Property::Snapshots,
+    Property::Snapcontrol,
 ];
 
 /// How clients find the snapshots of a dataset, in the directory `.aquifer` of its root directory.
@@ -109,6 +112,7 @@ impl Property {
             Property::Autotrim => "autotrim",
             Property::Snapdir => "snapdir",
             Property::Snapshots => "snapshots",
+            Property::Snapcontrol => "snapcontrol",
         }
     }
 
@@ -158,7 +162,10 @@ impl Property {
             Property::Compression => "on",
             Property::Sync => "standard",
             Property::Quota | Property::Reservation => "none",
-            Property::Readonly | Property::Sharenfs | Property::Snapshots => "off",
+            Property::Readonly
+            | Property::Sharenfs
+            | Property::Snapshots
+            | Property::Snapcontrol => "off",
             Property::Autoexpand | Property::Autoreplace | Property::Autotrim => "off",
             Property::Scrub => "monthly",
             Property::Snapdir => "hidden",
@@ -193,10 +200,10 @@ impl Property {
                     self.bad(format!("{value:?} is no size: say 500G, 1.5T or none"))
                 }),
             },
-            Property::Sharenfs if value.len() > VALUE_BYTES_MAX => {
+            Property::Sharenfs | Property::Snapcontrol if value.len() > VALUE_BYTES_MAX => {
                 Err(self.bad(format!("longer than {VALUE_BYTES_MAX} bytes")))
             }
-            Property::Sharenfs => Ok(value.to_string()),
+            Property::Sharenfs | Property::Snapcontrol => Ok(value.to_string()),
             Property::Scrub => one_of(&["off", "weekly", "monthly"]),
             Property::Snapdir => one_of(&["hidden", "visible", "disabled"]),
             Property::Snapshots => match Schedule::parse(value) {
@@ -249,6 +256,8 @@ pub struct Properties {
     pub sharenfs: String,
     /// How clients find its snapshots.
     pub snapdir: Snapdir,
+    /// Whether hosts take and destroy snapshots over NFS.
+    pub has_snapcontrol: bool,
 }
 
 impl Properties {
@@ -271,6 +280,7 @@ impl Properties {
                 "disabled" => Snapdir::Disabled,
                 _ => Snapdir::Hidden,
             },
+            has_snapcontrol: value(Property::Snapcontrol) != "off",
         }
     }
 }
