@@ -34,6 +34,7 @@ mod revive;
 mod rollback;
 mod schedules;
 mod scrub;
+mod snapcontrol;
 mod spares;
 mod status;
 mod support;

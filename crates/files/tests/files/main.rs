@@ -36,6 +36,7 @@ mod sabotage;
 mod schedules;
 mod scrub;
 mod smooth;
+mod snapcontrol;
 mod snapdir;
 mod snapshots;
 mod together;
