@@ -13,6 +13,7 @@
 mod clients;
 mod options;
 
+use aquifer_nfs::limits::CLIENTS_MAX;
 use aquifer_nfs::{Client, Entry, Export, Squash, Whom, Xprtsec};
 
 pub(crate) use clients::host;
@@ -30,6 +31,23 @@ pub fn parse(dataset: &str, value: &str) -> Result<Option<Export>, String> {
         "off" => Ok(None),
         "on" => Options::default().export(dataset).map(Some),
         options => Options::read(options)?.export(dataset).map(Some),
+    }
+}
+
+/// The clients that `snapcontrol=value` names; none for `off`.
+///
+/// # Errors
+/// The error in the value.
+pub fn snapcontrol(value: &str) -> Result<Vec<Entry>, String> {
+    match value.trim() {
+        "off" => Ok(Vec::new()),
+        value => {
+            let entries = clients::list(value)?;
+            match entries.len() {
+                0..=CLIENTS_MAX => Ok(entries),
+                count => Err(format!("{count} clients are more than {CLIENTS_MAX}")),
+            }
+        }
     }
 }
 

@@ -236,6 +236,10 @@ pub enum Rule {
     ReceivedIsNamedLast,
     /// What is received gets its name and its snapshot in one txg.
     ReceivedIsOneTxg,
+    /// The call that asks for an act is in the reply table in the txg of the act.
+    ActsKnowTheirCall,
+    /// An act does not begin for a caller that gave up.
+    NoActForNobody,
 }
 
 /// The number of rules that there may be.

@@ -63,6 +63,8 @@ pub enum Task {
         /// SQLite's journal mode: `wal`, `truncate` or `persist`.
         mode: &'static str,
     },
+    /// Removes the system that it runs in: nothing boots from this disk any more.
+    Wreck,
     /// Checks the journal.
     JournalCheck {
         /// The highest number that was acknowledged.
@@ -79,6 +81,7 @@ impl Task {
                 "aquifer.task=write aquifer.files={files} aquifer.bytes={bytes} aquifer.seed={seed}"
             ),
             Self::Verify => "aquifer.task=verify".into(),
+            Self::Wreck => "aquifer.task=wreck".into(),
             Self::Journal { records, slots, pause_ms } => format!(
                 "aquifer.task=journal aquifer.records={records} aquifer.slots={slots} \
                  aquifer.pause_ms={pause_ms}"

@@ -32,6 +32,7 @@ use crate::dataset::{Dataset, Phase};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::lines::{Ending, OnLine};
+use crate::snapshots::Called;
 use crate::sync::free_dirty;
 
 /// Objects of a destroyed dataset looked at in one txg.
@@ -75,7 +76,7 @@ impl Datasets {
             doomed.push(dataset);
         }
         let doomed = self.with_dependents(doomed, recursive || clones, clones)?;
-        self.end(&doomed, BTreeSet::new()).await
+        self.end(&doomed, BTreeSet::new(), None).await
     }
 
     /// Destroys snapshots of datasets, given by their txgs, with `clones` also all clones of them,
@@ -91,6 +92,16 @@ impl Datasets {
         clones: bool,
     ) -> Result<Vec<String>, DatasetError> {
         let _act = self.acts.lock().await;
+        self.destroy_these(snapshots, clones, None).await
+    }
+
+    /// The same, maybe for a call. The caller holds the lock of acts.
+    pub(crate) async fn destroy_these(
+        &self,
+        snapshots: &[(Arc<Dataset>, BTreeSet<Txg>)],
+        clones: bool,
+        by: Option<&Called>,
+    ) -> Result<Vec<String>, DatasetError> {
         let all_clones = self.all_clones();
         let (mut unlisted, mut doomed) = (BTreeSet::new(), BTreeMap::new());
         for (dataset, snapshots) in snapshots {
@@ -115,16 +126,17 @@ impl Datasets {
         let doomed = self.with_dependents(doomed.into_values().collect(), true, true)?;
         let mut names = self.names_of(&doomed);
         names.sort();
-        self.end(&doomed, unlisted).await?;
+        self.end(&doomed, unlisted, by).await?;
         Ok(names)
     }
 
-    /// Destroys datasets, with all their snapshots, and snapshots on these lines. The caller holds
-    /// the lock of acts.
+    /// Destroys datasets, with all their snapshots, and snapshots on these lines, maybe for a call.
+    /// The caller holds the lock of acts.
     pub(crate) async fn end(
         &self,
         doomed: &[Arc<Dataset>],
         snapshots: BTreeSet<OnLine>,
+        by: Option<&Called>,
     ) -> Result<(), DatasetError> {
         let Ending { acts, gone, rolled } = self.ending(doomed, snapshots);
         // The emptying frees all that dead trees name: nothing that a head refers to again.
@@ -139,7 +151,7 @@ impl Datasets {
             return Ok(());
         }
         {
-            let hold = self.hold_act().await?;
+            let hold = self.hold_act_of(by).await?;
             let txg = hold.txg();
             let mut state = self.state.lock();
             let items = state.items.entry(txg).or_default();

@@ -128,6 +128,9 @@ pub enum DatasetError {
     /// A dataset that was being received was destroyed.
     #[error("what was received of {0:?} was destroyed meanwhile, with a dataset above it")]
     ReceiveEnded(String),
+    /// The client that asked for it waits no more.
+    #[error("the client that asked for it waits no more: nothing was done")]
+    GaveUp,
     /// A property cannot have this value.
     #[error("property {property}: {why}")]
     BadProperty {

@@ -40,10 +40,12 @@ pub enum Property {
     Snapshots = 12,
     /// Whether it is a copy that is not in service: `on`, `off`.
     Standby = PROPERTY_STANDBY,
+    /// Hosts that take and destroy snapshots over NFS: `off`, or a list of clients.
+    Snapcontrol = 13,
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 13] = [
+pub const PROPERTIES: [Property; 14] = [
     Property::Compression,
     Property::Sync,
     Property::Quota,
@@ -57,6 +59,7 @@ pub const PROPERTIES: [Property; 13] = [
     Property::Snapdir,
     Property::Snapshots,
     Property::Standby,
+    Property::Snapcontrol,
 ];
 
 /// How clients find the snapshots of a dataset, in the directory `.aquifer` of its root directory.
@@ -114,6 +117,7 @@ impl Property {
             Property::Snapdir => "snapdir",
             Property::Snapshots => "snapshots",
             Property::Standby => "standby",
+            Property::Snapcontrol => "snapcontrol",
         }
     }
 
@@ -164,8 +168,11 @@ impl Property {
             Property::Compression => "on",
             Property::Sync => "standard",
             Property::Quota | Property::Reservation => "none",
-            Property::Readonly | Property::Sharenfs | Property::Snapshots => "off",
-            Property::Standby => "off",
+            Property::Readonly
+            | Property::Sharenfs
+            | Property::Snapshots
+            | Property::Standby
+            | Property::Snapcontrol => "off",
             Property::Autoexpand | Property::Autoreplace | Property::Autotrim => "off",
             Property::Scrub => "monthly",
             Property::Snapdir => "hidden",
@@ -201,10 +208,10 @@ impl Property {
                     self.bad(format!("{value:?} is no size: say 500G, 1.5T or none"))
                 }),
             },
-            Property::Sharenfs if value.len() > VALUE_BYTES_MAX => {
+            Property::Sharenfs | Property::Snapcontrol if value.len() > VALUE_BYTES_MAX => {
                 Err(self.bad(format!("longer than {VALUE_BYTES_MAX} bytes")))
             }
-            Property::Sharenfs => Ok(value.to_string()),
+            Property::Sharenfs | Property::Snapcontrol => Ok(value.to_string()),
             Property::Scrub => one_of(&["off", "weekly", "monthly"]),
             Property::Snapdir => one_of(&["hidden", "visible", "disabled"]),
             Property::Snapshots => match Schedule::parse(value) {
@@ -257,6 +264,8 @@ pub struct Properties {
     pub sharenfs: String,
     /// How clients find its snapshots.
     pub snapdir: Snapdir,
+    /// Whether hosts take and destroy snapshots over NFS.
+    pub has_snapcontrol: bool,
 }
 
 impl Properties {
@@ -279,6 +288,7 @@ impl Properties {
                 "disabled" => Snapdir::Disabled,
                 _ => Snapdir::Hidden,
             },
+            has_snapcontrol: value(Property::Snapcontrol) != "off",
         }
     }
 }

@@ -11,6 +11,8 @@
 //!   the same txg, in the pool's reply table ([`Replies::record`], under the hold). So the changes
 //!   never exist without the entry: before the txg's commit both come back by replay, after it both
 //!   are in the trees. The first answer waits for the record, and so does a repeated answer.
+//! - A call that asks for an *act* has no record. Its entry is in the txg of the act
+//!   ([`crate::snapshots`]), and a repeated answer waits until that is on disk.
 //! - A call that heard *later* changed nothing, and its client sends another one. Copies of it that
 //!   are on their way hear the same for a while (`later`); else one of them might run beside the
 //!   other call.
@@ -46,7 +48,7 @@ use aquifer_pool::{Pool, PoolError, SyncContext};
 use aquifer_sync::atomic::{AtomicU64, Ordering};
 use aquifer_sync::{Mutex, Notify, OwnedNotified};
 
-use kept::{Kept, Known};
+use kept::{Kept, Known, Waits};
 use later::Later;
 
 /// Answers kept: those of 16 clients with 256 calls each, twice what Linux has under way. A txg may
@@ -106,7 +108,7 @@ pub struct Replies {
 enum Seen {
     New(Running),
     UnderWay(OwnedNotified),
-    Known(Answer, Option<Ticket>),
+    Known(Answer, Option<Waits>),
 }
 
 #[derive(Debug, Default)]
@@ -135,7 +137,7 @@ impl Replies {
             Ok(entries) => {
                 let since = pool.world().now();
                 for entry in entries {
-                    state.logged.insert(Known { entry, since, ticket: None, body: None });
+                    state.logged.insert(Known { entry, since, waits: None, body: None });
                 }
             }
             Err(error) if error.is_damage() => state.give_up(&error),
@@ -155,9 +157,11 @@ impl Replies {
             match self.look(call) {
                 Seen::New(running) => return Ok(Begun::New(running)),
                 Seen::UnderWay(ended) => ended.await,
-                Seen::Known(answer, ticket) => {
-                    if let Some(ticket) = ticket.filter(|_| !left_out(Rule::ReplyAfterDurable)) {
-                        ticket.or_silent().await?;
+                Seen::Known(answer, waits) => {
+                    match waits.filter(|_| !left_out(Rule::ReplyAfterDurable)) {
+                        Some(Waits::Record(ticket)) => ticket.or_silent().await?,
+                        Some(Waits::Txg(txg)) => self.pool.on_disk_or_silent(txg).await?,
+                        None => {}
                     }
                     return Ok(Begun::Answered(answer));
                 }
@@ -176,7 +180,7 @@ impl Replies {
         }
         if let Some(known) = state.find(&call, oldest) {
             let answer = Answer { entry: known.entry, body: known.body.clone() };
-            return Seen::Known(answer, known.ticket.clone());
+            return Seen::Known(answer, known.waits.clone());
         }
         if left_out(Rule::CallRunsOnce) {
             drop(state);
@@ -204,11 +208,20 @@ impl Replies {
     /// Puts an entry into the table of `txg`. The caller holds that txg, the same as for the call's
     /// changes and their record. `ticket` is that record's; `None` in a replay.
     pub fn record(&self, txg: Txg, entry: ReplyEntry, ticket: Option<Ticket>) {
+        self.put(txg, entry, ticket.map(Waits::Record));
+    }
+
+    /// The same for an act, which no record makes durable, but the txg.
+    pub(crate) fn record_act(&self, txg: Txg, entry: ReplyEntry) {
+        self.put(txg, entry, Some(Waits::Txg(txg)));
+    }
+
+    fn put(&self, txg: Txg, entry: ReplyEntry, waits: Option<Waits>) {
         // Decoded orders are below 2^63.
         self.next_order.fetch_max(entry.order.saturating_add(1), Ordering::Relaxed);
         let (since, oldest) = (self.pool.world().now(), self.oldest());
         let mut state = self.state.lock();
-        state.logged.insert(Known { entry, since, ticket, body: None });
+        state.logged.insert(Known { entry, since, waits, body: None });
         if !left_out(Rule::ReplyInTable) {
             state.changes.entry(txg).or_default().insert(entry.order, Some(entry));
         }
@@ -283,7 +296,7 @@ impl Running {
             // If it failed after it was recorded, its fate is unknown yet: a repeated call waits
             // for the record too.
             if status == 0 {
-                (known.ticket, known.body) = (None, kept);
+                (known.waits, known.body) = (None, kept);
             }
             return;
         }
@@ -291,7 +304,7 @@ impl Running {
         let order = self.replies.next_order.load(Ordering::Relaxed);
         let order = state.unlogged.last_order().map_or(order, |last| order.max(last + 1));
         let entry = unlogged_entry(self.call, order, status);
-        state.unlogged.insert(Known { entry, since, ticket: None, body: Some(body) });
+        state.unlogged.insert(Known { entry, since, waits: None, body: Some(body) });
         for _ in 0..FORGOTTEN_AT_ONCE {
             let Some(order) = state.unlogged.surplus(oldest, REPLIES_KEPT) else { break };
             state.unlogged.remove(order);

@@ -197,7 +197,7 @@ impl Datasets {
         acts.push(Act::DestroyFiles { line: dataset.id, ids });
         let queued = match self.begin_rollback(&dataset, &snapshot, options).await {
             // Once they are queued the sync opens the entrance, also if this is cut off.
-            Ok(()) => self.queue(acts).await,
+            Ok(()) => self.queue(acts, None).await,
             failed => failed,
         };
         if queued.is_err() {

@@ -168,6 +168,7 @@ impl Datasets {
                     due.extend(self.free_name(&dataset, cadence, seconds(now)).map(|name| New {
                         dataset,
                         name,
+                        guid: self.new_guid(),
                         keep: KeepRecord { schedule: Some(cadence), holds: Vec::new() },
                     }));
                 }
@@ -178,7 +179,7 @@ impl Datasets {
             self.use_feature(FEATURE_SNAPSHOTS).await?;
             self.use_feature(FEATURE_KEEPING).await?;
             // A dataset has one snapshot in a txg: each cadence has its own.
-            let names = self.take(due, now).await?;
+            let names = self.take(due, now, None).await?;
             tracing::info!(
                 class = "snapshot.scheduled",
                 pool = self.pool.name(),
@@ -208,7 +209,7 @@ impl Datasets {
         if pruned.is_empty() {
             return Ok(());
         }
-        self.end(&[], pruned).await?;
+        self.end(&[], pruned, None).await?;
         tracing::info!(
             class = "snapshot.pruned",
             pool = self.pool.name(),

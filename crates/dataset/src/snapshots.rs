@@ -14,6 +14,7 @@
 //!   that it alone showed is allocated.
 
 mod acts;
+mod called;
 mod views;
 
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ use crate::file_snapshots::FileSnapshots;
 use crate::lines::OnLine;
 
 pub(crate) use acts::{inherited_item, put};
+pub use called::Called;
 pub(crate) use views::Views;
 
 /// A snapshot of a dataset.
@@ -89,6 +91,7 @@ pub(crate) struct New {
     pub dataset: Arc<Dataset>,
     /// Behind the '@'.
     pub name: String,
+    pub guid: Guid,
     pub keep: KeepRecord,
 }
 
@@ -302,7 +305,8 @@ impl Datasets {
             for dataset in below {
                 self.check_new(&dataset, last)?;
                 let (id, name) = (dataset.id, last.into());
-                let new = New { dataset, name, keep: KeepRecord::default() };
+                let (guid, keep) = (self.new_guid(), KeepRecord::default());
+                let new = New { dataset, name, guid, keep };
                 if wanted.insert(id, new).is_some() {
                     let why = "is the second of one dataset: one command takes one of each".into();
                     return Err(DatasetError::BadName { name: full.clone(), why });
@@ -311,22 +315,22 @@ impl Datasets {
         }
         self.use_feature(FEATURE_SNAPSHOTS).await?;
         let created = Time::from_ns(self.pool.world().wall_ns());
-        self.take(wanted.into_values().collect(), created).await
+        self.take(wanted.into_values().collect(), created, None).await
     }
 
-    /// Takes these, at most one of a dataset. Returns their full names. The caller holds the lock
-    /// of acts.
+    /// Takes these, at most one of a dataset, maybe for a call. Returns their full names. The caller
+    /// holds the lock of acts.
     pub(crate) async fn take(
         &self,
         all: Vec<New>,
         created: Time,
+        by: Option<&Called>,
     ) -> Result<Vec<String>, DatasetError> {
-        let world = self.pool.world().clone();
         let (mut taken, mut acts) = (Vec::new(), Vec::new());
-        for New { dataset, name, keep } in all {
+        for New { dataset, name, guid, keep } in all {
             taken.push(format!("{}@{name}", self.full_name(&dataset)));
             let record = SnapshotRecord {
-                guid: Guid(world.random().max(1)),
+                guid,
                 created,
                 refer_bytes: 0,
                 line: dataset.record.lock().line,
@@ -336,7 +340,7 @@ impl Datasets {
             acts.push(Act::Take { dataset: dataset.id, record, keep });
         }
         taken.sort();
-        self.act(acts).await?;
+        self.act_for(acts, by).await?;
         Ok(taken)
     }
 
@@ -377,13 +381,26 @@ impl Datasets {
         if acts.is_empty() {
             return Ok(());
         }
-        self.queue(acts).await?;
+        self.act_for(acts, None).await
+    }
+
+    /// The same for a call, if it is for one: the call is on disk also if there is nothing to do.
+    pub(crate) async fn act_for(
+        &self,
+        acts: Vec<Act>,
+        by: Option<&Called>,
+    ) -> Result<(), DatasetError> {
+        self.queue(acts, by).await?;
         Ok(self.act_on_disk().await?)
     }
 
     /// Has the sync of the open txg carry these out.
-    pub(crate) async fn queue(&self, acts: Vec<Act>) -> Result<(), DatasetError> {
-        let hold = self.hold_act().await?;
+    pub(crate) async fn queue(
+        &self,
+        acts: Vec<Act>,
+        by: Option<&Called>,
+    ) -> Result<(), DatasetError> {
+        let hold = self.hold_act_of(by).await?;
         self.state.lock().snapshot_acts.entry(hold.txg()).or_default().extend(acts);
         Ok(())
     }

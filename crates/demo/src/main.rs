@@ -2,8 +2,8 @@
 //!
 //! The story begins with a mirrored pool on two image files, the real daemon, and a Linux system
 //! put on the datastore. A virtual machine boots from `nfs://` and works while its server is
-//! killed, then while a disk is pulled, a spare stands in and the disk comes back. Then a disk
-//! rots, and is scrubbed.
+//! killed. It is snapshotted, destroys itself, is rolled back and cloned. A disk is pulled while it
+//! works, a spare stands in and the disk comes back. Then a disk rots, and is scrubbed.
 //!
 //! Invariants: every printed figure was measured in this run. Everything runs in a network
 //! namespace of its own and is gone when the program ends. A step that fails ends the program with
@@ -12,6 +12,7 @@
 mod disaster;
 mod interrupt;
 mod pulled;
+mod snapped;
 mod stage;
 mod summary;
 mod tell;
@@ -68,6 +69,7 @@ fn play(interrupt: &Interrupt, stays: bool) -> Result<()> {
 
     let machines = Machines { boot: Boot::prepare(&work, &scratch)?, scratch: &scratch, url };
     killed_under_a_machine(&machines, &mut stage, &mut figures)?;
+    figures.snapped = snapped::play(&work, &machines, &stage)?;
 
     if let Some(slot) = stage.slot() {
         figures.pulled = Some(pulled_under_a_machine(&machines, &stage, slot)?);
@@ -106,7 +108,11 @@ struct Machines<'scratch> {
 
 impl Machines<'_> {
     fn start(&self, task: Task, name: &str, stage: &Stage) -> Result<Machine> {
-        let url = &self.url;
+        self.start_on(&self.url, task, name, stage)
+    }
+
+    /// The same with another disk.
+    fn start_on(&self, url: &str, task: Task, name: &str, stage: &Stage) -> Result<Machine> {
         tell::command(&format!("qemu-system-x86_64 -accel tcg -drive file={url},format=raw ..."));
         let netns = Some(stage.netns());
         self.boot.start(Disk::raw(url), task, netns, &self.scratch.join(name), LIFE)

@@ -72,7 +72,11 @@ fn pull(stage: &Stage, slot: &Removable, machine: &Machine) -> Result<Pulled> {
 }
 
 /// Waits for something while the machine runs.
-fn wait_for(what: &str, machine: &Machine, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+pub fn wait_for(
+    what: &str,
+    machine: &Machine,
+    mut is_so: impl FnMut() -> Result<bool>,
+) -> Result<()> {
     let begun = Instant::now();
     while !is_so()? {
         if begun.elapsed() > LIMIT || !machine.is_running() {

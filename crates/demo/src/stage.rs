@@ -158,6 +158,15 @@ impl Stage {
         found.map(|found| found == expected).ok_or_else(|| malformed(pointer, &status))
     }
 
+    /// The bytes that a dataset takes.
+    pub fn used_bytes(&self, dataset: &str) -> Result<u64> {
+        let words = ["--json", "list", dataset];
+        let json = self.daemon.command().args(words).check(PATIENCE)?.text();
+        let listed: Option<serde_json::Value> = serde_json::from_str(&json).ok();
+        let used = listed.and_then(|listed| listed.pointer("/0/used_bytes")?.as_u64());
+        used.ok_or_else(|| Error::Malformed(format!("list {dataset}: {json}")))
+    }
+
     /// The first disk, as a word of a command.
     pub fn first_disk(&self) -> Word<'_> {
         Word::Disk(&self.disks[0])
@@ -189,6 +198,11 @@ it and removes all. From another terminal:
     /// answer.
     pub fn aquifer(&self, words: &[&str]) -> Result<()> {
         self.aquifer_words(&words.iter().map(|word| Word::Text(word)).collect::<Vec<_>>())
+    }
+
+    /// Runs such a command without showing it.
+    pub fn quietly(&self, words: &[&str]) -> Result<()> {
+        self.daemon.command().args(words).check(PATIENCE).map(drop)
     }
 
     fn aquifer_words(&self, words: &[Word<'_>]) -> Result<()> {

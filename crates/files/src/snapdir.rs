@@ -6,10 +6,13 @@
 //! # Invariants
 //! - `.aquifer` and `snapshot` are on no disk. Their handles have object ids that the format keeps
 //!   for them, so handles survive a restart.
-//! - Nothing changes in them: [`Files::check_writable`] refuses.
+//! - Nothing changes in them ([`Files::check_writable`] refuses), but for snapshots that hosts take,
+//!   destroy and rename ([`control`]).
 //! - No entry gets the name of `.aquifer`. One that has it, made while `snapdir` was `disabled`,
 //!   goes before.
 //! - The cookie of a snapshot is made from its txg. It survives changes and restarts.
+
+mod control;
 
 use std::sync::Arc;
 
@@ -25,6 +28,8 @@ use crate::core::{Files, Target};
 use crate::error::FsError;
 use crate::ops::directory::DOT_DOT;
 use crate::types::{Attributes, Credentials, DirectoryEntry, FileHandle};
+
+pub(crate) use control::may_control;
 
 /// The name of the hidden directory, and of the one in it.
 const NAME: &[u8] = b".aquifer";
@@ -49,7 +54,7 @@ fn is_in(dataset: &Dataset) -> bool {
     dataset.snapshot().is_none() && dataset.properties().snapdir != Snapdir::Disabled
 }
 
-fn handle(fs_guid: Guid, object: ObjectId) -> FileHandle {
+pub(crate) fn handle(fs_guid: Guid, object: ObjectId) -> FileHandle {
     FileHandle { fs_guid, object, generation: 0 }
 }
 
@@ -80,7 +85,7 @@ impl Files {
             _ => (HIDDEN_DIRECTORY, dataset.snapshots(committed).len()),
         };
         Inode {
-            mode: 0o555,
+            mode: if id == SNAPSHOT_DIRECTORY { control::mode(dataset) } else { 0o555 },
             nlink: u32::try_from(below).unwrap_or(u32::MAX).saturating_add(2),
             entries: below as u64,
             crtime: dataset.created(),

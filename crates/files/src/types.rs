@@ -1,10 +1,15 @@
 //! The types of this layer: handles, attributes, credentials, and the results of changes.
 
+use std::net::IpAddr;
 use std::ops::Range;
 
 use aquifer_blockio::{Page, SECTOR_BYTES};
+use aquifer_dataset::ROOT_DIRECTORY;
 use aquifer_ondisk::ObjectId;
+use aquifer_ondisk::types::SNAPSHOT_DIRECTORY;
 use aquifer_sync::OnceLock;
+
+use crate::snapdir;
 
 pub use aquifer_dataset::history;
 pub use aquifer_dataset::replies::{Answer, Begun, REPLY_AGE_MAX, Replies, Running};
@@ -51,6 +56,15 @@ impl FileHandle {
             generation: word(generation),
         })
     }
+
+    /// The handle that the answer to a call in the file system `fs_guid` gave out. A snapshot that
+    /// the call took is a file system of its own.
+    pub fn given(fs_guid: Guid, entry: &ReplyEntry) -> FileHandle {
+        match entry.object {
+            SNAPSHOT_DIRECTORY => snapdir::handle(Guid(entry.generation), ROOT_DIRECTORY),
+            object => FileHandle { fs_guid, object, generation: entry.generation },
+        }
+    }
 }
 
 /// The caller's identity, and the call.
@@ -64,12 +78,14 @@ pub struct Credentials {
     pub groups: Vec<u32>,
     /// The call, if it must not run twice: its effect is recorded under this name. See [`Replies`].
     pub call: Option<CallId>,
+    /// The caller's address, if it may take and destroy snapshots as the superuser.
+    pub snapcontrol: Option<IpAddr>,
 }
 
 impl Credentials {
     /// The superuser.
     pub fn root() -> Self {
-        Credentials { uid: 0, gid: 0, groups: Vec::new(), call: None }
+        Credentials { uid: 0, gid: 0, groups: Vec::new(), call: None, snapcontrol: None }
     }
 
     /// Whether a file of group `gid` counts this caller as a member.

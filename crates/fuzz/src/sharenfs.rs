@@ -1,7 +1,7 @@
 //! Property `sharenfs`: a text that parses means one export. The export table accepts it, and
 //! writing it gives a text with the same meaning.
 
-use aquifer_admin::sharenfs::{parse, risks, words};
+use aquifer_admin::sharenfs::{parse, risks, snapcontrol, words};
 use aquifer_nfs::Exports;
 use arbitrary::{Result, Unstructured};
 
@@ -18,6 +18,11 @@ pub fn run(input: &[u8]) {
 }
 
 fn read(text: &str) {
+    // The same lists of clients, alone.
+    match fair("parsing clients", text.len(), &LIMIT, || snapcontrol(text)) {
+        Ok(clients) => assert!(!clients.is_empty() || text.trim() == "off", "{text:?}"),
+        Err(why) => assert!(!why.is_empty() && why.len() <= WHY_BYTES + WHY_PER_BYTE * text.len()),
+    }
     let parsed = fair("parsing", text.len(), &LIMIT, || parse("tank/vms", text));
     let export = match parsed {
         Ok(Some(export)) => export,

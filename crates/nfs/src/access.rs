@@ -110,6 +110,8 @@ pub struct Access {
     pub none: Vec<Entry>,
     /// Clients whose superuser stays one, where the superuser is squashed.
     pub root: Vec<Entry>,
+    /// Clients whose superuser takes and destroys snapshots (property `snapcontrol`).
+    pub control: Vec<Entry>,
 }
 
 impl Access {
@@ -140,6 +142,11 @@ impl Access {
 
     /// All entries of all lists.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.of_export().chain(&self.control)
+    }
+
+    /// The entries that decide on the export.
+    pub fn of_export(&self) -> impl Iterator<Item = &Entry> {
         let lists = [self.read_write.entries(), self.read_only.entries(), &self.none, &self.root];
         lists.into_iter().flatten()
     }
@@ -212,6 +219,8 @@ pub(crate) struct Judgement {
     by: By,
     /// The entry of `root=` that names the client.
     root: Option<usize>,
+    /// The entry of `snapcontrol=` that names it.
+    control: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,6 +235,17 @@ impl Judgement {
     /// Whether `root=` names the client.
     pub fn keeps_root(&self) -> bool {
         self.root.is_some()
+    }
+
+    /// Whether `snapcontrol=` names the client.
+    pub fn controls(&self) -> bool {
+        self.control.is_some()
+    }
+
+    /// The rule by which the client's superuser takes and destroys snapshots.
+    pub fn control_rule(&self, access: &Access) -> Option<String> {
+        let entry = self.control.and_then(|at| access.control.get(at));
+        entry.map(|entry| format!("snapcontrol={entry}"))
     }
 
     /// The rule of `access` that decided, in the form in which an administrator writes it. `None`
@@ -257,6 +277,7 @@ pub(crate) struct Rules {
     read_only: List,
     none: List,
     root: List,
+    control: List,
     /// For IPv4 clients, and for IPv6 clients.
     unknown: [Unknown; 2],
 }
@@ -272,6 +293,8 @@ struct Unknown {
     makes_read_only: bool,
     /// One of them is excepted from `root`.
     not_root: bool,
+    /// One of them is excepted from `snapcontrol`.
+    not_control: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -312,10 +335,11 @@ impl Rules {
                 entries.iter().any(is_it)
             };
             Unknown {
-                any: access.entries().any(|entry| entry.is_unknown(addresses, family)),
+                any: access.of_export().any(|entry| entry.is_unknown(addresses, family)),
                 shuts_out: any(&access.none, false) || any(rw, true) || any(ro, true),
                 makes_read_only: any(ro, false),
                 not_root: any(&access.root, true),
+                not_control: any(&access.control, true),
             }
         };
         Rules {
@@ -323,6 +347,7 @@ impl Rules {
             read_only: whom(&access.read_only),
             none: list(false, &access.none),
             root: list(false, &access.root),
+            control: list(false, &access.control),
             unknown: [unknown(Family::V4), unknown(Family::V6)],
         }
     }
@@ -339,7 +364,9 @@ impl Rules {
         let [v4, v6] = self.unknown;
         let unknown = if client.address.is_v4() { v4 } else { v6 };
         let root = self.root.find(client).filter(|_| !unknown.not_root).map(|line| line.entry);
-        let judged = |verdict, by| Judgement { verdict, by, root };
+        let control = self.control.find(client).filter(|_| !unknown.not_control);
+        let control = control.map(|line| line.entry);
+        let judged = |verdict, by| Judgement { verdict, by, root, control };
         if let Some(line) = self.none.find(client) {
             return judged(Verdict::Refused, By::None(line.entry));
         }

@@ -287,6 +287,7 @@ impl Exports {
         Explanation::Exported(Box::new(Explained {
             rule: judgement.rule(&export.access),
             root_rule: judgement.root_rule(&export.access),
+            control_rule: judgement.control_rule(&export.access),
             verdict: judgement.verdict,
             export,
         }))
@@ -391,6 +392,8 @@ pub struct Explained {
     pub rule: Option<String>,
     /// The rule by which the client's superuser stays one in spite of squashing.
     pub root_rule: Option<String>,
+    /// The rule by which the client's superuser takes and destroys snapshots.
+    pub control_rule: Option<String>,
 }
 
 /// The components of a path, without empty ones and `.`.

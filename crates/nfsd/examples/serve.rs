@@ -49,13 +49,15 @@ async fn serve(
         pool.datasets.snapshot(&[full], false).await?;
     }
     let here = Client::Network("127.0.0.0/8".parse()?);
-    let here = Whom::Listed(vec![Entry { client: here, except: false }]);
-    let access = Access { read_only: here, ..Access::default() };
+    let here = vec![Entry { client: here, except: false }];
+    let control = Access { control: here.clone(), ..Access::read_write() };
+    let vms = Export { access: control, ..Export::new("/vms", "tank/vms") };
+    let access = Access { read_only: Whom::Listed(here), ..Access::default() };
     let iso = Export { access, ..Export::new("/iso", "tank/iso") };
     let files = Arc::clone(&pool.files);
     let volume = Volume::new(Arc::clone(&files));
     let root_of = move |dataset: &str| Some(volume.root(files.root(dataset)?));
-    let exports = Exports::new(vec![Export::new("/vms", "tank/vms"), iso], root_of)?;
+    let exports = Exports::new(vec![vms, iso], root_of)?;
     let nfs = Arc::new(Nfs::new(exports));
     let server = Server::start(config, nfs).await?;
     println!("serving at {:?}, portmap {:?}", server.addresses(), server.portmap());

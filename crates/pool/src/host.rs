@@ -50,6 +50,11 @@ pub(crate) fn check_host(
 const LEAF_LOOK_MS: u64 = 100;
 
 impl Pool {
+    /// The name of the machine on which the pool is in service; empty if it was not said.
+    pub fn host_name(&self) -> &str {
+        self.committer.host.as_ref().map_or("", |host| host.name.as_str())
+    }
+
     /// Now and then checks whether another host has written an uberblock. The caller is about to
     /// write one.
     pub(crate) async fn look_for_others(&self, current: &mut Current) -> Result<(), PoolError> {

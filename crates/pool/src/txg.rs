@@ -8,6 +8,7 @@
 mod admission;
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -358,6 +359,19 @@ impl Pool {
         }
     }
 
+    /// Waits until `txg`, whose close was requested, is on disk, but gives up while the disks do
+    /// not answer.
+    ///
+    /// # Errors
+    /// [`PoolError::Silent`]: it may be on disk later; or the pool failed.
+    pub async fn on_disk_or_silent(&self, txg: Txg) -> Result<(), PoolError> {
+        let (done, silence) = (pin!(self.wait_committed(txg)), pin!(self.silence()));
+        match select(done, silence).await {
+            Either::Left((committed, _)) => committed,
+            Either::Right(_) => Err(PoolError::Silent),
+        }
+    }
+
     /// Closes and syncs txgs until the pool is exported or suspended. The caller spawns it once.
     pub fn run(self: Arc<Pool>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
@@ -374,7 +388,7 @@ impl Pool {
                 let background = std::mem::take(&mut self.txgs.state.lock().background_waits);
                 let longest = if background { TXG_BACKGROUND_MS } else { TXG_INTERVAL_MS };
                 let asleep = self.world.sleep(Duration::from_millis(longest));
-                let wanted = std::pin::pin!(self.txgs.wanted.notified());
+                let wanted = pin!(self.txgs.wanted.notified());
                 let asked = matches!(select(wanted, asleep).await, Either::Left(_));
                 if self.txgs.failure().is_some() {
                     return;

@@ -13,6 +13,10 @@ pub(super) fn check(dataset: &str, property: &str, value: &str) -> Result<(), Ap
         let share = sharenfs::parse(dataset, value);
         share.map_err(|why| ApiError::invalid(format!("property sharenfs: {why}")))?;
     }
+    if known == Property::Snapcontrol {
+        let clients = sharenfs::snapcontrol(value);
+        clients.map_err(|why| ApiError::invalid(format!("property snapcontrol: {why}")))?;
+    }
     Ok(())
 }
 
@@ -53,7 +57,8 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
         | DatasetError::FilesGone { .. }
         | DatasetError::SameHandles { .. }
         | DatasetError::ReceiveEnded(_)
-        | DatasetError::HasClones { .. } => ApiError::conflict(message),
+        | DatasetError::HasClones { .. }
+        | DatasetError::GaveUp => ApiError::conflict(message),
         DatasetError::Labels(_) | DatasetError::DeadUnreadable(_) | DatasetError::Pool(_) => {
             ApiError::failed(message)
         }

@@ -120,16 +120,23 @@ impl Control {
         told(exported.iter().filter(|export| is_in(&export.dataset, dataset)))
     }
 
-    /// Looks up the hosts that values of `sharenfs` among these name, before the values are in
+    /// Looks up the hosts that values of `sharenfs` and `snapcontrol` among these name, before the values are in
     /// force. Returns those without an address.
     pub(super) async fn look_up_hosts<'v>(
         &self,
         dataset: &str,
         values: impl Iterator<Item = (&'v String, &'v String)>,
     ) -> Vec<String> {
-        let values = values.filter(|(property, _)| *property == Property::Sharenfs.name());
-        let exports: Vec<Export> =
-            values.filter_map(|(_, value)| sharenfs::parse(dataset, value).ok()?).collect();
+        let export = |(property, value): (&String, &String)| match Property::from_name(property) {
+            Ok(Property::Sharenfs) => sharenfs::parse(dataset, value).ok()?,
+            Ok(Property::Snapcontrol) => {
+                let control = sharenfs::snapcontrol(value).ok()?;
+                let access = Access { control, ..Access::default() };
+                Some(Export { access, ..Export::new(sharenfs::path_of(dataset), dataset) })
+            }
+            _ => None,
+        };
+        let exports: Vec<Export> = values.filter_map(export).collect();
         let hosts = exports.iter().flat_map(|export| export.access.hosts());
         let hosts: BTreeSet<String> = hosts.map(str::to_owned).collect();
         if hosts.is_empty() {
@@ -202,6 +209,8 @@ pub(super) struct Share {
     value: String,
     source: String,
     export: Result<Option<Export>, String>,
+    /// Why nobody may take snapshots, although `snapcontrol` is set.
+    no_control: Option<String>,
     readonly: bool,
 }
 
@@ -215,13 +224,13 @@ impl Serving {
             let dataset = datasets.full_name(&of);
             let (value, source) = datasets.value(&of, Property::Sharenfs);
             let (readonly, _) = datasets.value(&of, Property::Readonly);
-            Share {
-                export: sharenfs::parse(&dataset, &value),
-                readonly: readonly == "on",
-                dataset,
-                value,
-                source,
+            let control = sharenfs::snapcontrol(&datasets.value(&of, Property::Snapcontrol).0);
+            let no_control = control.as_ref().err().cloned();
+            let mut export = sharenfs::parse(&dataset, &value);
+            if let (Ok(Some(export)), Ok(control)) = (&mut export, control) {
+                export.access.control = control;
             }
+            Share { export, no_control, readonly: readonly == "on", dataset, value, source }
         });
         each.collect()
     }
@@ -234,11 +243,21 @@ impl Serving {
         exports
     }
 
-    /// The datasets that are not exported because their property is invalid.
+    /// The datasets that are not exported, or whose snapshots nobody takes over NFS, because their
+    /// property is invalid.
     pub(super) fn export_problems(&self) -> Vec<String> {
-        let shares = self.shares().into_iter();
-        let wrong = shares.filter_map(|share| Some((share.dataset, share.export.err()?)));
-        wrong.map(|(name, why)| format!("{name} is not exported: sharenfs: {why}")).collect()
+        let problems = self.shares().into_iter().flat_map(|share| {
+            let name = share.dataset;
+            let control = share
+                .no_control
+                .map(|why| format!("no host may take snapshots of {name}: snapcontrol: {why}"));
+            let export = share.export.err();
+            export
+                .map(|why| format!("{name} is not exported: sharenfs: {why}"))
+                .into_iter()
+                .chain(control)
+        });
+        problems.collect()
     }
 }
 
@@ -252,7 +271,13 @@ pub(super) fn unknown_hosts(exports: &[Export], known: &[HostInfo]) -> Vec<Strin
             true => "; it is not let in until it has one (/etc/hosts goes before DNS)",
             false => "",
         };
-        format!("host {} in sharenfs: {problem}{meanwhile}", host.name)
+        let of_export = exports.iter().flat_map(|export| export.access.of_export());
+        let is_host = |entry: &Entry| entry.client == Client::Host(host.name.clone());
+        let property = match of_export.into_iter().any(is_host) {
+            true => Property::Sharenfs,
+            false => Property::Snapcontrol,
+        };
+        format!("host {} in {}: {problem}{meanwhile}", host.name, property.name())
     });
     each.collect()
 }
@@ -290,7 +315,7 @@ fn not_exported(path: &str, shares: &[Share]) -> String {
 }
 
 fn reasons(explained: &Explained, share: Option<&Share>) -> Vec<String> {
-    let Explained { export, verdict, rule, root_rule } = explained;
+    let Explained { export, verdict, rule, root_rule, control_rule } = explained;
     let mut why = vec![match (verdict, rule) {
         (Verdict::Waiting, _) => {
             "a host in its rules was not looked up with success yet; until then this client has to \
@@ -328,6 +353,11 @@ fn reasons(explained: &Explained, share: Option<&Share>) -> Vec<String> {
         (Squash::Root, None) => format!("its superuser {anonymous}: root_squash"),
         (Squash::All, _) => format!("each of its users {anonymous}: all_squash"),
     });
+    why.extend(
+        control_rule
+            .as_ref()
+            .map(|rule| format!("its superuser takes and destroys snapshots: {rule}")),
+    );
     why.extend(export.nosuid.then(|| "it cannot set the bits setuid and setgid: nosuid".into()));
     let readonly = share.is_some_and(|share| share.readonly) && *verdict == Verdict::ReadWrite;
     why.extend(readonly.then(|| "changes are refused all the same: readonly=on".into()));

@@ -278,6 +278,8 @@ impl Options {
             read_only: whom("ro", self.all == Some("ro"), self.ro.take())?,
             none: self.none.take().unwrap_or_default(),
             root: self.root.take().unwrap_or_default(),
+            // That is another property's business.
+            control: Vec::new(),
         })
     }
 

@@ -3,7 +3,29 @@
 use aquifer_rig::removable::Removable;
 
 use crate::eyes::client::Client;
-use crate::support::Place;
+use crate::support::{Daemon, Place};
+
+/// A daemon with a pool on one disk, and a client that has a file there.
+pub struct Served {
+    pub place: Place,
+    pub disk: String,
+    pub daemon: Daemon,
+    pub client: Client,
+    /// The handle of the root directory of `tank/vms`.
+    pub root: Vec<u8>,
+    /// That of the file `disk.raw`.
+    pub file: Vec<u8>,
+}
+
+pub fn served() -> Served {
+    let place = Place::new();
+    let disk = place.image("a");
+    let daemon = place.serve();
+    let file = with_file(&place, "tank", &[&disk]);
+    let mut client = Client::new(&place, "127.0.0.1");
+    let root = client.mount("/tank/vms");
+    Served { place, disk, daemon, client, root, file }
+}
 
 /// A pool with a file system that is exported, and a file there: its handle.
 pub fn with_file(place: &Place, pool: &str, disks: &[&str]) -> Vec<u8> {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::bed::{noise, with_file};
+use crate::bed::{Served, noise, served};
 use crate::eyes::client::Client;
 use crate::support::Place;
 
@@ -17,11 +17,7 @@ fn snapshots(place: &Place) -> Vec<String> {
 /// A golden image is replaced by an improved clone of it, while clients use both.
 #[test]
 fn a_clone_is_promoted_and_its_origin_destroyed() {
-    let place = Place::new();
-    let disk = place.image("a");
-    let daemon = place.serve();
-    let file = with_file(&place, "tank", &[&disk]);
-    let mut client = Client::new(&place, "127.0.0.1");
+    let Served { place, disk, daemon, mut client, file, .. } = served();
     let old = noise(1, MIB);
     client.write(&file, 0, &old, true);
     place.must(&["snapshot", "tank/vms@a"]);
@@ -94,11 +90,7 @@ fn a_clone_is_promoted_and_its_origin_destroyed() {
 
 #[test]
 fn a_clone_is_mounted_and_written_while_its_origin_lives_on() {
-    let place = Place::new();
-    let disk = place.image("a");
-    let daemon = place.serve();
-    let file = with_file(&place, "tank", &[&disk]);
-    let mut client = Client::new(&place, "127.0.0.1");
+    let Served { place, disk, daemon, mut client, file, .. } = served();
     let old = noise(1, MIB);
     client.write(&file, 0, &old, true);
     place.must(&["snapshot", "tank/vms@a"]);

@@ -4,7 +4,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::bed::{noise, with_file};
+use crate::bed::{Served, noise, served};
 use crate::eyes::client::Client;
 use crate::support::Place;
 
@@ -63,12 +63,7 @@ fn check_ranges(
 
 #[test]
 fn names_and_ranges_of_what_clients_changed() {
-    let place = Place::new();
-    let disk = place.image("a");
-    let daemon = place.serve();
-    let file = with_file(&place, "tank", &[&disk]);
-    let mut client = Client::new(&place, "127.0.0.1");
-    let root = client.mount("/tank/vms");
+    let Served { place, disk, daemon, mut client, root, file } = served();
     let vm = client.mkdir(&root, "web 01");
     let inner = client.create(&vm, "disk.vhd");
     let gone = client.create(&root, "gone");

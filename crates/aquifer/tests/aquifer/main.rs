@@ -36,6 +36,7 @@ mod rollback;
 mod schedules;
 mod scrub;
 mod send;
+mod snapcontrol;
 mod spares;
 mod status;
 mod support;

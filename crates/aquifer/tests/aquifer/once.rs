@@ -21,7 +21,7 @@ use crate::exports::address;
 use crate::support::Place;
 
 /// A call as it is on the wire. The stamp is that of old Linux: a new one each time.
-fn nfs3(xid: u32, stamp: u32, args: &Args3<'_>) -> Vec<u8> {
+pub fn nfs3(xid: u32, stamp: u32, args: &Args3<'_>) -> Vec<u8> {
     record_of(caller(stamp), xid, of_nfs(args), args)
 }
 
@@ -31,7 +31,7 @@ fn caller(stamp: u32) -> AuthSys<'static> {
 }
 
 /// Sends a record on a connection of its own; returns the results.
-fn exchange(nfs: &str, record: &[u8]) -> Vec<u8> {
+pub fn exchange(nfs: &str, record: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(nfs).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.write_all(record).unwrap();
@@ -47,12 +47,21 @@ fn decode<'a, T: Decode<'a>>(results: &'a [u8]) -> T {
     value
 }
 
+/// The handle of an export.
+pub fn mounted(nfs: &str, path: &str) -> NfsFh3 {
+    let path = DirPath { path: Path(path.as_bytes()) };
+    let mnt = record_of(caller(0), 1, of_mount(mount::Procedure::Mnt), &path);
+    let mounted = exchange(nfs, &mnt);
+    let MountRes3::Ok { fhandle, .. } = decode(&mounted) else { panic!("MNT") };
+    fhandle
+}
+
 /// A call that only reads.
 fn ask(nfs: &str, args: &Args3<'_>) -> Vec<u8> {
     exchange(nfs, &nfs3(1, 0, args))
 }
 
-fn place<'n>(dir: NfsFh3, name: &'n str) -> DirOpArgs3<'n> {
+pub fn place<'n>(dir: NfsFh3, name: &'n str) -> DirOpArgs3<'n> {
     DirOpArgs3 { dir, name: name.as_bytes() }
 }
 
@@ -61,14 +70,14 @@ fn size(size: u64) -> Sattr3 {
 }
 
 /// A client's memory of a call: how to send it again, its status, and the handle that it got.
-struct Sent<'a> {
+pub struct Sent<'a> {
     xid: u32,
     args: Args3<'a>,
     answer: (u32, Option<NfsFh3>),
 }
 
 /// The status of an answer, and the handle in it; the answer must be whole.
-fn answer(args: &Args3<'_>, results: &[u8]) -> (u32, Option<NfsFh3>) {
+pub fn answer(args: &Args3<'_>, results: &[u8]) -> (u32, Option<NfsFh3>) {
     let status = u32::from_be_bytes(results[..4].try_into().unwrap());
     let mut handle = None;
     match args {
@@ -88,13 +97,13 @@ fn answer(args: &Args3<'_>, results: &[u8]) -> (u32, Option<NfsFh3>) {
     (status, handle)
 }
 
-struct Client<'a> {
-    nfs: String,
-    sent: Vec<Sent<'a>>,
+pub struct Client<'a> {
+    pub nfs: String,
+    pub sent: Vec<Sent<'a>>,
 }
 
 impl<'a> Client<'a> {
-    fn call(&mut self, args: Args3<'a>) -> Option<NfsFh3> {
+    pub fn call(&mut self, args: Args3<'a>) -> Option<NfsFh3> {
         let xid = 0x7000_0000 + u32::try_from(self.sent.len()).unwrap();
         let results = exchange(&self.nfs, &nfs3(xid, 1, &args));
         let answer = answer(&args, &results);
@@ -111,7 +120,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn lookup(&self, dir: NfsFh3, name: &str) -> Option<NfsFh3> {
+    pub fn lookup(&self, dir: NfsFh3, name: &str) -> Option<NfsFh3> {
         match decode::<Lookup3Res>(&ask(&self.nfs, &Args3::Lookup(place(dir, name)))) {
             Res3::Ok(found) => Some(found.object),
             Res3::Fail { .. } => None,
@@ -175,10 +184,7 @@ fn calls_get_their_first_answer_again(commit: bool) {
     place.must(&["pool", "create", "tank", &image]);
     place.must(&["create", "-o", "sharenfs=insecure", "tank/vms"]);
     let nfs = address(&place);
-    let path = DirPath { path: Path(b"/tank/vms") };
-    let mnt = record_of(caller(0), 1, of_mount(mount::Procedure::Mnt), &path);
-    let mounted = exchange(&nfs, &mnt);
-    let MountRes3::Ok { fhandle: root, .. } = decode(&mounted) else { panic!("MNT") };
+    let root = mounted(&nfs, "/tank/vms");
     let mut client = Client { nfs, sent: Vec::new() };
     let files = work(&mut client, root);
     client.again();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::bed::{noise, with_file};
+use crate::bed::{Served, noise, served};
 use crate::eyes::client::Client;
 use crate::support::Place;
 
@@ -11,12 +11,7 @@ const STALE: u32 = 70;
 
 #[test]
 fn a_mounted_dataset_is_rolled_back() {
-    let place = Place::new();
-    let disk = place.image("a");
-    let daemon = place.serve();
-    let file = with_file(&place, "tank", &[&disk]);
-    let mut client = Client::new(&place, "127.0.0.1");
-    let root = client.mount("/tank/vms");
+    let Served { place, disk, daemon, mut client, root, file } = served();
     let old = noise(1, MIB);
     client.write(&file, 0, &old, true);
     place.must(&["snapshot", "tank/vms@a"]);

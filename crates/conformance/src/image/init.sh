@@ -11,6 +11,7 @@
 #   aquifer.task=database  aquifer.mode=wal|truncate|persist
 #                         transactions without end; "aquifer: ack N" for each that is committed
 #   aquifer.task=journal-check  aquifer.acked=N aquifer.slots=N
+#   aquifer.task=wreck    removes the system that it runs in
 export PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 DATA=/var/lib/aquifer
 
@@ -94,12 +95,22 @@ journal_check() {
     return "$status"
 }
 
+# What it still needs is in memory, or beside busybox in /usr/local.
+wreck() {
+    say "rm -rf /bin /etc /lib /sbin /usr /var"
+    for directory in /bin /etc /lib /sbin /var /usr/bin /usr/lib /usr/sbin /usr/share; do
+        [ ! -d "$directory" ] || busybox rm -rf "$directory"
+    done
+    busybox sync
+}
+
 run() {
     case "$1" in
         write) write_files ;;
         verify) drop_caches; verify_files && verify_system ;;
         journal) journal ;;
         database) database ;;
+        wreck) wreck ;;
         journal-check) drop_caches; journal_check ;;
         *) say "no task $1"; return 2 ;;
     esac

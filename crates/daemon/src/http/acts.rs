@@ -168,13 +168,13 @@ pub(super) fn import_needs(request: &ImportRequest) -> Role {
 }
 
 /// What properties need that are to be set: `sharenfs` lets hosts in, which then write every disk;
-/// `sync=disabled` loses what was acknowledged; `snapshots` prunes; `standby` takes a dataset out of
-/// service, or lets hosts in.
+/// `snapcontrol` lets them destroy snapshots; `sync=disabled` loses what was acknowledged;
+/// `snapshots` prunes; `standby` takes a dataset out of service, or lets hosts in.
 pub(super) fn properties_need<'a>(
     set: impl Iterator<Item = (&'a String, Option<&'a String>)>,
 ) -> Role {
     let is_admins = |(name, value): (&'a String, Option<&'a String>)| match name.as_str() {
-        "sharenfs" | "snapshots" | "standby" => true,
+        "sharenfs" | "snapcontrol" | "snapshots" | "standby" => true,
         // Inherited, it may be disabled.
         "sync" => value.is_none_or(|value| value.starts_with("disabled")),
         _ => false,

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use aquifer_ondisk::Txg;
 use aquifer_ondisk::reply::{CallId, ReplyEntry};
 use aquifer_pool::intent_log::Ticket;
 
@@ -21,10 +22,19 @@ pub(super) struct Known {
     pub entry: ReplyEntry,
     /// When it was carried out, or brought back by an import, on the world's clock.
     pub since: Duration,
-    /// Completes when the call's record is durable; `None` once that is known.
-    pub ticket: Option<Ticket>,
+    /// What makes the call durable; `None` once that is known.
+    pub waits: Option<Waits>,
     /// The answer, if that is still known.
     pub body: Option<Arc<[u8]>>,
+}
+
+/// What the answer to a call waits for.
+#[derive(Debug, Clone)]
+pub(super) enum Waits {
+    /// Its record.
+    Record(Ticket),
+    /// Its txg: an act has no record.
+    Txg(Txg),
 }
 
 /// See the module's head.
@@ -104,7 +114,7 @@ mod tests {
         let call = CallId { client, xid, procedure: 8, arguments: 7 };
         let (dataset, object) = (DatasetId(1), ObjectId(0));
         let entry = ReplyEntry { order, call, status: 0, dataset, object, generation: 0 };
-        Known { entry, since: Duration::from_secs(since), ticket: None, body: None }
+        Known { entry, since: Duration::from_secs(since), waits: None, body: None }
     }
 
     fn let_go(kept: &mut Kept, since: u64) {

@@ -117,7 +117,10 @@ impl Files {
         name: &[u8],
         set: &SetAttributes,
     ) -> Made<Attributes> {
-        self.make_in(cred, dir, name, New::of(FileKind::Directory, *set)).await
+        match self.list_of_snapshots(dir) {
+            Some(list) => Box::pin(self.take_snapshot(cred, &list, name)).await,
+            None => self.make_in(cred, dir, name, New::of(FileKind::Directory, *set)).await,
+        }
     }
 
     /// Makes a symbolic link.

@@ -94,7 +94,7 @@ impl Files {
         if can(1) {
             granted |= if directory { access::LOOKUP } else { access::EXECUTE };
         }
-        if target.is_read_only() {
+        if target.is_read_only() && !snapdir::may_control(cred, &target) {
             granted &= access::READ | access::LOOKUP | access::EXECUTE;
         }
         Ok((granted & wanted, target.attributes()))

@@ -21,7 +21,10 @@ impl Files {
 
     /// Removes an empty directory.
     pub async fn rmdir(&self, cred: &Credentials, dir: FileHandle, name: &[u8]) -> Made<()> {
-        self.remove_any(cred, dir, name, true).await
+        match self.list_of_snapshots(dir) {
+            Some(list) => Box::pin(self.destroy_snapshot(cred, &list, name)).await,
+            None => self.remove_any(cred, dir, name, true).await,
+        }
     }
 
     async fn remove_any(

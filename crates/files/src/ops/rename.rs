@@ -37,6 +37,11 @@ impl Files {
         from: (FileHandle, &[u8]),
         to: (FileHandle, &[u8]),
     ) -> Made<(), (Around, Around)> {
+        if from.0 == to.0
+            && let Some(list) = self.list_of_snapshots(from.0)
+        {
+            return Box::pin(self.rename_snapshot(cred, &list, from.1, to.1)).await;
+        }
         let from_dir = match self.directory(from.0).await {
             Ok(directory) => directory,
             Err(error) => return Made::failed(error, Default::default()),

@@ -43,7 +43,7 @@ fn set_id_bits_go_with_an_owner_that_is_another_one() {
     bed.life(async |service| {
         let top = service.files.root("tank").unwrap();
         let file = make(&service, top, "file").await;
-        let owner = Credentials { uid: 7, gid: 8, groups: vec![9], call: None };
+        let owner = Credentials { uid: 7, gid: 8, groups: vec![9], ..Credentials::root() };
         let set = async |cred: &Credentials, set: SetAttributes| {
             service.files.setattr(cred, file, &set, None).await.kept().await.0?;
             Ok(service.files.getattr(file).await.unwrap().mode)

@@ -38,6 +38,7 @@ mod sabotage;
 mod schedules;
 mod scrub;
 mod smooth;
+mod snapcontrol;
 mod snapdir;
 mod snapshots;
 mod together;

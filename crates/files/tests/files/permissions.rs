@@ -7,7 +7,7 @@ use aquifer_files::{
 use crate::bed::{Bed, make, root};
 
 fn user(uid: u32, gid: u32) -> Credentials {
-    Credentials { uid, gid, groups: Vec::new(), call: None }
+    Credentials { uid, gid, groups: Vec::new(), ..Credentials::root() }
 }
 
 fn with_mode(mode: u32) -> SetAttributes {

@@ -9,6 +9,7 @@
 )]
 
 mod calls;
+mod control;
 mod model;
 mod received;
 mod reserved;

@@ -25,7 +25,7 @@ fn whom(text: &str) -> Whom {
 
 fn access(rw: &str, ro: &str, none: &str) -> Access {
     let (read_write, read_only) = (whom(rw), whom(ro));
-    Access { read_write, read_only, none: entries(none), root: Vec::new() }
+    Access { read_write, read_only, none: entries(none), ..Access::default() }
 }
 
 fn known() -> Addresses {
@@ -207,6 +207,7 @@ fn a_certificate_is_one_host() {
         read_only: whom("10.0.0.0/8"),
         none: entries("10.9.0.0/16"),
         root: vec![certificate("hv2")],
+        control: vec![certificate("hv2")],
     };
     let judge = |names: &[&str], client: &str| {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -218,6 +219,9 @@ fn a_certificate_is_one_host() {
     assert_eq!(judge(&["hv2"], "10.1.0.1").verdict, ReadOnly);
     assert_eq!(judge(&["hv2"], "10.1.0.1").root_rule(&rules).as_deref(), Some("root=cert:hv2"));
     assert_eq!(judge(&[], "192.168.0.1").verdict, Refused);
+    let control = judge(&["hv2"], "10.1.0.1").control_rule(&rules);
+    assert_eq!(control.as_deref(), Some("snapcontrol=cert:hv2"));
+    assert!(!judge(&["hv1"], "192.168.0.1").controls());
     assert!(!judge(&["hv1"], "192.168.0.1").keeps_root());
     assert!(Rules::new(&rules, &known()).takes_certificates());
     let bytes: usize = rules.groups().iter().map(|group| 8 + group.len().next_multiple_of(4)).sum();

@@ -12,6 +12,8 @@ pub(crate) struct Rights {
     pub read_only: bool,
     /// See [`Export::nosuid`].
     pub nosuid: bool,
+    /// Whether the client's superuser takes and destroys snapshots.
+    pub controls: bool,
     squash: Squash,
     anon_uid: u32,
     anon_gid: u32,
@@ -24,6 +26,7 @@ impl Rights {
         Rights {
             read_only: judgement.verdict != Verdict::ReadWrite,
             nosuid: export.nosuid,
+            controls: judgement.controls(),
             squash: if keeps_root { Squash::None } else { export.squash },
             anon_uid: export.anon_uid,
             anon_gid: export.anon_gid,
@@ -53,7 +56,7 @@ impl Rights {
             _ if self.refuse_anonymous => return Err(Refusal::NotAllowed),
             _ => {
                 let (uid, gid) = (self.anon_uid, self.anon_gid);
-                Credentials { uid, gid, groups: Vec::new(), call: None }
+                Credentials { uid, gid, ..Credentials::root() }
             }
         })
     }
@@ -71,5 +74,6 @@ pub enum Refusal {
 }
 
 fn as_said(sys: &AuthSys<'_>) -> Credentials {
-    Credentials { uid: sys.uid, gid: sys.gid, groups: sys.gids.iter().collect(), call: None }
+    let (uid, gid, groups) = (sys.uid, sys.gid, sys.gids.iter().collect());
+    Credentials { uid, gid, groups, ..Credentials::root() }
 }

@@ -217,8 +217,12 @@ fn credentials_are_squashed_as_the_export_says() {
         let (_, rights) = exports.admit(guid("e"), &peer("10.0.0.1:5").into()).unwrap();
         rights.credentials(credential).unwrap()
     };
-    let is =
-        |uid, gid, groups: &[u32]| Credentials { uid, gid, groups: groups.to_vec(), call: None };
+    let is = |uid, gid, groups: &[u32]| Credentials {
+        uid,
+        gid,
+        groups: groups.to_vec(),
+        ..Credentials::root()
+    };
     let (root, user) = (sys(0, 0, &[0, 5, 0]), sys(1000, 0, &[4, 0]));
     assert_eq!(said(Squash::None, &root), is(0, 0, &[0, 5, 0]));
     assert_eq!(said(Squash::None, &user), is(1000, 0, &[4, 0]));

@@ -168,8 +168,7 @@ async fn made(
     entry: &ReplyEntry,
     place: &DirOpArgs3<'_>,
 ) -> Outcome<Create3ResOk, WccData> {
-    let (object, generation) = (entry.object, entry.generation);
-    let obj = nfs_fh3(FileHandle { fs_guid: target.file.fs_guid, object, generation });
+    let obj = nfs_fh3(FileHandle::given(target.file.fs_guid, entry));
     // The object may be gone again, but the call did make it.
     let obj_attributes = request.attributes_now(&obj).await;
     let dir_wcc = request.untouched(&place.dir).await;

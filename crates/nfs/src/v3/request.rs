@@ -161,7 +161,9 @@ impl Request<'_> {
     pub(super) fn admit(&self, handle: &NfsFh3) -> Result<(Target, Rights), Nfsstat3> {
         let file = FileHandle::decode(handle.bytes()).ok_or(Nfsstat3::BadHandle)?;
         let (files, rights) = self.exports.admit(file.fs_guid.0, self.origin)?;
-        let cred = Credentials { call: self.call, ..rights.credentials(&self.credential)? };
+        let snapcontrol = rights.controls.then(|| self.origin.peer.ip().to_canonical());
+        let cred = rights.credentials(&self.credential)?;
+        let cred = Credentials { call: self.call, snapcontrol, ..cred };
         Ok((Target { files, file, cred, nosuid: rights.nosuid }, rights))
     }
 }

@@ -41,3 +41,42 @@ fn guest_kernel_client_reads_snapshots() {
     guest.power_off(SOON).unwrap();
     served.stop();
 }
+
+/// mkdir, mv and rmdir where snapshots are, by a kernel that caches names and mounts snapshots by
+/// itself.
+#[test]
+fn guest_kernel_client_takes_and_destroys_snapshots() {
+    let mut served = Served::with("kernel-snapcontrol", None);
+    served.server.start(SOON).unwrap();
+    let config = GuestConfig { netns: Some(served.netns.clone()), ..GuestConfig::default() };
+    let guest = Guest::boot(&WorkDir::open().unwrap(), &served.scratch, &config).unwrap();
+    guest.mount("/vms", "/mnt", V3).unwrap();
+    let said = |command: &str| guest.check(command, SOON).unwrap().output;
+    let fails = |command: &str, why: &str| {
+        let step = guest.run(command, SOON).unwrap();
+        assert!(step.status != 0 && step.output.contains(why), "{command}: {}", step.output);
+    };
+    let list = "/mnt/.aquifer/snapshot";
+    said("echo old >/mnt/file; sync");
+    assert_eq!(said(&format!("ls {list}")), "");
+    said(&format!("mkdir {list}/a && echo now >/mnt/file && sync"));
+    assert_eq!(said(&format!("ls {list}; cat {list}/a/file /mnt/file")), "a\nold\nnow\n");
+    said(&format!("cp {list}/a/file /mnt/restored && cmp {list}/a/file /mnt/restored"));
+    fails(&format!("mkdir {list}/a"), "File exists");
+    fails(&format!("mkdir '{list}/a%b'"), "Invalid argument");
+    fails(&format!("touch {list}/file"), "Read-only file system");
+    fails(&format!("rm {list}/a"), "");
+    // The kernel itself has it mounted now.
+    fails(&format!("rmdir {list}/a"), "busy");
+    said(&format!("umount {list}/a"));
+    said(&format!("mv {list}/a {list}/b"));
+    assert_eq!(said(&format!("ls {list}; cat {list}/b/file")), "b\nold\n");
+    said(&format!("mkdir {list}/c; umount {list}/b; rmdir {list}/b"));
+    assert_eq!(said(&format!("ls {list}")), "c\n");
+    fails(&format!("cat {list}/b/file"), "No such file");
+    said(&format!("rmdir {list}/c; rm /mnt/restored"));
+    served.server.restart(SOON).unwrap();
+    assert_eq!(said(&format!("ls {list}; cat /mnt/file")), "now\n");
+    guest.power_off(SOON).unwrap();
+    served.stop();
+}

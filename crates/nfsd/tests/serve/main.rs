@@ -22,6 +22,7 @@ mod names;
 mod neighbours;
 mod once;
 mod silence;
+mod snapcontrol;
 mod snapshots;
 mod stop;
 mod tls;

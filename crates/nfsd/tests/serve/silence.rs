@@ -37,7 +37,7 @@ fn cold() -> (Place, NfsFh3) {
 }
 
 /// Nothing comes from the disk, and the pool knows.
-fn silence(fixture: &Fixture) {
+pub fn silence(fixture: &Fixture) {
     fixture.until("an operation that waits", |fixture| fixture.gate.waiting() > 0);
     // What passed the gate before it closed may still answer meanwhile.
     fixture.until("the pool to be silent", |fixture| {
@@ -47,7 +47,7 @@ fn silence(fixture: &Fixture) {
 }
 
 /// The disk answers, and the pool knows.
-fn speak(fixture: &Fixture) {
+pub fn speak(fixture: &Fixture) {
     fixture.gate.open();
     fixture.until("the disk to answer", |fixture| {
         fixture.pool().pool.listen();

@@ -19,7 +19,7 @@ fn snapshot(fixture: &Fixture, full: &str) {
     fixture.block_on(async move { datasets.snapshot(&names, false).await }).unwrap();
 }
 
-fn walk(client: &mut Client, root: NfsFh3, path: &str) -> Result<NfsFh3, Nfsstat3> {
+pub fn walk(client: &mut Client, root: NfsFh3, path: &str) -> Result<NfsFh3, Nfsstat3> {
     path.split('/').try_fold(root, |at, name| Ok(client.lookup(at, name)?.object))
 }
 

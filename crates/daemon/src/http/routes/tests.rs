@@ -89,6 +89,7 @@ fn to_let_hosts_in_or_to_lie_about_durability_is_an_administrators() {
         ("sync", None, Role::Admin),
         ("sharenfs", Some("off"), Role::Admin),
         ("sharenfs", None, Role::Admin),
+        ("snapcontrol", Some("off"), Role::Admin),
     ] {
         assert_eq!(needs(name, value), role, "{name} {value:?}");
     }

@@ -1,0 +1,129 @@
+//! Snapshots over NFS, as an administrator allows and sees them; and kill -9 in the middle of them.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
+
+use aquifer_nfs::proto::v3::{Args3, Mkdir3Args, NfsFh3, Rename3Args, Sattr3};
+
+use crate::exports::address;
+use crate::once::{Client, answer, exchange, mounted, nfs3, place};
+use crate::support::{Daemon, Place};
+
+fn allowed() -> (Place, Daemon) {
+    let at = Place::new();
+    let image = at.image("a");
+    let daemon = at.serve();
+    at.must(&["pool", "create", "tank", &image]);
+    let control = "snapcontrol=127.0.0.1:[::1]";
+    at.must(&["create", "-o", "sharenfs=insecure", "-o", control, "tank/vms"]);
+    (at, daemon)
+}
+
+/// The directory of snapshots.
+fn list(client: &Client<'_>, root: NfsFh3) -> NfsFh3 {
+    let hidden = client.lookup(root, ".aquifer").unwrap();
+    client.lookup(hidden, "snapshot").unwrap()
+}
+
+fn mkdir<'n>(list: NfsFh3, name: &'n str) -> Args3<'n> {
+    Args3::Mkdir(Mkdir3Args { place: place(list, name), attributes: Sattr3::NONE })
+}
+
+fn names(at: &Place) -> Vec<String> {
+    let listed = at.json(&["list", "-t", "snapshot", "tank/vms"]);
+    let names = listed.as_array().unwrap().iter();
+    names.map(|of| of["name"].as_str().unwrap().to_string()).collect()
+}
+
+#[test]
+fn an_administrator_allows_it_and_sees_who_did_it() {
+    let (at, _daemon) = allowed();
+    at.refuses(
+        &["set", "snapcontrol=10.0.0.0/33", "tank/vms"],
+        "property snapcontrol: `33` is no prefix length from 0 to 32; clients are addresses, \
+         networks and names of hosts between colons, IPv6 in brackets: \
+         10.1.0.0/16:[fd00::]/8:hv1.example",
+    );
+    let said = at.ask(&["set", "snapcontrol=-10.0.0.1", "tank/vms"]);
+    assert!(said.code == 1 && said.err.contains("puts none in"), "{said:?}");
+    let why = at.must(&["share", "why", "127.0.0.1", "tank/vms"]);
+    assert!(why.contains("takes and destroys snapshots: snapcontrol=127.0.0.1"), "{why}");
+
+    let nfs = address(&at);
+    let root = mounted(&nfs, "/tank/vms");
+    let mut client = Client { nfs, sent: Vec::new() };
+    let list = list(&client, root);
+    client.call(mkdir(list, "a"));
+    let (from, to) = (place(list, "a"), place(list, "b c"));
+    client.call(Args3::Rename(Rename3Args { from, to }));
+    client.call(mkdir(list, "held"));
+    at.must(&["hold", "backup", "tank/vms@held"]);
+    let refused = exchange(&client.nfs, &nfs3(7, 1, &Args3::Rmdir(place(list, "held"))));
+    assert_eq!(refused[..4], 1u32.to_be_bytes(), "NFS3ERR_PERM");
+    client.call(Args3::Rmdir(place(list, "b c")));
+    assert_eq!(names(&at), ["tank/vms@held"]);
+
+    let history = at.must(&["pool", "history", "-l", "tank"]);
+    for line in [
+        "aquifer snapshot tank/vms@a [host 127.0.0.1 on ",
+        "aquifer rename tank/vms@a 'tank/vms@b c' [host 127.0.0.1 on ",
+        "aquifer destroy 'tank/vms@b c' [host 127.0.0.1 on ",
+        "tank/vms@a: - -> txg",
+        "tank/vms@b c: txg",
+        "is held by",
+    ] {
+        assert!(history.contains(line), "{line}: {history}");
+    }
+    let events = at.must(&["events"]);
+    for part in ["snapshot.taken", "snapshot.renamed", "snapshot.destroyed", "snapshot.refused"] {
+        assert!(events.contains(part), "{part}: {events}");
+    }
+    // At once, and for those that have a handle.
+    at.must(&["set", "snapcontrol=10.9.9.9", "tank/vms"]);
+    let refused = exchange(&client.nfs, &nfs3(8, 1, &mkdir(list, "late")));
+    assert_eq!(refused[..4], 30u32.to_be_bytes(), "NFS3ERR_ROFS");
+    let problem = at.must(&["pool", "status", "tank"]);
+    assert!(!problem.contains("snapcontrol"), "{problem}");
+}
+
+/// The daemon is killed at some moment after a client sent its call, mostly before the answer. The
+/// call that is sent again gets its answer, and has been made once.
+#[test]
+fn an_act_is_made_once_over_kill_9() {
+    let (at, mut daemon) = allowed();
+    let mut nfs = address(&at);
+    let root = mounted(&nfs, "/tank/vms");
+    let mut client = Client { nfs: nfs.clone(), sent: Vec::new() };
+    let list = list(&client, root);
+    client.call(mkdir(list, "first"));
+    let mut handles = vec![client.lookup(list, "first").unwrap()];
+    for (round, wait_ms) in [0, 1, 2, 4, 8, 15, 30].into_iter().enumerate() {
+        let name = format!("take-{round}");
+        let gone = if round == 0 { "first".into() } else { format!("take-{}", round - 1) };
+        let acts = [mkdir(list, &name), Args3::Rmdir(place(list, &gone))];
+        for (act, args) in acts.iter().enumerate() {
+            let xid = 0x100 + u32::try_from(2 * round + act).unwrap();
+            let mut stream = TcpStream::connect(&nfs).unwrap();
+            stream.write_all(&nfs3(xid, 1, args)).unwrap();
+            thread::sleep(Duration::from_millis(wait_ms));
+            daemon.kill9();
+            daemon = at.serve();
+            at.wait_for(|| address(&at) != nfs);
+            nfs = address(&at);
+            let (status, handle) = answer(args, &exchange(&nfs, &nfs3(xid, 2, args)));
+            assert_eq!(status, 0, "{args:?} after {wait_ms} ms");
+            // And once more, with the answer known.
+            let again = answer(args, &exchange(&nfs, &nfs3(xid, 3, args)));
+            assert_eq!(again, (0, handle));
+            handles.extend(handle);
+        }
+        assert_eq!(names(&at), [format!("tank/vms@{name}")]);
+        client.nfs.clone_from(&nfs);
+        assert_eq!(client.lookup(list, &name), handles.last().copied());
+    }
+    at.must(&["pool", "export", "tank"]);
+    let report = at.json(&["inspect", &at.text("a")]);
+    assert_eq!(report["errors"], 0, "{report:#}");
+}

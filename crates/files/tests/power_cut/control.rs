@@ -1,0 +1,433 @@
+//! Snapshots that clients take, destroy and rename by names in `.aquifer/snapshot`, over a network
+//! that loses answers. A client sends a call again until it has an answer: at once, and after a
+//! restart of the server. Where the server gives up, and says "later", the client makes a new call.
+//!
+//! These rules must hold. Each call is carried out once: it never hears that its own snapshot
+//! exists already, or is gone. One that heard "later" was not carried out, and is not later. What
+//! was answered is there after a power cut, under the handle of the answer.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aquifer_blockio::World;
+use aquifer_files::{
+    Begun, CallId, CreateHow, Credentials, FileHandle, FsError, Service, SetAttributes, Stability,
+};
+use aquifer_pool::import::ImportOptions;
+use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
+use futures_util::future::{Either, join, join_all, select};
+
+use crate::{Shape, disks_of, inspected, open, story, with_datasets};
+
+const DATASET: &str = "tank/controlled";
+const CLIENTS: usize = 2;
+/// Names of each client.
+const NAMES: u64 = 4;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Take(String),
+    Destroy(String),
+    Rename(String, String),
+}
+
+#[derive(Clone, Debug)]
+struct Sent {
+    id: CallId,
+    op: Op,
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq)]
+enum Outcome {
+    /// With the handle of a snapshot that it took.
+    Done(Option<FileHandle>),
+    Failed(u32),
+    /// Nothing was done.
+    Later,
+    /// Nobody knows: the same call is sent again.
+    Open,
+}
+
+/// What a client knows: its snapshots with their handles, and the call without an answer.
+#[derive(Debug, Default)]
+struct Knowledge {
+    snapshots: BTreeMap<String, FileHandle>,
+    open: Option<Sent>,
+    last_xid: u32,
+}
+
+#[derive(Debug, Default)]
+pub struct Run {
+    cuts: u64,
+    pub acts: u64,
+    pub laters: u64,
+    pub opens: u64,
+    pub again: u64,
+    trace: u64,
+}
+
+struct Client<'r> {
+    service: Service,
+    world: Arc<dyn World>,
+    at: usize,
+    list: FileHandle,
+    knowledge: Arc<Mutex<Knowledge>>,
+    rng: Rng,
+    run: &'r Mutex<Run>,
+}
+
+fn status(error: &FsError) -> Option<u32> {
+    match error {
+        FsError::Exists => Some(1),
+        FsError::NotFound => Some(2),
+        _ => None,
+    }
+}
+
+fn expected(knowledge: &Knowledge, op: &Op) -> u32 {
+    let has = |name: &String| knowledge.snapshots.contains_key(name);
+    match op {
+        Op::Take(name) if has(name) => 1,
+        Op::Destroy(name) | Op::Rename(name, _) if !has(name) => 2,
+        Op::Rename(name, new) if name != new && has(new) => 1,
+        _ => 0,
+    }
+}
+
+impl Client<'_> {
+    fn tell(&self, what: &str) {
+        if story() > 0 {
+            println!("client {}: {what}", self.at);
+        }
+    }
+
+    fn name(&mut self) -> String {
+        format!("c{}-{}", self.at, self.rng.below(NAMES))
+    }
+
+    fn next_id(&self) -> CallId {
+        let mut knowledge = self.knowledge.lock().unwrap();
+        knowledge.last_xid += 1;
+        CallId::new([self.at as u8; 16], knowledge.last_xid, (100_003, 9), b"control")
+    }
+
+    async fn work(mut self, ops: u64) -> Result<(), String> {
+        let open = self.knowledge.lock().unwrap().open.clone();
+        if let Some(sent) = open {
+            self.run.lock().unwrap().again += 1;
+            self.tell(&format!("{sent:?}, again"));
+            self.make(sent).await?;
+        }
+        for _ in 0..ops {
+            let op = match self.rng.below(5) {
+                0..=1 => Op::Take(self.name()),
+                2..=3 => Op::Destroy(self.name()),
+                _ => Op::Rename(self.name(), self.name()),
+            };
+            let sent = Sent { id: self.next_id(), op };
+            self.make(sent).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a call until it has an answer, and checks that.
+    async fn make(&mut self, mut sent: Sent) -> Result<(), String> {
+        loop {
+            self.knowledge.lock().unwrap().open = Some(sent.clone());
+            let outcome = self.send(&sent).await?;
+            self.tell(&format!("{sent:?}: {outcome:?}"));
+            let mut knowledge = self.knowledge.lock().unwrap();
+            let wrong = |why: &str| Err(format!("{sent:?}: {outcome:?}, {why}"));
+            match (&outcome, expected(&knowledge, &sent.op)) {
+                (Outcome::Open, _) => {
+                    drop(knowledge);
+                    self.run.lock().unwrap().opens += 1;
+                    continue;
+                }
+                (Outcome::Later, _) => {
+                    drop(knowledge);
+                    self.run.lock().unwrap().laters += 1;
+                    sent.id = self.next_id();
+                    continue;
+                }
+                (Outcome::Done(handle), 0) => match (&sent.op, handle) {
+                    (Op::Take(name), Some(handle)) => {
+                        knowledge.snapshots.insert(name.clone(), *handle);
+                    }
+                    (Op::Destroy(name), None) => drop(knowledge.snapshots.remove(name)),
+                    (Op::Rename(name, new), None) => {
+                        let handle = knowledge.snapshots.remove(name).unwrap();
+                        knowledge.snapshots.insert(new.clone(), handle);
+                    }
+                    _ => return wrong("with another kind of answer"),
+                },
+                (Outcome::Failed(why), expected) if *why == expected && expected > 0 => {}
+                (_, expected) => return wrong(&format!("and must be {expected}")),
+            }
+            knowledge.open = None;
+            self.run.lock().unwrap().acts += 1;
+            return Ok(());
+        }
+    }
+
+    /// Over an unreliable network: twice at once, or the connection breaks.
+    async fn send(&mut self, sent: &Sent) -> Result<Outcome, String> {
+        let patience = (self.rng.below(3) == 0).then(|| self.rng.below(3000));
+        let lost = Duration::from_micros(self.rng.below(3000));
+        match self.rng.below(6) {
+            0 => {
+                let both = join(self.deliver(sent, None), self.deliver(sent, None)).await;
+                let (first, second) = (both.0?, both.1?);
+                match first == second {
+                    true => Ok(first),
+                    false => Err(format!("{sent:?}: {first:?} and, at once, {second:?}")),
+                }
+            }
+            1 => {
+                let lost = self.world.sleep(lost);
+                match select(pin!(self.deliver(sent, patience)), lost).await {
+                    Either::Left((outcome, _)) => outcome,
+                    Either::Right(_) => Ok(Outcome::Open),
+                }
+            }
+            _ => self.deliver(sent, patience).await,
+        }
+    }
+
+    /// Handles a call as the protocol does; gives up after `patience` microseconds.
+    async fn deliver(&self, sent: &Sent, patience: Option<u64>) -> Result<Outcome, String> {
+        let begun = self.service.datasets.replies().begin(sent.id).await;
+        let running = match begun.map_err(|error| format!("{sent:?}: {error}"))? {
+            Begun::New(running) => running,
+            Begun::Answered(answer) => {
+                let given = FileHandle::given(self.list.fs_guid, &answer.entry);
+                return Ok(match (answer.entry.status, &sent.op) {
+                    (0, Op::Take(_)) => Outcome::Done(Some(given)),
+                    (0, _) => Outcome::Done(None),
+                    (u32::MAX, _) => Outcome::Later,
+                    (status, _) => Outcome::Failed(status),
+                });
+            }
+        };
+        let done = match patience {
+            None => Some(self.carry_out(sent).await),
+            Some(patience) => {
+                let asleep = self.world.sleep(Duration::from_micros(patience));
+                match select(Box::pin(self.carry_out(sent)), asleep).await {
+                    Either::Left((done, _)) => Some(done),
+                    Either::Right(_) => None,
+                }
+            }
+        };
+        Ok(match done {
+            Some(Ok(handle)) => {
+                running.answered(0, b"done");
+                Outcome::Done(handle)
+            }
+            Some(Err(error)) => {
+                let status = status(&error).ok_or_else(|| format!("{sent:?}: {error}"))?;
+                running.answered(status, b"failed");
+                Outcome::Failed(status)
+            }
+            None if running.hears_later(u32::MAX, b"later") => Outcome::Later,
+            None => Outcome::Open,
+        })
+    }
+
+    async fn carry_out(&self, sent: &Sent) -> Result<Option<FileHandle>, FsError> {
+        let host = Some([10, 0, 0, self.at as u8].into());
+        let cred = Credentials { call: Some(sent.id), snapcontrol: host, ..Credentials::root() };
+        let (files, list) = (&self.service.files, self.list);
+        match &sent.op {
+            Op::Take(name) => {
+                let set = SetAttributes::default();
+                let made = files.mkdir(&cred, list, name.as_bytes(), &set).await.kept().await.0;
+                made.map(|made| Some(made.handle))
+            }
+            Op::Destroy(name) => {
+                files.rmdir(&cred, list, name.as_bytes()).await.kept().await.0.map(|()| None)
+            }
+            Op::Rename(name, new) => {
+                let (from, to) = ((list, name.as_bytes()), (list, new.as_bytes()));
+                files.rename(&cred, from, to).await.kept().await.0.map(|()| None)
+            }
+        }
+    }
+}
+
+/// What is there must be what the clients know; of a call without an answer, done or not done.
+fn check(service: &Service, all: &[Arc<Mutex<Knowledge>>]) -> Result<(), String> {
+    let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
+    let listed = dataset.snapshots(service.pool.committed_txg());
+    let listed: BTreeMap<String, u64> =
+        listed.iter().map(|of| (of.record.name.clone(), of.record.guid.0)).collect();
+    for (at, knowledge) in all.iter().enumerate() {
+        let knowledge = knowledge.lock().unwrap();
+        let of_client = format!("c{at}-");
+        let there = listed.iter().filter(|(name, _)| name.starts_with(&of_client));
+        let there: BTreeMap<&str, u64> = there.map(|(name, guid)| (name.as_str(), *guid)).collect();
+        let known = knowledge.snapshots.iter();
+        let before: BTreeMap<&str, u64> =
+            known.map(|(name, handle)| (name.as_str(), handle.fs_guid.0)).collect();
+        let mut after = before.clone();
+        let op = knowledge.open.as_ref().map(|sent| &sent.op);
+        match op.filter(|op| expected(&knowledge, op) == 0) {
+            // Its guid is not known before the answer.
+            Some(Op::Take(name)) => {
+                after.extend(there.get(name.as_str()).map(|guid| (name.as_str(), *guid)));
+            }
+            Some(Op::Destroy(name)) => drop(after.remove(name.as_str())),
+            Some(Op::Rename(name, new)) => {
+                after.extend(before.get(name.as_str()).map(|guid| (new.as_str(), *guid)));
+                if name != new {
+                    after.remove(name.as_str());
+                }
+            }
+            None => {}
+        }
+        if there != before && there != after {
+            return Err(format!("{there:?} are there, may be {before:?} or {after:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Changes a file all the time, so that snapshots differ and txgs are under way.
+async fn write(service: &Service, world: &Arc<dyn World>) -> Result<(), String> {
+    let (files, cred) = (&service.files, Credentials::root());
+    let top = files.root(DATASET).ok_or("the dataset is gone")?;
+    let how = CreateHow::Unchecked(SetAttributes::default());
+    let made = files.create(&cred, top, b"disk", how).await.kept().await.0;
+    let disk = made.map_err(|error| error.to_string())?.handle;
+    for mark in 0u64.. {
+        let page: Vec<u8> = mark.to_le_bytes().repeat(512);
+        let at = mark % 16 * 4096;
+        let (wrote, _) = files.write(&cred, disk, at, &page, Stability::FileSync).await;
+        wrote.map_err(|error| error.to_string())?;
+        world.sleep(Duration::from_millis(2)).await;
+    }
+    Ok(())
+}
+
+async fn life(
+    world: Arc<dyn World>,
+    disks: &[SimDisk],
+    all: &[Arc<Mutex<Knowledge>>],
+    (seed, ops): (u64, u64),
+    run: &Mutex<Run>,
+) -> Result<Service, String> {
+    let service = open(world.clone(), disks, &ImportOptions::default()).await?;
+    check(&service, all)?;
+    let files = &service.files;
+    let mut list = files.root(DATASET).ok_or("the dataset is gone")?;
+    for name in [&b".aquifer"[..], b"snapshot"] {
+        let found = files.lookup(&Credentials::root(), list, name).await.0;
+        list = found.map_err(|error| error.to_string())?.handle;
+    }
+    let clients = all.iter().enumerate().map(|(at, knowledge)| {
+        let (service, world, knowledge) = (service.clone(), world.clone(), knowledge.clone());
+        let rng = Rng::stream(seed, &format!("client {at}"));
+        Client { service, world, at, list, knowledge, rng, run }.work(ops)
+    });
+    let clients = join_all(clients);
+    match select(pin!(clients), pin!(write(&service, &world))).await {
+        Either::Left((done, _)) => done.into_iter().collect::<Result<Vec<()>, String>>()?,
+        Either::Right((done, _)) => return Err(format!("the writer: {done:?}")),
+    };
+    check(&service, all)?;
+    Ok(service)
+}
+
+pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String> {
+    let mut rng = Rng::stream(seed, "control");
+    let (shape, images) = &bases[rng.index(bases.len())];
+    let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
+    let mut sim = Sim::with_config(seed, config);
+    let disks = disks_of(&mut sim, images);
+    let world: Arc<dyn World> = Arc::new(sim.world());
+    let all: Vec<Arc<Mutex<Knowledge>>> = (0..CLIENTS).map(|_| Arc::default()).collect();
+    let run = Mutex::new(Run::default());
+    let judge = |sim: &Sim, end: Result<Result<(), String>, Stop>| match end {
+        Ok(Ok(())) | Err(Stop::Halted) => Ok(()),
+        Ok(Err(what)) => Err(format!("seed {seed} {shape:?}: {what}\n{}", sim.story())),
+        Err(stop) => Err(format!("seed {seed} {shape:?}: {stop}\n{}", sim.story())),
+    };
+    for _ in 0..1 + rng.below(4) {
+        sim.plan_cut(CutPlan::AtEvent(1 + rng.below(3000)));
+        let work = (rng.next_u64(), 5 + rng.below(60));
+        let lived = async { life(world.clone(), &disks, &all, work, &run).await.map(drop) };
+        let done = sim.run_until(lived);
+        judge(&sim, done)?;
+        if rng.below(4) == 0 {
+            sim.kill();
+        } else {
+            sim.power_cut_any();
+        }
+        run.lock().unwrap().cuts += 1;
+        let done = sim.run_until(inspected(&disks, rng.below(8) == 0, rng.below(3) as u8));
+        judge(&sim, done)?;
+    }
+    let done = sim.run_until(async {
+        let service = life(world.clone(), &disks, &all, (rng.next_u64(), 3), &run).await?;
+        service.pool.export().await.map_err(|error| error.to_string())?;
+        inspected(&disks, true, 2).await
+    });
+    judge(&sim, done)?;
+    let mut run = run.into_inner().unwrap();
+    run.trace = sim.trace_hash();
+    Ok(run)
+}
+
+pub fn bases() -> Vec<(Shape, Vec<Image>)> {
+    let of = |shape| (shape, with_datasets(&crate::base(shape), &[DATASET]));
+    [Shape::Single, Shape::Mirror, Shape::FullSingle].into_iter().map(of).collect()
+}
+
+#[cfg(not(sabotage))]
+#[test]
+fn an_act_of_a_client_is_made_once() {
+    let bases = bases();
+    let mut all = Run::default();
+    for seed in crate::seeds(200) {
+        let run = run_seed(seed, &bases).unwrap_or_else(|what| panic!("{what}"));
+        all.cuts += run.cuts;
+        all.acts += run.acts;
+        all.laters += run.laters;
+        all.opens += run.opens;
+        all.again += run.again;
+    }
+    println!("{all:?}");
+    if all.cuts >= 400 {
+        // Otherwise nothing was tried. With few cuts the numbers are up to chance.
+        assert!(all.acts > all.cuts && all.laters.min(all.opens).min(all.again) > 20, "{all:?}");
+    }
+}
+
+/// The same seed has the same story.
+#[cfg(not(sabotage))]
+#[test]
+fn a_seed_of_acts_runs_the_same_again() {
+    let bases = bases();
+    let traces = || (0..10).map(|seed| run_seed(seed, &bases).unwrap().trace).collect::<Vec<_>>();
+    assert_eq!(traces(), traces());
+}
+
+/// Each with the number of seeds within which the loss must show.
+#[cfg(sabotage)]
+#[test]
+fn a_rule_of_acts_left_out_is_found() {
+    use aquifer_blockio::sabotage::Rule;
+    let _alone = crate::alone();
+    let bases = bases();
+    for (rule, seeds) in [
+        (Rule::ActsKnowTheirCall, 100),
+        (Rule::NoActForNobody, 200),
+        (Rule::ActsOnDiskFirst, 100),
+        (Rule::ReplyAfterDurable, 300),
+    ] {
+        crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
+    }
+}
