@@ -88,6 +88,8 @@ pub enum ItemClass {
     Inherited = 14,
     /// Of dataset 0: when the free space of a disk was last worked on.
     FreeWork = 15,
+    /// Of dataset 0: work on the free space of a disk that goes on or is suspended.
+    OpenWork = 19,
 }
 
 impl ItemClass {
@@ -109,6 +111,7 @@ impl ItemClass {
             13 => ItemClass::HiddenLine,
             14 => ItemClass::Inherited,
             15 => ItemClass::FreeWork,
+            19 => ItemClass::OpenWork,
             _ => return None,
         })
     }
