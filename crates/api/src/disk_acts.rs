@@ -40,8 +40,9 @@ pub struct DiskRequest {
 pub struct ReplaceDisk {
     /// The disk that is replaced, or whose vdev gets another side.
     pub disk: String,
-    /// The new disk.
-    pub new: String,
+    /// The new disk. A `replace` without it takes the one that is at the path of `disk` now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new: Option<String>,
     /// Accept it even if it holds something else.
     #[serde(default)]
     pub force: bool,

@@ -42,7 +42,7 @@ pub enum FreeWorkAct {
     Forget,
 }
 
-/// The newest work of one kind on a disk. What has ended is known over restarts.
+/// The newest work of one kind on a disk. It is known over restarts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FreeWorkInfo {
     /// How it stands.

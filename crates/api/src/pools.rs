@@ -198,10 +198,10 @@ pub struct LeafStatus {
     /// How much slower than its kind it is, if it is much slower.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slow: Option<SlowInfo>,
-    /// Its newest trim since the import.
+    /// Its newest trim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trim: Option<FreeWorkInfo>,
-    /// Its newest initialization since the import.
+    /// Its newest initialization.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialize: Option<FreeWorkInfo>,
     /// It has refused a discard as unsupported.

@@ -144,6 +144,8 @@ pub enum Rule {
     ScrubReadsEveryCopy,
     /// A scrub mends from a copy that verified.
     MendsFromVerified,
+    /// The position of a scrub passes a piece only once it was examined and mended.
+    ScrubNotesWhatIsDone,
     /// A leaf is resilvered only after all I/O that it was given before has ended.
     QuietBeforeResilver,
     /// The last side of a mirror never fails because it does not answer.

@@ -3,6 +3,8 @@
 //! All disks are there, and all sides whole. A scrub mends what rotted while clients worked. Then
 //! known pages of files rot, each on some sides of its mirror, never on all. A scrub mends them
 //! over cuts and pauses, beside an administrator. It names each file with its bytes, and no other.
+//! In half of the seeds more of these pages rot while it goes on, also where it has been: then
+//! another scrub follows, and nothing bad is left.
 //! Whatever it did is held against the disks by the inspection: it reads every copy by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +18,7 @@ use aquifer_pool::LeafState;
 use aquifer_pool::import::ImportOptions;
 use aquifer_sim::{Corruption, CutPlan, Rng, Sim, SimDisk, Stop};
 
-use futures_util::future::join;
+use futures_util::future::join3;
 
 use crate::administrator::Estate;
 use crate::bed::{Shape, Ticking, copies_inspected, open};
@@ -24,6 +26,38 @@ use crate::lives::SCALE;
 
 /// A page of a file: dataset, name, number.
 type FilePage = (String, String, u64);
+
+/// A page of a file that may rot on all sides but one.
+struct Rots {
+    page: FilePage,
+    /// Old batches of the log and freed blocks hold the same.
+    sectors: Vec<u64>,
+    /// The side on which it never rots.
+    good: usize,
+}
+
+/// Pages of files, and those that have rotted so far, with the sides on which each did.
+struct Rot {
+    pages: Vec<Rots>,
+    rotten: BTreeMap<FilePage, BTreeSet<usize>>,
+}
+
+impl Rot {
+    /// Some pages rot now.
+    fn some(&mut self, data_disks: &[SimDisk], rng: &mut Rng) {
+        for Rots { page, sectors, good } in &self.pages {
+            if rng.below(4) > 0 {
+                continue;
+            }
+            for (at, disk) in data_disks.iter().enumerate() {
+                if at != *good && (data_disks.len() == 2 || rng.coin()) {
+                    sectors.iter().for_each(|at| disk.corrupt(*at, Corruption::FlipBits(3)));
+                    self.rotten.entry(page.clone()).or_default().insert(at);
+                }
+            }
+        }
+    }
+}
 
 /// A machine at the end of its seed.
 pub(crate) struct Mended<'a> {
@@ -37,10 +71,12 @@ pub(crate) struct Mended<'a> {
 
 /// Acts of an administrator, most of which write files.
 const ACTS: u64 = 6;
+/// Longest time between two moments at which pages rot while a scrub goes on: it takes some ms.
+const ROT_REST_US_MAX: u64 = 10_000;
 /// Longest time in which all sides become whole.
 const WHOLE_SECONDS_MAX: u64 = 600;
 
-impl Mended<'_> {
+impl<'a> Mended<'a> {
     /// Lets pages rot and scrubs mend them. Returns how many did.
     ///
     /// # Errors
@@ -71,12 +107,17 @@ impl Mended<'_> {
             return Ok(0);
         }
         self.is_clean()?;
-        let rotten = self.rot();
+        let mut later = Rng::stream(self.rng.next_u64(), "rots later");
+        let rots_later = later.coin();
+        let mut rot = self.pages_that_may_rot();
+        rot.some(self.data_disks(), &mut self.rng);
+        let rot = Mutex::new(rot);
         let named = Mutex::new(BTreeSet::new());
         let cuts = self.rng.below(3);
         for _ in 0..cuts {
             self.sim.plan_cut(CutPlan::AtEvent(1 + self.rng.below(4000)));
-            self.scrub_beside_others(&named)?;
+            let rots = rots_later.then(|| Rng::stream(later.next_u64(), "life"));
+            self.scrub_beside_others(&named, &rot, rots)?;
             if self.rng.below(4) == 0 {
                 self.sim.kill()
             } else {
@@ -89,6 +130,10 @@ impl Mended<'_> {
             let record = estate.scrubs().finish(service).await?;
             *repaired_bytes.lock().unwrap() = record.repaired_bytes;
             note(&service.files.repaired_files(), &mut named.lock().unwrap())?;
+            if rots_later && cuts > 0 {
+                estate.scrubs().finish(service).await?;
+                note(&service.files.repaired_files(), &mut named.lock().unwrap())?;
+            }
             export(service).await
         })?;
         self.is_clean()?;
@@ -96,72 +141,69 @@ impl Mended<'_> {
             estate.check(service).await?;
             export(service).await
         })?;
+        let rotten = rot.into_inner().unwrap().rotten;
         let (named, repaired_bytes) =
             (named.into_inner().unwrap(), repaired_bytes.into_inner().unwrap());
-        if let Some(other) = named.iter().find(|page| !rotten.contains_key(*page)) {
-            return Err(format!("a scrub named {other:?}, which had not rotted"));
-        }
         // What was mended before a cut was named then.
-        let wanted_bytes = rotten.values().sum::<u64>() * 4096;
-        if cuts == 0 && (named.len() != rotten.len() || repaired_bytes != wanted_bytes) {
-            let missed = rotten.keys().find(|page| !named.contains(*page));
-            return Err(format!(
-                "a scrub named {} pages of {}, not {missed:?}, and mended {repaired_bytes} bytes \
-                 of {wanted_bytes}",
-                named.len(),
-                rotten.len()
-            ));
-        }
+        names_them(&rotten, &named, (cuts == 0).then_some(repaired_bytes))?;
         Ok(rotten.len() as u64)
     }
 
-    /// A scrub that an administrator starts, pauses and stops, until a cut, or for some time.
-    fn scrub_beside_others(&mut self, named: &Mutex<BTreeSet<FilePage>>) -> Result<(), String> {
+    fn data_disks(&self) -> &'a [SimDisk] {
+        &self.disks[..self.shape.data_disks()]
+    }
+
+    /// A scrub that an administrator starts, pauses and stops, until a cut, or for some time. With
+    /// `rots` more pages rot meanwhile.
+    fn scrub_beside_others(
+        &mut self,
+        named: &Mutex<BTreeSet<FilePage>>,
+        rot: &Mutex<Rot>,
+        rots: Option<Rng>,
+    ) -> Result<(), String> {
         let (estate, acts) = (self.estate.clone(), 1 + self.rng.below(6));
         let rng = Rng::stream(self.rng.next_u64(), "scrubs");
         let ms = self.rng.below(300);
+        let data_disks = self.data_disks();
         self.live(async |service| {
             let scrubs = estate.scrubs().administer(service, rng, acts);
+            let world = service.pool.world();
             let looks = async {
                 for _ in 0..ms / 10 {
-                    service.pool.world().sleep(Duration::from_millis(10)).await;
+                    world.sleep(Duration::from_millis(10)).await;
                     note(&service.files.repaired_files(), &mut named.lock().unwrap())?;
                 }
                 Ok(())
             };
-            let (done, looked) = join(scrubs, looks).await;
+            let rotting = async {
+                let Some(mut rng) = rots else { return };
+                for _ in 0..rng.below(8) {
+                    world.sleep(Duration::from_micros(rng.below(ROT_REST_US_MAX))).await;
+                    rot.lock().unwrap().some(data_disks, &mut rng);
+                }
+            };
+            let (done, looked, ()) = join3(scrubs, looks, rotting).await;
             done.and(looked)
         })
     }
 
-    /// Some pages of files rot on the disks at rest. Returns on how many sides each did.
-    fn rot(&mut self) -> BTreeMap<FilePage, u64> {
-        let data = &self.disks[..self.shape.data_disks()];
+    /// The pages of files, with their places: the disks rest.
+    fn pages_that_may_rot(&mut self) -> Rot {
         let mut places: BTreeMap<Vec<u8>, Vec<u64>> = BTreeMap::new();
-        data[0].durable_image().for_each(|sector, page| {
+        self.data_disks()[0].durable_image().for_each(|sector, page| {
             places.entry(page.to_vec()).or_default().push(sector);
         });
-        let mut rotten = BTreeMap::new();
+        let sides = self.data_disks().len();
+        let mut pages = Vec::new();
         for (dataset, file, content) in self.estate.files() {
             for (number, page) in (0..).zip(content.chunks(4096)) {
-                let Some(sectors) = places.get(page).filter(|_| self.rng.below(4) == 0) else {
-                    continue;
-                };
-                let good = self.rng.index(data.len());
-                let mut sides = 0;
-                for (at, disk) in data.iter().enumerate() {
-                    if at != good && (data.len() == 2 || self.rng.coin()) {
-                        // Old batches of the log and freed blocks hold the same.
-                        sectors.iter().for_each(|at| disk.corrupt(*at, Corruption::FlipBits(3)));
-                        sides += 1;
-                    }
-                }
-                if sides > 0 {
-                    rotten.insert((dataset.clone(), file.clone(), number), sides);
-                }
+                let Some(sectors) = places.get(page) else { continue };
+                let good = self.rng.index(sides);
+                let page = (dataset.clone(), file.clone(), number);
+                pages.push(Rots { page, sectors: sectors.clone(), good });
             }
         }
-        rotten
+        Rot { pages, rotten: BTreeMap::new() }
     }
 
     /// No copy of anything is bad.
@@ -188,6 +230,29 @@ impl Mended<'_> {
             Err(stop) => Err(stop.to_string()),
         }
     }
+}
+
+/// Whether a scrub named only what had rotted, and, if it was the only one, all of that.
+fn names_them(
+    rotten: &BTreeMap<FilePage, BTreeSet<usize>>,
+    named: &BTreeSet<FilePage>,
+    repaired_bytes: Option<u64>,
+) -> Result<(), String> {
+    if let Some(other) = named.iter().find(|page| !rotten.contains_key(*page)) {
+        return Err(format!("a scrub named {other:?}, which had not rotted"));
+    }
+    let Some(repaired_bytes) = repaired_bytes else { return Ok(()) };
+    let wanted_bytes = rotten.values().map(|sides| sides.len() as u64 * 4096).sum::<u64>();
+    if named.len() != rotten.len() || repaired_bytes != wanted_bytes {
+        let missed = rotten.keys().find(|page| !named.contains(*page));
+        return Err(format!(
+            "a scrub named {} pages of {}, not {missed:?}, and mended {repaired_bytes} bytes of \
+             {wanted_bytes}",
+            named.len(),
+            rotten.len()
+        ));
+    }
+    Ok(())
 }
 
 async fn export(service: &Service) -> Result<(), String> {

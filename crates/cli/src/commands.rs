@@ -228,6 +228,7 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
             disks::replace(client, output, &name, request, wait).await
         }
         PoolCommand::Attach { wait, force, create_size, name, disk, new } => {
+            let new = Some(new);
             let request = ReplaceDisk { disk, new, force, create_bytes: create_size };
             disks::attach(client, output, &name, request, wait).await
         }

@@ -10,6 +10,7 @@ use aquifer_ondisk::dataset::{
 use aquifer_ondisk::file_snapshot::{FileSnapshotId, FileSnapshotRecord, FileSweepRecord};
 use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
+use aquifer_ondisk::open_work::OpenWorkRecord;
 use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::Namespace;
 use aquifer_ondisk::{BlockPointer, DatasetId, Reader, Txg};
@@ -35,6 +36,7 @@ pub(crate) struct Found {
     pub scrub: Scrubbed,
     /// The pool takes them.
     free_work: Vec<FreeWorkRecord>,
+    open_work: Vec<OpenWorkRecord>,
     pub values: BTreeMap<DatasetId, LocalValues>,
     pub snapshots: BTreeMap<DatasetId, Snapshots>,
     pub keeping: BTreeMap<DatasetId, BTreeMap<Txg, KeepRecord>>,
@@ -55,6 +57,7 @@ impl Found {
             damages: DamageList::default(),
             scrub: Scrubbed::default(),
             free_work: Vec::new(),
+            open_work: Vec::new(),
             values: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             keeping: BTreeMap::new(),
@@ -69,6 +72,7 @@ impl Found {
             found.take(&item)?;
         }
         pool.load_free_work(std::mem::take(&mut found.free_work));
+        pool.load_open_work(std::mem::take(&mut found.open_work));
         Ok(found)
     }
 
@@ -104,6 +108,8 @@ impl Found {
             ItemClass::HoldClock => self.hold_clock = Some(HoldClock::decode(value)?),
             // It is only shown.
             ItemClass::FreeWork => self.free_work.extend(FreeWorkRecord::decode(value)),
+            // Of a record that cannot be read the work begins again when somebody says so.
+            ItemClass::OpenWork => self.open_work.extend(OpenWorkRecord::decode(value)),
             ItemClass::Property => self.take_of_dataset(DatasetId(0), class, number, value)?,
             _ => {}
         }
@@ -174,7 +180,11 @@ impl Found {
                 self.lines.insert(dataset, LineRecord::decode(value)?);
             }
             // Of the pool alone.
-            ItemClass::Damage | ItemClass::Scrub | ItemClass::HoldClock | ItemClass::FreeWork => {}
+            ItemClass::Damage
+            | ItemClass::Scrub
+            | ItemClass::HoldClock
+            | ItemClass::FreeWork
+            | ItemClass::OpenWork => {}
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey};
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::inode::Inode;
+use aquifer_ondisk::open_work::OpenWorkRecord;
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::scrub::WalkPosition;
 use aquifer_ondisk::tree_node::{Directory, Namespace, NodeOwner, Objects};
@@ -83,6 +84,12 @@ fn free_work_item((leaf, record): (Guid, Option<FreeWorkRecord>)) -> (ItemKey, O
     (key, record.map(|record| Item { key, value: record.encode() }))
 }
 
+/// The work on the free space of a disk that goes on, as an item.
+fn open_work_item((leaf, record): (Guid, Option<OpenWorkRecord>)) -> (ItemKey, Option<Item>) {
+    let key = OpenWorkRecord::key(leaf);
+    (key, record.map(|record| Item { key, value: record.encode() }))
+}
+
 impl Datasets {
     async fn sync_all(&self, sync: &SyncContext) -> Result<Roots, PoolError> {
         let (datasets, mut items, renamed, root) = {
@@ -120,6 +127,7 @@ impl Datasets {
         items.extend(self.damages.take_items());
         items.extend(self.scrub.take_item());
         items.extend(self.pool.take_free_work().into_iter().map(free_work_item));
+        items.extend(self.pool.take_open_work().into_iter().map(open_work_item));
         items.extend(self.hold_clock.take_item(self.pool.world().now()));
         let mut roots = self.pool.roots();
         let replies = self.replies.sync(sync).await?;

@@ -12,6 +12,7 @@ use aquifer_ondisk::dataset::{
 };
 use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
+use aquifer_ondisk::open_work::OpenWorkRecord;
 use aquifer_ondisk::pool_root::{PoolRoot, TreeSlot};
 use aquifer_ondisk::reply::REPLIES_MAX;
 use aquifer_ondisk::scrub::ScrubRecord;
@@ -130,6 +131,7 @@ fn of_the_pool(class: u8, number: u64, value: &[u8]) -> Option<Result<(), Format
         CLASS_SCRUB if number == 0 => Some(ScrubRecord::decode(value).map(drop)),
         CLASS_HOLD_CLOCK if number == 0 => Some(HoldClock::decode(value).map(drop)),
         CLASS_FREE_WORK => Some(FreeWorkRecord::decode(value).map(drop)),
+        CLASS_OPEN_WORK => Some(OpenWorkRecord::decode(value).map(drop)),
         _ => None,
     }
 }
@@ -374,6 +376,7 @@ const CLASS_HOLD_CLOCK: u8 = ItemClass::HoldClock as u8;
 const CLASS_ROLLBACK: u8 = ItemClass::Rollback as u8;
 const CLASS_SCRUB: u8 = ItemClass::Scrub as u8;
 const CLASS_FREE_WORK: u8 = ItemClass::FreeWork as u8;
+const CLASS_OPEN_WORK: u8 = ItemClass::OpenWork as u8;
 const CLASS_DAMAGE: u8 = ItemClass::Damage as u8;
 const CLASS_DESTROYED: u8 = ItemClass::Destroyed as u8;
 const CLASS_INHERITED: u8 = ItemClass::Inherited as u8;

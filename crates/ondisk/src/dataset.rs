@@ -97,6 +97,8 @@ pub enum ItemClass {
     FileSnapshot = 16,
     /// A sweep of a destroyed one.
     FileSweep = 17,
+    /// Of dataset 0: work on the free space of a disk that goes on or is suspended.
+    OpenWork = 19,
 }
 
 impl ItemClass {
@@ -120,6 +122,7 @@ impl ItemClass {
             15 => ItemClass::FreeWork,
             16 => ItemClass::FileSnapshot,
             17 => ItemClass::FileSweep,
+            19 => ItemClass::OpenWork,
             _ => return None,
         })
     }

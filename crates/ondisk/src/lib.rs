@@ -20,6 +20,7 @@ pub mod keeping;
 pub mod layout;
 pub mod log_batch;
 pub mod log_change;
+pub mod open_work;
 pub mod pool_root;
 pub mod reply;
 pub mod resilver_mark;

@@ -14,6 +14,7 @@
 mod auto;
 mod job;
 mod kept;
+mod open;
 
 use std::sync::{Arc, Weak};
 
@@ -40,6 +41,7 @@ pub(crate) struct Trims {
     released: auto::Released,
     jobs: job::Jobs,
     kept: kept::Kept,
+    open: open::Open,
     loans: Mutex<Vec<Known>>,
     /// Something was released, or the pool ends.
     pub wanted: Notify,

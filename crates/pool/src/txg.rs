@@ -380,6 +380,7 @@ impl Pool {
             self.place_log();
             self.begin_saying_in_use();
             self.world.spawn("resilver", Box::pin(self.clone().resilver_outdated()));
+            self.resume_free_work();
             self.world.spawn("autotrim", Box::pin(self.clone().trim_released()));
             self.world.spawn("spares", Box::pin(self.clone().let_spares_stand_in()));
             // What the last txgs freed comes back with as many more, changes or not.

@@ -27,14 +27,18 @@ impl Control {
         };
         let FreeWorkRequest { act, disks, rate, .. } = request;
         let done = serving.run(async move {
-            match act {
+            let done = match act {
                 FreeWorkAct::Start => pool.start_free_work(work, &disks, rate),
                 FreeWorkAct::Suspend => pool.end_free_work(work, &disks, true),
                 FreeWorkAct::Cancel => pool.end_free_work(work, &disks, false),
                 FreeWorkAct::Forget => pool.forget_free_work(work, &disks),
-            }
+            };
+            // From then on it outlives a restart.
+            let is_on_disk = if done.is_ok() { pool.sync().await.map(drop) } else { Ok(()) };
+            (done, is_on_disk)
         });
-        let done = done.await.map_err(|error| ApiError::failed(error.to_string()))?;
+        let (done, is_on_disk) = done.await.map_err(|error| ApiError::failed(error.to_string()))?;
+        is_on_disk.map_err(|error| ApiError::failed(error.to_string()))?;
         done.map_err(|error| {
             ApiError::invalid(match error {
                 FreeWorkError::NoDisk(disk) => {

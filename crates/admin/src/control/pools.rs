@@ -314,8 +314,9 @@ impl Control {
         let serving = pools.values().filter_map(Listed::serving);
         let disks = serving.flat_map(|serving| {
             let name = serving.name();
+            // What is open, not what lies at its path by now: that may be another disk.
             serving.disks().into_iter().filter_map(move |disk| {
-                Some((Identity::of(Path::new(&disk.path)).ok()?, name.to_string()))
+                Some((Identity::of_opened(&disk.file).ok()?, name.to_string()))
             })
         });
         let left = self.remnants().into_iter().flat_map(|remnant| {

@@ -49,6 +49,18 @@ impl Member {
         }
     }
 
+    /// Its path, where another disk may be now.
+    fn place_of_another(&self, pool: &str) -> Result<String, ApiError> {
+        if self.check_not_in_use().is_ok() {
+            return Ok(self.path.clone());
+        }
+        let path = &self.path;
+        Err(ApiError::invalid(format!(
+            "{path}: is in use, so no other disk is in its place; name the new disk, or type \
+             `aquifer pool offline {pool} {path}`, put the new disk in its place, and try again"
+        )))
+    }
+
     /// A disk in use is not opened again: the engine would keep the old one.
     fn check_not_in_use(&self) -> Result<(), ApiError> {
         let how = match self.state {
@@ -117,13 +129,17 @@ impl Control {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
         let member = self.one_disk(&serving, &request.disk)?;
-        if let Some(spare) = spare(&serving, &request.new) {
+        let new = match request.new.clone() {
+            Some(new) => new,
+            None => member.place_of_another(name)?,
+        };
+        if let Some(spare) = spare(&serving, &new) {
             return self.use_spare(&serving, member, spare).await;
         }
         let guid = member.guid.to_string();
         let act =
             async move |pool: Arc<Pool>, new, force| pool.replace_disk(&guid, new, force).await;
-        let (new, has_left) = self.with_new_disk(&serving, request, act).await?;
+        let (new, has_left) = self.with_new_disk(&serving, (new, request), act).await?;
         let (old, path, mut notes) = (member.path, new.path.clone(), Vec::new());
         if has_left {
             serving.drop_disks(std::slice::from_ref(&old)).await;
@@ -175,9 +191,11 @@ impl Control {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
         let guid = self.member(&serving, &request.disk)?.with_data()?.guid.to_string();
+        let new = request.new.clone();
+        let new = new.ok_or_else(|| ApiError::invalid("no new disk is named: name it"))?;
         let act =
             async move |pool: Arc<Pool>, new, force| pool.attach_disk(&guid, new, force).await;
-        let (new, ()) = self.with_new_disk(&serving, request, act).await?;
+        let (new, ()) = self.with_new_disk(&serving, (new, request), act).await?;
         let disk = new.path.clone();
         serving.take_disks(vec![new]);
         tracing::info!(class = "disk.attached", pool = name, disk, "disk attached");
@@ -209,13 +227,13 @@ impl Control {
     async fn with_new_disk<F, T: Send + 'static>(
         &self,
         serving: &Serving,
-        request: ReplaceDisk,
+        (new, request): (String, ReplaceDisk),
         act: impl FnOnce(Arc<Pool>, NamedDisk, bool) -> F + Send + 'static,
     ) -> Result<(OpenDisk, T), ApiError>
     where
         F: Future<Output = Result<T, ImportError>> + Send + 'static,
     {
-        let ReplaceDisk { disk: _, new, force, create_bytes } = request;
+        let ReplaceDisk { disk: _, new: _, force, create_bytes } = request;
         let in_use = self.disks_in_use();
         let pool = serving.name().to_string();
         let wanted =

@@ -129,8 +129,29 @@ fn a_blank_disk_at_an_old_path_is_no_old_disk() {
         &["pool", "replace", "tank", &a, &a],
         &format!("{a}: is a disk of pool \"tank\" already; use another disk"),
     );
-    place.must(&["pool", "replace", "-w", "tank", &b, &b]);
+    place.refuses(
+        &["pool", "replace", "tank", &a],
+        &format!(
+            "{a}: is in use, so no other disk is in its place; name the new disk, or type `aquifer \
+             pool offline tank {a}`, put the new disk in its place, and try again"
+        ),
+    );
+    place.must(&["pool", "replace", "-w", "tank", &b]);
     assert_eq!(place.states("tank"), all_online(2));
+    // The same with one that was taken offline, by its guid. Until then the old one is there.
+    place.must(&["pool", "offline", "tank", &b]);
+    let status = place.json(&["pool", "status", "tank"]);
+    let guid = status["vdevs"][0]["leaves"][1]["guid"].as_str().unwrap().to_string();
+    place.refuses(
+        &["pool", "replace", "tank", &guid],
+        &format!("{b}: is a disk of pool \"tank\" already; use another disk"),
+    );
+    fs::remove_file(&b).unwrap();
+    place.image("b");
+    place.must(&["pool", "replace", "-w", "tank", &guid]);
+    assert_eq!(place.states("tank"), all_online(2));
+    let history = place.must(&["pool", "history", "tank"]);
+    assert!(history.contains(&format!("pool replace tank {guid}\n")), "{history}");
 }
 
 #[test]

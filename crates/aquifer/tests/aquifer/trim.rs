@@ -84,11 +84,13 @@ fn a_trim_gives_back_what_is_free_and_nothing_else() {
     let daemon = place.serve();
     let mut client = Client::new(&place, "127.0.0.1");
     assert!(is_whole(&mut client, &kept, 1));
-    // What ended before the kill is known, what did not is not there.
+    // What ended before the kill is known, what did not goes on.
     let told = place.must(&["pool", "status", "-t", "tank"]);
     assert!(row(&told, &a).contains("(trimmed on "), "{told}");
-    assert!(row(&told, &b).contains("(untrimmed)"), "{told}");
-    place.must(&["pool", "trim", "-w", "tank"]);
+    assert!(!row(&told, &b).contains("(untrimmed)"), "{told}");
+    place.wait_for(|| {
+        row(&place.must(&["pool", "status", "-t", "tank"]), &b).contains("(trimmed on ")
+    });
     assert!(taken(&b) + FILE_BYTES * 9 / 10 < before[1], "{} {before:?}", taken(&b));
     assert!(is_whole(&mut client, &kept, 1));
     let events = place.must(&["events"]);
@@ -137,6 +139,67 @@ fn autotrim_gives_back_what_is_removed_and_initialize_takes_all() {
     let _daemon = place.serve();
     let mut client = Client::new(&place, "127.0.0.1");
     assert!(is_whole(&mut client, &kept, 1));
+    place.must(&["pool", "export", "tank"]);
+    place.must(&["inspect", "--deep", "-d", &a, "tank"]);
+}
+
+/// Work of a kind on the only disk of `tank`.
+fn work_on_the_disk(place: &Place, kind: &str) -> serde_json::Value {
+    place.json(&["pool", "status", "tank"])["vdevs"][0]["leaves"][0][kind].clone()
+}
+
+#[test]
+fn trim_and_initialize_go_on_after_a_kill_as_they_stood() {
+    let place = Place::new();
+    let a = place.sized_image("a", 512 * MIB);
+    let mut daemon = place.serve();
+    place.must(&["pool", "create", "tank", &a]);
+    let mut killed = |place: &Place| {
+        daemon.kill9();
+        daemon = place.serve();
+    };
+    for kind in ["trim", "initialize"] {
+        let work = |place: &Place| work_on_the_disk(place, kind);
+        let begin: &[&str] = match kind {
+            "trim" => &["pool", "trim", "-r", "32M", "tank"],
+            _ => &["pool", "initialize", "tank"],
+        };
+        // Suspended at once: it stands so after the kill, with what it has done.
+        place.must(begin);
+        place.must(&["pool", kind, "-s", "tank"]);
+        let before = work(&place);
+        assert_eq!(before["state"], "suspended", "{before}");
+        killed(&place);
+        let after = work(&place);
+        for of in ["state", "begun_ns"] {
+            assert_eq!(after[of], before[of], "{kind}: {before} {after}");
+        }
+        assert!(after["done_bytes"].as_u64() <= before["done_bytes"].as_u64(), "{after}");
+        place.must(&["pool", kind, "-c", "tank"]);
+        killed(&place);
+        assert_eq!(work(&place)["state"], "canceled");
+
+        // Under way: it goes on by itself to its end, and begins no second time after that.
+        place.must(begin);
+        let begun = work(&place)["begun_ns"].clone();
+        killed(&place);
+        let after = work(&place);
+        assert_eq!(after["begun_ns"], begun, "{after}");
+        if kind == "trim" {
+            assert_eq!(after["state"], "running", "{after}");
+            let again = place.ask(&["pool", "trim", "tank"]);
+            assert!(again.code == 1 && again.err.contains("goes on already"), "{}", again.err);
+            // At the rate that was asked for: a suspended one takes another.
+            place.must(&["pool", "trim", "-s", "tank"]);
+            place.must(&["pool", "trim", "tank"]);
+        }
+        place.wait_for(|| work(&place)["state"] == "finished");
+        let ended = work(&place);
+        // Its end is on disk with the next txg.
+        release(&place);
+        killed(&place);
+        assert_eq!(work(&place), ended);
+    }
     place.must(&["pool", "export", "tank"]);
     place.must(&["inspect", "--deep", "-d", &a, "tank"]);
 }

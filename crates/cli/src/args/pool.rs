@@ -117,8 +117,8 @@ pub enum PoolCommand {
         name: String,
         /// The disk that goes.
         disk: String,
-        /// The disk that comes.
-        new: String,
+        /// The disk that comes. Without it: the one that is at the path of the old one now.
+        new: Option<String>,
     },
     /// Examine every copy of everything in a pool, and mend bad copies. Resumes a paused scrub.
     Scrub {

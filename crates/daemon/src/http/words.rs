@@ -115,7 +115,9 @@ pub(super) fn new_disk(act: &str, name: &str, request: &ReplaceDisk) -> Told {
     let ReplaceDisk { disk, new, force, create_bytes } = request;
     let words = Words::of("pool").word(act).flag(*force, "-f");
     let words = words.option("--create-size", bytes(*create_bytes));
-    words.word(name).word(disk).word(new).told(About::Pool(name.into()))
+    let words = words.word(name).word(disk);
+    let words = new.iter().fold(words, |words, new| words.word(new));
+    words.told(About::Pool(name.into()))
 }
 
 pub(super) fn clear_pool(name: &str) -> Told {

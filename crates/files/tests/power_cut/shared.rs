@@ -41,6 +41,9 @@ fn a_rule_left_out_is_found() {
         (Rule::ReplayRaisesIds, 60),
         (Rule::HoldBackFrees, 40),
         (Rule::ActsOnDiskFirst, 100),
+        (Rule::ScrubReadsEveryCopy, 200),
+        (Rule::MendsFromVerified, 200),
+        (Rule::ScrubNotesWhatIsDone, 1000),
     ] {
         must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }

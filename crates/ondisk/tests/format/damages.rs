@@ -3,6 +3,7 @@
 use aquifer_ondisk::damage::{DAMAGE_NAMES_MAX, DAMAGE_RANGES_MAX, DamageKind, DamageRecord};
 use aquifer_ondisk::free_work::{EndedWork, FreeWorkRecord, WorkEnd};
 use aquifer_ondisk::inode::Time;
+use aquifer_ondisk::open_work::{OpenWork, OpenWorkRecord};
 use aquifer_ondisk::scrub::{ScrubRecord, ScrubState, WalkPosition};
 use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
 use proptest::collection::vec;
@@ -88,4 +89,32 @@ pub fn one_free_work() -> FreeWorkRecord {
         skipped_bytes: 1 << 20,
     };
     FreeWorkRecord { leaf: Guid(0x1122_3344_5566_7788), trim: Some(trim), initialize: None }
+}
+
+pub fn open_work() -> impl Strategy<Value = OpenWorkRecord> {
+    let work = || {
+        let parts = (any::<bool>(), time(), proptest::option::of(1..u64::MAX), any::<[u64; 3]>());
+        let work = parts.prop_map(|(is_suspended, begun, rate, counts)| {
+            let [next_sector, done_bytes, skipped_bytes] = counts;
+            OpenWork { is_suspended, begun, rate, next_sector, done_bytes, skipped_bytes }
+        });
+        proptest::option::of(work)
+    };
+    (any::<u64>(), work(), work()).prop_map(|(leaf, trim, initialize)| OpenWorkRecord {
+        leaf: Guid(leaf),
+        trim,
+        initialize,
+    })
+}
+
+pub fn one_open_work() -> OpenWorkRecord {
+    let trim = OpenWork {
+        is_suspended: true,
+        begun: Time { seconds: 1_790_000_000, nanoseconds: 5 },
+        rate: Some(64 << 20),
+        next_sector: 1 << 27,
+        done_bytes: 1 << 39,
+        skipped_bytes: 1 << 20,
+    };
+    OpenWorkRecord { leaf: Guid(0x1122_3344_5566_7788), trim: Some(trim), initialize: None }
 }

@@ -100,6 +100,7 @@ fn the_tables_of_fields_add_up() {
     let config = usize::try_from(CONFIG_SECTORS).unwrap() * SECTOR_BYTES;
     let compressed = 14;
     let free_work_record = 126;
+    let open_work_record = 102;
     let line_record = 36;
     let history_counters = HistoryCounters::default().encode().len();
     let logged_page = 7;
@@ -115,6 +116,7 @@ fn the_tables_of_fields_add_up() {
         compressed,
         INODE_BYTES,
         free_work_record,
+        open_work_record,
         line_record,
         history_counters,
         logged_page,
@@ -148,7 +150,7 @@ fn the_magics_and_versions_are_those_on_disk() {
         }
     }
     let of_magic = magics.iter().filter(|(field, _)| field == "magic").count();
-    assert_eq!((of_magic, magics.len()), (6, 6 + 24), "{magics:?}");
+    assert_eq!((of_magic, magics.len()), (6, 6 + 25), "{magics:?}");
 }
 
 #[test]
@@ -172,6 +174,7 @@ fn every_example_and_module_is_named() {
         "damage",
         "scrub",
         "free_work",
+        "open_work",
         "history",
         "log_batch",
         "log_change",

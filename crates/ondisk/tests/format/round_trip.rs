@@ -75,6 +75,7 @@ fn values_and_pointers() {
     round_trips(damages::damage());
     round_trips(damages::scrub());
     round_trips(damages::free_work());
+    round_trips(damages::open_work());
     round_trips(histories::history());
     round_trips(histories::counters());
     round_trips(option::of(strategy::pointer()));

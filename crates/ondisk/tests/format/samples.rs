@@ -9,7 +9,7 @@ use aquifer_ondisk::log_batch::BatchHeader;
 use aquifer_ondisk::pool_root::PoolRoot;
 use aquifer_ondisk::tree_node::{Dead, Directory, Extents, Form, Namespace, Objects, Replies};
 
-use crate::damages::one_free_work;
+use crate::damages::{one_free_work, one_open_work};
 use crate::keeping::{hold_clock, keep};
 use crate::memory::peak_of;
 use crate::snapshots::{one_file_sweep, one_inherited, one_lister, one_of_file, one_rollback};
@@ -133,6 +133,7 @@ fn small() -> Vec<Sample> {
         sample("keep_record_v1", "value of a namespace item of class 10", keep()),
         sample("hold_clock_v1", "value of a namespace item of class 11", hold_clock()),
         sample("free_work_record_v1", "value of a namespace item of class 15", one_free_work()),
+        sample("open_work_record_v1", "value of a namespace item of class 19", one_open_work()),
         sample("history_record_v1", "value of an item of the history, class 1 or 2", act()),
         sample("history_counters_v1", "value of the history's first item", counters()),
     ]

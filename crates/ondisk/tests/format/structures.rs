@@ -20,6 +20,7 @@ use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::log_batch::BatchHeader;
 use aquifer_ondisk::log_change::{self, LogChange};
+use aquifer_ondisk::open_work::OpenWorkRecord;
 use aquifer_ondisk::pool_root::PoolRoot;
 use aquifer_ondisk::reply::ReplyEntry;
 use aquifer_ondisk::resilver_mark::ResilverMark;
@@ -233,6 +234,17 @@ impl Structure for FreeWorkRecord {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         FreeWorkRecord::decode(bytes)
+    }
+}
+
+impl Structure for OpenWorkRecord {
+    const NAME: &'static str = "open work record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        OpenWorkRecord::decode(bytes)
     }
 }
 

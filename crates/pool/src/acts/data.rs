@@ -120,6 +120,7 @@ impl Pool {
         let mut config = self.new_leaf(&new);
         let Some(old) = old.filter(|old| !old.is_online()) else {
             config.stands = Stands::Replaces(found.config.guid);
+            self.check_room_beside(found, &vdev)?;
             self.put_new_leaf(found, vdev.leaves.len(), config, new).await?;
             return Ok(false);
         };
@@ -127,6 +128,20 @@ impl Pool {
         self.put_new_leaf(found, found.leaf, config, new).await?;
         self.wipe(&old).await;
         Ok(true)
+    }
+
+    /// Checks that a disk and the one that replaces it may be in the pool together.
+    fn check_room_beside(&self, found: &Found, vdev: &Vdev) -> Result<(), ImportError> {
+        let Err(full) = self.check_count(1) else { return Ok(()) };
+        let (pool, path, guid) = (self.name(), &found.config.path, found.config.guid);
+        let is_spared = vdev.online().any(|other| other.guid != guid);
+        let way = match is_spared {
+            true => format!("take it out of use first: `aquifer pool offline {pool} {path}`"),
+            false => format!("`aquifer pool remove {pool}` a spare, or `detach` a disk, first"),
+        };
+        Err(ImportError::BadConfig(format!(
+            "{full}, and {path} stays until the new one holds everything; {way}"
+        )))
     }
 
     /// Takes a disk out of use, unless it is the last one that holds everything.

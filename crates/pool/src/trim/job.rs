@@ -1,7 +1,7 @@
 //! A trim or an initialization of one disk: all space that is free, from its begin to its end.
 //!
-//! Its state is in memory: it ends when the pool leaves service. What has ended is kept on disk
-//! ([`Pool::take_free_work`]).
+//! Its state is in memory, and on disk as far as the next import needs it: how what has ended did
+//! ([`Pool::take_free_work`]), and how far the rest is ([`Pool::take_open_work`]).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -97,25 +97,28 @@ const WRITE_SECTORS: u64 = 256;
 type Key = (Guid, FreeWork);
 
 #[derive(Debug, Default)]
-pub(super) struct Jobs(Mutex<HashMap<Key, Arc<Job>>>);
+pub(super) struct Jobs(pub(super) Mutex<HashMap<Key, Arc<Job>>>);
 
 #[derive(Debug)]
-struct Job {
+pub(super) struct Job {
     leaf: Guid,
-    path: String,
-    work: FreeWork,
-    standing: Mutex<Standing>,
+    pub(super) path: String,
+    pub(super) work: FreeWork,
+    pub(super) standing: Mutex<Standing>,
 }
 
 #[derive(Debug, Clone)]
-struct Standing {
-    status: FreeWorkStatus,
+pub(super) struct Standing {
+    pub(super) status: FreeWorkStatus,
     /// Bytes a second at most.
-    rate: Option<u64>,
+    pub(super) rate: Option<u64>,
     /// Changes with each time that it begins or goes on: an older task ends.
-    turn: u64,
+    pub(super) turn: u64,
     /// The next sector of the vdev.
-    next: u64,
+    pub(super) next: u64,
+    /// When its place last went to disk, and which that was.
+    pub(super) noted: Duration,
+    pub(super) noted_next: u64,
     errors: u32,
     refusals: u32,
 }
@@ -128,7 +131,33 @@ enum Next {
 }
 
 impl Job {
-    fn is_active(&self) -> bool {
+    /// One that begins.
+    pub(super) fn new(leaf: &Leaf, work: FreeWork, begun_ns: u64) -> Job {
+        let status = FreeWorkStatus {
+            state: FreeWorkState::Running,
+            passed_bytes: 0,
+            total_bytes: 0,
+            done_bytes: 0,
+            skipped_bytes: 0,
+            begun_ns,
+            ended_ns: None,
+            last_error: None,
+        };
+        let (noted, noted_next) = (Duration::ZERO, 0);
+        let standing = Mutex::new(Standing {
+            status,
+            rate: None,
+            turn: 0,
+            next: 0,
+            noted,
+            noted_next,
+            errors: 0,
+            refusals: 0,
+        });
+        Job { leaf: leaf.guid, path: leaf.path.clone(), work, standing }
+    }
+
+    pub(super) fn is_active(&self) -> bool {
         matches!(self.standing.lock().status.state, FreeWorkState::Running | FreeWorkState::Waiting)
     }
 
@@ -184,7 +213,8 @@ fn none_active(
 
 impl Pool {
     /// Begins work on the free space of these disks (all that hold data, if none is named), or
-    /// resumes it where it was suspended; at most `rate` bytes a second on each.
+    /// resumes it where it was suspended; at most `rate` bytes a second on each. Once the open txg
+    /// is on disk a restart goes on with it.
     ///
     /// # Errors
     /// It goes on already; one is no disk of the pool's data. Then nothing is begun.
@@ -201,7 +231,9 @@ impl Pool {
             let old = jobs.get(&(leaf.guid, work));
             let suspended =
                 old.filter(|job| job.standing.lock().status.state == FreeWorkState::Suspended);
-            let job = suspended.cloned().unwrap_or_else(|| self.new_job(&leaf, work));
+            let job = suspended
+                .cloned()
+                .unwrap_or_else(|| Arc::new(Job::new(&leaf, work, self.world.wall_ns())));
             let turn = {
                 let mut standing = job.standing.lock();
                 standing.turn += 1;
@@ -214,6 +246,7 @@ impl Pool {
                 "work on the free space of a disk begins"
             );
             jobs.insert((leaf.guid, work), job.clone());
+            self.note_open_work(leaf.guid);
             self.world.spawn("free space", Box::pin(carry_on(self.this.clone(), job, turn)));
         }
         Ok(())
@@ -246,6 +279,7 @@ impl Pool {
         for job in found.iter().filter_map(open) {
             job.ends(state, self.world.wall_ns());
             self.keep_ended_work(job.leaf, work, &job.standing.lock().status);
+            self.note_open_work(job.leaf);
         }
         Ok(())
     }
@@ -261,6 +295,7 @@ impl Pool {
         for leaf in found {
             jobs.remove(&(leaf.guid, work));
             self.forget_ended_work(leaf.guid, work);
+            self.note_open_work(leaf.guid);
         }
         Ok(())
     }
@@ -280,22 +315,6 @@ impl Pool {
         let named =
             |disk: &String| self.data_leaf(disk).ok_or_else(|| FreeWorkError::NoDisk(disk.clone()));
         disks.iter().map(named).collect()
-    }
-
-    fn new_job(&self, leaf: &Leaf, work: FreeWork) -> Arc<Job> {
-        let status = FreeWorkStatus {
-            state: FreeWorkState::Running,
-            passed_bytes: 0,
-            total_bytes: 0,
-            done_bytes: 0,
-            skipped_bytes: 0,
-            begun_ns: self.world.wall_ns(),
-            ended_ns: None,
-            last_error: None,
-        };
-        let standing = Standing { status, rate: None, turn: 0, next: 0, errors: 0, refusals: 0 };
-        let (leaf, path) = (leaf.guid, leaf.path.clone());
-        Arc::new(Job { leaf, path, work, standing: Mutex::new(standing) })
     }
 
     /// The vdev and the leaf of a job, if it is still the pool's.
@@ -412,7 +431,7 @@ fn pattern() -> Page {
 }
 
 /// Goes on with a job until it ends, or another task has it.
-async fn carry_on(pool: Weak<Pool>, job: Arc<Job>, turn: u64) {
+pub(super) async fn carry_on(pool: Weak<Pool>, job: Arc<Job>, turn: u64) {
     while let Some(pool) = pool.upgrade() {
         if job.standing.lock().turn != turn || pool.txgs.failure().is_some() {
             return;
@@ -422,10 +441,16 @@ async fn carry_on(pool: Weak<Pool>, job: Arc<Job>, turn: u64) {
             return;
         }
         let rest = match next {
-            Next::After(rest) => rest,
+            Next::After(rest) => {
+                if job.is_to_be_noted(pool.world.now()) {
+                    pool.note_open_work(job.leaf);
+                }
+                rest
+            }
             Next::Ends(state) => {
                 job.ends(state, pool.world.wall_ns());
                 pool.keep_ended_work(job.leaf, job.work, &job.standing.lock().status);
+                pool.note_open_work(job.leaf);
                 tell_end(&pool, &job);
                 return;
             }

@@ -194,3 +194,56 @@ fn disks_that_are_slow_together_are_not_named() {
         }
     });
 }
+
+/// A side comes back. While another one is resilvered, the first is taken out for its errors: its
+/// rest begins then, not when it came back.
+#[test]
+fn a_side_taken_out_while_another_is_resilvered_rests_from_its_failure() {
+    let images = crate::sides::mirrors().pop().unwrap().images;
+    let mut machine = Machine::new(66, images);
+    machine.live(async |open| {
+        for slot in 0..SLOTS {
+            write(open, slot, 1).await.unwrap();
+        }
+        open.pool.export().await.unwrap();
+    });
+    let (world, disks) = (machine.world.clone(), machine.disks.clone());
+    machine.live(async |open| {
+        let wait = |ms| world.sleep(Duration::from_millis(ms));
+        // Two sides miss something. One is soon back, then it is the turn of the other, which is
+        // slow.
+        for disk in &disks[..2] {
+            disk.inject(FaultRule::once(Fault::FlushError));
+        }
+        disks[1].set_latency(Latency::fixed(400_000_000, 400_000_000));
+        write(open, 0, 2).await.unwrap();
+        while states(open)[0] != LeafState::Online {
+            wait(10).await;
+        }
+        let came_back = world.now();
+        wait(8000).await;
+        disks[0].inject(FaultRule::new(Fault::ReadError, When::Always));
+        for slot in 0..SLOTS {
+            check(open, slot, 1).await.unwrap();
+        }
+        let failed = world.now();
+        assert!(open.pool.status().vdevs[0].leaves[0].trouble.is_faulted);
+        disks[0].clear_faults();
+        // A rest from its return is over before the turn of the other is.
+        while world.now() < came_back + Duration::from_secs(11) {
+            wait(10).await;
+        }
+        assert_eq!(states(open)[1..], [LeafState::Resilvering, LeafState::Online]);
+        disks[1].set_latency(Latency::default());
+        while states(open)[1] != LeafState::Online {
+            wait(10).await;
+        }
+        let turn_ended = world.now() - failed;
+        assert!(turn_ended < Duration::from_secs(8), "{turn_ended:?}");
+        while states(open)[0] != LeafState::Online {
+            wait(10).await;
+        }
+        let rested = world.now() - failed;
+        assert!(rested >= Duration::from_secs(10), "{rested:?}");
+    });
+}
