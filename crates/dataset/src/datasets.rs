@@ -263,11 +263,11 @@ impl Datasets {
     }
 
     pub(crate) async fn hold_act(&self) -> Result<TxHold, PoolError> {
-        self.hold_act_of(1).await
+        self.hold_act_with(1).await
     }
 
     /// For an act that writes so many items. Each takes less than a sector, in two places.
-    pub(crate) async fn hold_act_of(&self, items: u64) -> Result<TxHold, PoolError> {
+    pub(crate) async fn hold_act_with(&self, items: u64) -> Result<TxHold, PoolError> {
         let demand = Demand {
             dirty_bytes: items.saturating_mul(4096),
             sectors: ACT_SECTORS.saturating_add(items.saturating_mul(2)),

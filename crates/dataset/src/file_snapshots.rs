@@ -243,7 +243,7 @@ impl Datasets {
         let take = |new| Take { new, guid: Guid(world.random().max(1)), created };
         let takes: Vec<Take> = wanted.into_iter().map(take).collect();
         let txg = {
-            let hold = self.hold_act_of(takes.len() as u64).await?;
+            let hold = self.hold_act_with(takes.len() as u64).await?;
             let mut state = self.state.lock();
             state.file_takes.entry(hold.txg()).or_default().extend(takes.clone());
             hold.txg()

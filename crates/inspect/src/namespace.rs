@@ -191,12 +191,7 @@ impl Items {
             (_, CLASS_SNAPSHOT | CLASS_SWEEP | CLASS_KEEP | CLASS_LISTER | CLASS_INHERITED) => {
                 self.of_a_snapshot(dataset, (class, Txg(number)), &item.value)
             }
-            (_, CLASS_ROLLBACK) if number == 0 => {
-                RollbackRecord::decode(&item.value).map(|record| {
-                    let snapshots = self.snapshots.entry(dataset).or_default();
-                    snapshots.rollback = Some(record);
-                })
-            }
+            (_, CLASS_ROLLBACK) if number == 0 => self.of_a_rollback(dataset, &item.value),
             _ => return invalid("of no known class".into()),
         };
         if twice.is_some() {
@@ -213,6 +208,12 @@ impl Items {
                 format!("item {class}:{number} of dataset {dataset}: {error}")
             });
         }
+    }
+
+    fn of_a_rollback(&mut self, dataset: DatasetId, value: &[u8]) -> Result<(), FormatError> {
+        let record = RollbackRecord::decode(value)?;
+        self.snapshots.entry(dataset).or_default().rollback = Some(record);
+        Ok(())
     }
 
     fn of_a_snapshot(

@@ -10,7 +10,8 @@ pub const STREAM_VERSION: u32 = 1;
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = 4096;
 /// Pages of a [`Record::Data`] at most.
-pub const DATA_PAGES_MAX: u64 = 256;
+pub const DATA_PAGES_MAX: u64 = DATA_PAGES as u64;
+const DATA_PAGES: usize = 256;
 /// Pages of a [`Record::Hole`] at most.
 pub const HOLE_PAGES_MAX: u64 = 4096;
 /// Entries of a [`Record::Entries`] at most.
@@ -26,7 +27,7 @@ const VALUE_BYTES_MAX: usize = 4096;
 /// Pages of a file at most.
 const PAGE_LIMIT: u64 = aquifer_ondisk::extent::PAGE_LIMIT;
 /// Bytes of a record's payload at most.
-pub const RECORD_BYTES_MAX: usize = 20 + DATA_PAGES_MAX as usize * PAGE_BYTES;
+pub const RECORD_BYTES_MAX: usize = 20 + DATA_PAGES * PAGE_BYTES;
 const _: () = assert!(ENTRIES_MAX * DIRENT_BYTES_MAX + 10 <= RECORD_BYTES_MAX, "entries fit");
 const _: () = assert!(KEYS_MAX * 8 + 10 <= RECORD_BYTES_MAX, "keys fit");
 
