@@ -93,6 +93,21 @@ fn histogram(times: &[u64]) -> Histogram {
 
 const TIMES: [u64; 6] = [500, 1024, 40_000, 41_000, 3_000_000_000, 60_000_000_000];
 
+fn example_memory() -> MemoryStat {
+    let class = |hits| CacheClass { hits, ghost_hits: 4, evictions: 5, ..CacheClass::default() };
+    let cache = CacheStat {
+        size_bytes: 700,
+        target_bytes: 800,
+        misses: 3,
+        nodes: class(10),
+        data: class(20),
+        ..CacheStat::default()
+    };
+    let of_tank =
+        PoolMemory { name: "tank".into(), uptime_ns: 1, dirty_bytes: 100, bitmap_bytes: 50, cache };
+    MemoryStat { cap_bytes: 1000, nfs_bytes: 8, caches_bytes: 800, pools: vec![of_tank] }
+}
+
 fn example() -> String {
     let counted = Count { bytes: 24_576, latency: (&histogram(&TIMES)).into() };
     let flow = Flow { reads: counted, ..Flow::default() };
@@ -163,21 +178,8 @@ fn example() -> String {
         starting: false,
         nfs: NfsInfo::default(),
     };
-    let class = |hits| CacheClass { hits, ghost_hits: 4, evictions: 5, ..CacheClass::default() };
-    let cache = CacheStat {
-        size_bytes: 700,
-        target_bytes: 800,
-        misses: 3,
-        nodes: class(10),
-        data: class(20),
-        ..CacheStat::default()
-    };
-    let of_tank =
-        PoolMemory { name: "tank".into(), uptime_ns: 1, dirty_bytes: 100, bitmap_bytes: 50, cache };
-    let memory =
-        MemoryStat { cap_bytes: 1000, nfs_bytes: 8, caches_bytes: 800, pools: vec![of_tank] };
     let pools = [aquifer_admin::status::summary(&status)];
-    page(&daemon, &pools, &[status], &BTreeMap::new(), &nfs, &memory)
+    page(&daemon, &pools, &[status], &BTreeMap::new(), &nfs, &example_memory())
 }
 
 #[test]
