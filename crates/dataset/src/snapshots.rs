@@ -318,8 +318,8 @@ impl Datasets {
         self.take(wanted.into_values().collect(), created, None).await
     }
 
-    /// Takes these, at most one of a dataset, maybe for a call. Returns their full names. The caller
-    /// holds the lock of acts.
+    /// Takes these, at most one of a dataset, maybe for a call. Returns their full names. The
+    /// caller holds the lock of acts.
     pub(crate) async fn take(
         &self,
         all: Vec<New>,

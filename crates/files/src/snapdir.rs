@@ -6,8 +6,8 @@
 //! # Invariants
 //! - `.aquifer` and `snapshot` are on no disk. Their handles have object ids that the format keeps
 //!   for them, so handles survive a restart.
-//! - Nothing changes in them ([`Files::check_writable`] refuses), but for snapshots that hosts take,
-//!   destroy and rename ([`control`]).
+//! - Nothing changes in them ([`Files::check_writable`] refuses), but for snapshots that hosts
+//!   take, destroy and rename ([`control`]).
 //! - No entry gets the name of `.aquifer`. One that has it, made while `snapdir` was `disabled`,
 //!   goes before.
 //! - The cookie of a snapshot is made from its txg. It survives changes and restarts.

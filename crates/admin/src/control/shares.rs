@@ -120,8 +120,8 @@ impl Control {
         told(exported.iter().filter(|export| is_in(&export.dataset, dataset)))
     }
 
-    /// Looks up the hosts that values of `sharenfs` and `snapcontrol` among these name, before the values are in
-    /// force. Returns those without an address.
+    /// Looks up the hosts that values of `sharenfs` and `snapcontrol` among these name, before the
+    /// values are in force. Returns those without an address.
     pub(super) async fn look_up_hosts<'v>(
         &self,
         dataset: &str,

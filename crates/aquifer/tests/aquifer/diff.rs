@@ -4,7 +4,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::bed::{Served, noise, served};
+use crate::bed::{Served, noise, served, with_file};
 use crate::eyes::client::Client;
 use crate::support::Place;
 
@@ -63,7 +63,7 @@ fn check_ranges(
 
 #[test]
 fn names_and_ranges_of_what_clients_changed() {
-    let Served { place, disk, daemon, mut client, root, file } = served();
+    let Served { place, daemon, mut client, root, file, .. } = served();
     let vm = client.mkdir(&root, "web 01");
     let inner = client.create(&vm, "disk.vhd");
     let gone = client.create(&root, "gone");
@@ -116,12 +116,7 @@ fn names_and_ranges_of_what_clients_changed() {
 
 #[test]
 fn what_cannot_be_compared_is_said() {
-    let place = Place::new();
-    let disk = place.image("a");
-    let _daemon = place.serve();
-    with_file(&place, "tank", &[&disk]);
-    let mut client = Client::new(&place, "127.0.0.1");
-    let root = client.mount("/tank/vms");
+    let Served { place, daemon: _daemon, mut client, root, .. } = served();
     client.mkdir(&root, "d");
     place.must(&["create", "tank/other"]);
     place.must(&["snapshot", "tank/vms@a:b", "tank/other@a"]);
@@ -173,11 +168,7 @@ fn begin(place: &Place, words: &[&str]) -> Child {
 /// error.
 #[test]
 fn a_snapshot_that_goes_meanwhile_is_an_error_or_was_compared_before() {
-    let place = Place::new();
-    let disk = place.image("a");
-    let _daemon = place.serve();
-    let file = with_file(&place, "tank", &[&disk]);
-    let mut client = Client::new(&place, "127.0.0.1");
+    let Served { place, daemon: _daemon, mut client, file, .. } = served();
     place.must(&["snapshot", "tank/vms@a"]);
     // More than one page of an answer: each second page is a hole.
     let count = 12_000u64;

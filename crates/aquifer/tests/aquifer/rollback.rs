@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use crate::bed::{Served, noise, served};
 use crate::eyes::client::Client;
-use crate::support::Place;
 
 const MIB: usize = 1 << 20;
 const STALE: u32 = 70;

@@ -65,7 +65,7 @@ fn an_administrator_allows_it_and_sees_who_did_it() {
     client.call(Args3::Rmdir(place(list, "b c")));
     assert_eq!(names(&at), ["tank/vms@held"]);
 
-    let history = at.must(&["pool", "history", "-l", "tank"]);
+    let history = at.must(&["pool", "history", "-a", "-l", "tank"]);
     for line in [
         "aquifer snapshot tank/vms@a [host 127.0.0.1 on ",
         "aquifer rename tank/vms@a 'tank/vms@b c' [host 127.0.0.1 on ",
