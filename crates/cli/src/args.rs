@@ -99,8 +99,8 @@ pub enum Command {
         /// Name each snapshot.
         #[arg(short = 'v')]
         verbose: bool,
-        /// The dataset, or its snapshots: names with commas between them, A%B for A to B. With a path,
-        /// snapshots of files; there '*' and '?' may stand in path and names.
+        /// The dataset, or its snapshots: names with commas between them, A%B for A to B. With a
+        /// path, snapshots of files; there '*' and '?' may stand in path and names.
         #[arg(value_name = "DATASET[[:PATH]@NAME|A%B[,...]]")]
         dataset: String,
     },

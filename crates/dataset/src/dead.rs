@@ -21,8 +21,8 @@
 //!
 //! # Rollback
 //! What a rollback to S in txg R brought back stands in the buckets with `hi` in [S, R) and `lo`
-//! before S, in all groups: they are taken out of the tree like those of a sweep, before any of them, and nothing
-//! of them is freed. What dies meanwhile has a `hi` of at least R.
+//! before S, in all groups: they are taken out of the tree like those of a sweep, before any of
+//! them, and nothing of them is freed. What dies meanwhile has a `hi` of at least R.
 //!
 //! # Damage
 //! A dead tree lies on the disks twice at least. If it cannot be read all the same, its blocks stay

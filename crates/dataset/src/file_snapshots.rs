@@ -225,8 +225,8 @@ impl Datasets {
     ///
     /// # Errors
     /// Bad names and paths that are too long, more files of one dataset than a txg takes, and
-    /// snapshots that exist: then none was taken. Files that were removed meanwhile: then the others
-    /// were taken.
+    /// snapshots that exist: then none was taken. Files that were removed meanwhile: then the
+    /// others were taken.
     pub async fn snapshot_files(
         &self,
         wanted: Vec<NewFileSnapshot>,
@@ -352,8 +352,8 @@ impl Datasets {
         self.unique_bytes(dataset, &these).await
     }
 
-    /// A file as of a snapshot of it, to be read and not to be changed; `None` if that is gone. When
-    /// it goes later, reads fail.
+    /// A file as of a snapshot of it, to be read and not to be changed; `None` if that is gone.
+    /// When it goes later, reads fail.
     pub fn file_view(&self, dataset: &Dataset, id: FileSnapshotId) -> Option<Arc<Object>> {
         let mut snapshots = dataset.snapshots.lock();
         let is_on_disk = id.txg() <= self.pool.committed_txg() && !dataset.is_destroyed();

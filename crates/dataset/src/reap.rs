@@ -49,8 +49,10 @@ impl Datasets {
         gathered: &mut Gathered,
     ) -> Result<(), PoolError> {
         let sync = gate.sync();
+        // The newest first: what was cut off a file is younger than the file, and goes before it.
+        // Its bytes are a part of the file's sum.
         let orphans: Vec<ObjectId> =
-            dataset.orphans.lock().iter().copied().take(REAP_OBJECTS_MAX).collect();
+            dataset.orphans.lock().iter().rev().copied().take(REAP_OBJECTS_MAX).collect();
         let mut budget = sync.pool().limits().scale.reap_entries_max;
         if gate.files_anything() {
             budget = budget.min(deaths_with_room(sync));

@@ -142,8 +142,8 @@ impl Dataset {
 impl Datasets {
     /// Rolls a dataset back to a snapshot, given as `dataset@name`: the newest one, or with
     /// `destroy_later` one whose later ones are destroyed with it, in the same txg. It is on disk
-    /// when this returns. Later snapshots of its files count too. Returns the names of the destroyed
-    /// snapshots, in full those of files.
+    /// when this returns. Later snapshots of its files count too. Returns the names of the
+    /// destroyed snapshots, in full those of files.
     ///
     /// # Errors
     /// There is no such snapshot, there are later ones, one of these is held or has clones, a

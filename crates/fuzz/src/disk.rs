@@ -10,6 +10,7 @@ use aquifer_ondisk::dataset::{
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
+use aquifer_ondisk::file_snapshot::{FileSnapshotRecord, FileSweepRecord};
 use aquifer_ondisk::history::{HistoryCounters, HistoryRecord};
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
@@ -69,6 +70,8 @@ pub fn run(input: &[u8]) {
         28 => read_as::<RollbackRecord>(bytes),
         29 => read_as::<ListerRecord>(bytes),
         30 => read_as::<InheritedRecord>(bytes),
+        31 => read_as::<FileSnapshotRecord>(bytes),
+        32 => read_as::<FileSweepRecord>(bytes),
         _ => {}
     }
 }

@@ -25,6 +25,7 @@ use crate::sectors::SectorMap;
 use crate::tree::Walk;
 
 pub(crate) use files::Files;
+use files::Shower;
 
 /// Snapshots of a dataset, and the sweeps of those that were destroyed, by the txgs in which they
 /// were taken.
@@ -131,26 +132,6 @@ pub(crate) struct Pass {
     /// Nodes of snapshots that were looked at.
     met: HashSet<(Place, Txg)>,
     whole: bool,
-}
-
-/// A snapshot that shows blocks.
-#[derive(Debug, Clone)]
-struct Shower {
-    txg: Txg,
-    name: String,
-    /// It is one of this file.
-    file: Option<ObjectId>,
-}
-
-impl Shower {
-    fn of((txg, record): (&Txg, &SnapshotRecord)) -> Shower {
-        Shower { txg: *txg, name: record.name.clone(), file: None }
-    }
-
-    fn shows(&self, bucket: Bucket) -> bool {
-        let in_life = bucket.lo < self.txg && self.txg <= bucket.hi;
-        in_life && self.file.is_none_or(|file| file.0 == bucket.group)
-    }
 }
 
 /// Checks the snapshots of a dataset whose record lies in a node born in `birth`, after its head. A

@@ -10,8 +10,8 @@
 //! *group* of buckets, and snapshots of both kinds count; else to group 0, that of the dataset's.
 //!
 //! What is cut off a huge file is an object of its own, a *tail*, until it is freed
-//! ([`Gate::note_tail`]). It dies as the file's: snapshots of the file that were taken before the cut
-//! show it.
+//! ([`Gate::note_tail`]). It dies as the file's: snapshots of the file that were taken before the
+//! cut show it.
 //!
 //! What was born at or below the *floor* belongs to a snapshot from which this tree began: when the
 //! tree no longer refers to it, nothing happens.

@@ -10,7 +10,8 @@
 //! ```
 //! `line`: the line of history that owns births above its floor. `origin`: for the cut-off tail of
 //! a truncated file, the file it was cut from; its `hash_seed` is the txg in which that happened (0
-//! by earlier releases). `verifier`: of an exclusive CREATE. Times are those of POSIX. `flags`: 1, [`Inode::damaged`]; others are refused.
+//! by earlier releases). `verifier`: of an exclusive CREATE. Times are those of POSIX. `flags`: 1,
+//! [`Inode::damaged`]; others are refused.
 //!
 //! The engine counts on from object, generation, entries and change. They are below 2^63: decoding
 //! refuses larger ones, and [`Inode::touch`] stays below, whatever a hostile disk holds.

@@ -109,7 +109,7 @@ impl Control {
     pub fn note_begin(&self, concerned: &Concerned, who: String, act: String) -> Noting {
         let asked = Asked { who, host: self.host.name.clone(), act };
         let (serving, before) = match concerned {
-            Concerned::Pool(name) => (self.serving(name).into_iter().collect(), None),
+            Concerned::Pool(name) => (self.pool_of_one(name).into_iter().collect(), None),
             Concerned::All => (self.all_serving(), None),
             Concerned::New => (Vec::new(), Some(self.names_in_service())),
         };

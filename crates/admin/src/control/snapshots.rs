@@ -165,8 +165,8 @@ impl Control {
 
     /// The snapshots of a pool, as they are now.
     pub fn state_of_snapshots(&self, pool: &str) -> SnapshotState {
-        let serving = self.serving(pool);
-        let all = serving.and_then(|serving| list(&serving, pool, true));
+        let serving = self.pool_of_one(pool);
+        let all = serving.and_then(|serving| list(&serving, serving.name(), true));
         SnapshotState(all.unwrap_or_default())
     }
 }

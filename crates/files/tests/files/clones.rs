@@ -1,9 +1,9 @@
 //! Clones: what they count, and what a promotion leaves behind.
 
 use aquifer_dataset::DatasetError;
-use aquifer_files::{FileHandle, FsError, Service, Stability};
+use aquifer_files::{FileHandle, FsError, Service, SetAttributes, Stability};
 
-use crate::bed::{Bed, find, make, noise, read, write};
+use crate::bed::{Bed, find, make, noise, read, root, write};
 
 const PAGE: u64 = 4096;
 
@@ -32,6 +32,34 @@ fn counts(service: &Service, name: &str) -> (u64, u64) {
     let dataset = service.datasets.by_name(name).unwrap();
     let used = service.datasets.used_bytes(&dataset) - dataset.dead_bytes();
     (used / PAGE, dataset.refer_bytes() / PAGE)
+}
+
+/// A clone begins with a tail whose file was removed. Its origin's bytes count right all the same.
+#[test]
+fn a_removed_file_goes_after_what_was_cut_off_it() {
+    let mut bed = Bed::new(1, 65536);
+    let scale = &mut bed.options.scale;
+    (scale.node_bytes, scale.cut_extents_max, scale.reap_entries_max) = (400, 4, 12);
+    bed.life(async |service| {
+        service.datasets.create("tank/d", &[]).await.unwrap();
+        let top = service.files.root("tank/d").unwrap();
+        let [file, other] = [make(&service, top, "disk").await, make(&service, top, "other").await];
+        for at in 0..60 {
+            write(&service, file, at * 2, &noise(at, 1), Stability::Unstable).await.unwrap();
+            write(&service, other, at * 2, &noise(99 + at, 1), Stability::Unstable).await.unwrap();
+        }
+        service.pool.sync().await.unwrap();
+        let short = SetAttributes { size: Some(PAGE), ..SetAttributes::default() };
+        service.files.setattr(&root(), file, &short, None).await.kept().await.0.unwrap();
+        service.pool.sync().await.unwrap();
+        service.files.remove(&root(), top, b"disk").await.kept().await.0.unwrap();
+        service.pool.sync().await.unwrap();
+        service.datasets.snapshot(&["tank/d@a".into()], false).await.unwrap();
+        service.datasets.clone_snapshot("tank/d@a", "tank/c", &[]).await.unwrap();
+        settle(&service).await;
+        assert_eq!(counts(&service, "tank/c"), (0, 60));
+    });
+    bed.assert_clean();
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::RangeInclusive;
 
 use aquifer_ondisk::FormatError;
-use aquifer_ondisk::dataset::ItemClass;
+use aquifer_ondisk::dataset::{ItemClass, SnapshotRecord};
+use aquifer_ondisk::dead::Bucket;
 use aquifer_ondisk::file_snapshot::{FileSnapshotId, FileSnapshotRecord, FileSweepRecord};
 use aquifer_ondisk::types::{DatasetId, ObjectId, Txg};
 
@@ -20,6 +21,26 @@ pub(crate) struct Files {
     swept: BTreeSet<(ObjectId, Txg)>,
     /// Two are of one file and one txg.
     twice: Option<FileSnapshotId>,
+}
+
+/// A snapshot that shows blocks.
+#[derive(Debug, Clone)]
+pub(super) struct Shower {
+    pub txg: Txg,
+    pub name: String,
+    /// It is one of this file.
+    pub file: Option<ObjectId>,
+}
+
+impl Shower {
+    pub fn of((txg, record): (&Txg, &SnapshotRecord)) -> Shower {
+        Shower { txg: *txg, name: record.name.clone(), file: None }
+    }
+
+    pub fn shows(&self, bucket: Bucket) -> bool {
+        let in_life = bucket.lo < self.txg && self.txg <= bucket.hi;
+        in_life && self.file.is_none_or(|file| file.0 == bucket.group)
+    }
 }
 
 impl Files {

@@ -13,7 +13,7 @@ use aquifer_ondisk::log_batch::BATCH_HEADER_BYTES;
 use aquifer_ondisk::reply::ReplyEntry;
 use aquifer_ondisk::txg_record::{RecordPointer, SLOT_ENTRY_BYTES};
 
-use crate::samples::samples;
+use crate::samples::{Sample, samples};
 
 /// One row of a table of fields.
 struct Row {
@@ -143,7 +143,8 @@ fn the_magics_and_versions_are_those_on_disk() {
             assert!(!shown.is_empty(), "line {line}: no example is named before this table");
             let at: usize = offset.parse().unwrap();
             // The last example named is of this table, if a section has several.
-            let sample = shown.iter().max_by_key(|sample| section.rfind(sample.name)).unwrap();
+            let named = |sample: &&&Sample| section.rfind(&format!("`{}`", sample.name));
+            let sample = shown.iter().max_by_key(named).unwrap();
             let found = &sample.bytes[at..at + expected.len()];
             assert_eq!(found, expected, "line {line}: {}", sample.name);
             magics.insert((field, sample.name));
@@ -179,6 +180,7 @@ fn every_example_and_module_is_named() {
         "log_batch",
         "log_change",
         "dead",
+        "file_snapshot",
         "keeping",
         "resilver_mark",
         "reply",
