@@ -193,7 +193,7 @@ impl Files {
         let Ok(walked) = self.pool.examine(span, &walked).await else { return };
         self.datasets.revise_scrub(|record| {
             if let Some(record) = record.as_mut().filter(|record| record.begun == of.begun) {
-                record.position = walked.next.unwrap_or(of.position);
+                record.position = walked.next.unwrap_or(WalkPosition::END);
             }
         });
     }

@@ -132,8 +132,7 @@ impl Pool {
                 examined.add(found);
             }
             examined.sort();
-            let is_noted = left_out(Rule::ScrubNotesWhatIsDone) && examined.next.is_some();
-            if watch.is_stopped() && !is_noted {
+            if watch.is_stopped() && !left_out(Rule::ScrubNotesWhatIsDone) {
                 examined.next = Some(span.from);
             }
             Ok(examined)
