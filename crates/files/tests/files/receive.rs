@@ -86,7 +86,7 @@ async fn see(service: &Service, dataset: &str) -> BTreeMap<String, Seen> {
         let mut content = Vec::new();
         match attributes.kind {
             FileKind::Directory => {
-                let list = service.files.readdir(&root(), handle, 0, 10_000, false).await.unwrap();
+                let list = service.files.readdir(&root(), handle, 2, 10_000, false).await.unwrap();
                 left.extend(list.0.into_iter().map(|entry| {
                     let name = String::from_utf8(entry.name).unwrap();
                     (format!("{path}/{name}"), entry.cookie, entry.handle)
