@@ -37,7 +37,7 @@ use std::io::{IsTerminal, Write};
 use aquifer_api::client::Client;
 use aquifer_api::keys;
 use aquifer_api::shown::{PLAIN, RED, lines_shown, shown};
-use aquifer_api::{ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk, RollBack};
+use aquifer_api::{ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
 use aquifer_meter::size;
 use serde::Serialize;
 
@@ -86,8 +86,7 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         }
         Command::Promote { dataset } => dataset::promote(&client, output, dataset).await,
         Command::Rollback { destroy_later, force, snapshot } => {
-            let request = RollBack { name: snapshot, destroy_later, force };
-            output.answer(&client.roll_back(&request).await?, |_| String::new())
+            snapshot::roll_back(&client, output, (destroy_later, force), snapshot).await
         }
         Command::Rename { recursive, name, new } => {
             rename(&client, output, recursive, name, new).await

@@ -198,6 +198,9 @@ impl Making<'_> {
     async fn content(&mut self, inode: Inode, from: u64) -> Result<Option<u64>, SendError> {
         let pool = &*self.files.pool;
         let end_page = inode.size.div_ceil(4096);
+        if from >= end_page {
+            return Ok(None);
+        }
         let mut scan = Scan::<Extents, _>::new(pool, inode.root, from, Some(end_page))?;
         let file = Object::new(self.dataset.id, inode);
         // Pages that follow each other are one record, whatever extents they are in.

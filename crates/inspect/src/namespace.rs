@@ -183,9 +183,8 @@ impl Items {
                 snapshots.files.take(class, number, &item.value)
             }
             (_, CLASS_PROPERTY) => {
-                if number == PROPERTY_STANDBY && item.value == b"on" {
-                    self.standby.insert(dataset);
-                }
+                let stands_by = number == PROPERTY_STANDBY && item.value == b"on";
+                self.standby.extend(stands_by.then_some(dataset));
                 Ok(())
             }
             (_, CLASS_SNAPSHOT | CLASS_SWEEP | CLASS_KEEP | CLASS_LISTER | CLASS_INHERITED) => {

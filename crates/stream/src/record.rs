@@ -10,8 +10,7 @@ pub const STREAM_VERSION: u32 = 1;
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = 4096;
 /// Pages of a [`Record::Data`] at most.
-pub const DATA_PAGES_MAX: u64 = DATA_PAGES as u64;
-const DATA_PAGES: usize = 256;
+pub const DATA_PAGES_MAX: u64 = 256;
 /// Pages of a [`Record::Hole`] at most.
 pub const HOLE_PAGES_MAX: u64 = 4096;
 /// Entries of a [`Record::Entries`] at most.
@@ -27,7 +26,8 @@ const VALUE_BYTES_MAX: usize = 4096;
 /// Pages of a file at most.
 const PAGE_LIMIT: u64 = aquifer_ondisk::extent::PAGE_LIMIT;
 /// Bytes of a record's payload at most.
-pub const RECORD_BYTES_MAX: usize = 20 + DATA_PAGES * PAGE_BYTES;
+pub const RECORD_BYTES_MAX: usize = 20 + 256 * PAGE_BYTES;
+const _: () = assert!(16 + DATA_PAGES_MAX * PAGE_BYTES as u64 <= RECORD_BYTES_MAX as u64, "fits");
 const _: () = assert!(ENTRIES_MAX * DIRENT_BYTES_MAX + 10 <= RECORD_BYTES_MAX, "entries fit");
 const _: () = assert!(KEYS_MAX * 8 + 10 <= RECORD_BYTES_MAX, "keys fit");
 
@@ -274,7 +274,7 @@ impl Begin {
         let from = (flags == 1).then(|| Point::decode(r)).transpose()?;
         let to = Point::decode(r)?;
         let count = match r.u32()? {
-            count if count as usize <= PROPERTIES_MAX => count,
+            count if usize::try_from(count).is_ok_and(|count| count <= PROPERTIES_MAX) => count,
             count => return Err(FormatError::invalid("properties of a stream", count)),
         };
         let property = |_| Ok((r.text(NAME_BYTES_MAX)?, r.text(VALUE_BYTES_MAX)?));

@@ -69,7 +69,7 @@ fn entries(mut entries: Vec<Dirent>) -> Record {
 }
 
 fn data(id: u64, page: u64, pages: usize) -> Record {
-    let content = (0..pages * PAGE_BYTES).map(|at| (at % 251) as u8).collect();
+    let content = (0..251).cycle().take(pages * PAGE_BYTES).collect();
     Record::Data { object: ObjectId(id), page, content }
 }
 

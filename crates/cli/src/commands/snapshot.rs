@@ -1,7 +1,7 @@
-//! `aquifer snapshot`, and `destroy` and `rename` of snapshots.
+//! `aquifer snapshot` and `rollback`, and `destroy` and `rename` of snapshots.
 
 use aquifer_api::client::Client;
-use aquifer_api::{DestroySnapshots, RenameSnapshot, SnapshotsDestroyed, TakeSnapshots};
+use aquifer_api::{DestroySnapshots, RenameSnapshot, RollBack, SnapshotsDestroyed, TakeSnapshots};
 
 use super::Output;
 use super::pool::confirm_by;
@@ -25,6 +25,16 @@ pub(super) async fn take(
 ) -> Result<(), Failure> {
     let done = client.take_snapshots(&TakeSnapshots { names, recursive }).await?;
     output.answer(&done, |_| String::new())
+}
+
+pub(super) async fn roll_back(
+    client: &Client,
+    output: Output,
+    (destroy_later, force): (bool, bool),
+    name: String,
+) -> Result<(), Failure> {
+    let request = RollBack { name, destroy_later, force };
+    output.answer(&client.roll_back(&request).await?, |_| String::new())
 }
 
 pub(super) async fn destroy(
