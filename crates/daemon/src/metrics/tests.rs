@@ -120,13 +120,11 @@ fn example() -> String {
         shared: false,
         flow: flow.clone(),
     };
+    let read =
+        ProcedureStat { name: "read".into(), errors: 2, latency: (&histogram(&TIMES)).into() };
     let nfs = NfsStat {
         uptime_ns: 1,
-        procedures: vec![ProcedureStat {
-            name: "read".into(),
-            errors: 2,
-            latency: (&histogram(&TIMES)).into(),
-        }],
+        procedures: vec![read],
         clients: vec![ClientStat { client: "fd00::1".into(), flow: flow.clone() }],
         disks: vec![disk("/a \"b\"\\\n\u{e9}{},="), disk("#6")],
         other_disks: flow,
@@ -178,8 +176,8 @@ fn example() -> String {
         starting: false,
         nfs: NfsInfo::default(),
     };
-    let pools = [aquifer_admin::status::summary(&status)];
-    page(&daemon, &pools, &[status], &BTreeMap::new(), &nfs, &example_memory())
+    let summary = aquifer_admin::status::summary(&status);
+    page(&daemon, &[summary], &[status], &BTreeMap::new(), &nfs, &example_memory())
 }
 
 #[test]
