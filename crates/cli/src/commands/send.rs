@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 use aquifer_api::client::Client;
 use aquifer_api::send::PART_BYTES_MAX;
 use aquifer_api::{ReceiveEnd, ReceiveRequest, ReceiveSummary, SendQuery, SentPart, SnapshotQuery};
-use aquifer_meter::size;
 use tokio::sync::mpsc;
 
-use super::Output;
+use super::{Output, tell};
 use crate::failure::Failure;
 
 /// The arguments of `send`.
@@ -101,7 +100,8 @@ pub(super) async fn send(client: &Client, output: Output, args: SendArgs) -> Res
     written.map_err(why)?;
     if verbose {
         let seconds = begun.elapsed().as_secs_f64();
-        eprintln!("sent {snapshot}: {} in {seconds:.1} s", size::human(sent_bytes));
+        let sent = output.size(sent_bytes);
+        tell(output, &[format!("sent {snapshot}: {sent} in {seconds:.1} s")]);
     }
     Ok(())
 }
