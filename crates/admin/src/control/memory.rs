@@ -1,7 +1,7 @@
 //! Who has how much of the daemon's memory.
 
 use aquifer_api::{CacheClass, CacheStat, MemoryStat, PoolMemory};
-use aquifer_arc::{ClassStats, Stats};
+use aquifer_pool::{CacheClassStats, CacheStats};
 
 use super::Control;
 use super::serving::Serving;
@@ -35,7 +35,7 @@ fn of_pool(serving: &Serving) -> PoolMemory {
     }
 }
 
-fn of_cache(stats: &Stats) -> CacheStat {
+fn of_cache(stats: &CacheStats) -> CacheStat {
     CacheStat {
         size_bytes: stats.resident_bytes,
         target_bytes: stats.capacity_bytes,
@@ -49,7 +49,7 @@ fn of_cache(stats: &Stats) -> CacheStat {
     }
 }
 
-fn of_class(stats: &ClassStats) -> CacheClass {
+fn of_class(stats: &CacheClassStats) -> CacheClass {
     CacheClass {
         hits: stats.hits,
         inserts: stats.inserts,
