@@ -31,10 +31,12 @@ struct Gathered {
     unread: BTreeSet<ObjectId>,
     /// Every directory could be read to its end.
     whole: bool,
+    /// The dataset is being emptied, or was being received: its names have no meaning.
+    destroyed: bool,
 }
 
 /// Walks the objects of a dataset whose record lies in a node born in `birth`. A `destroyed` one is
-/// being emptied: its names have no meaning any more. If it has a floor, it is an old head that a
+/// being emptied, or was being received: its names have no meaning any more, or none yet. If it has a floor, it is an old head that a
 /// rollback left: it owns only what was born above.
 pub(crate) async fn walk(
     scan: &mut Scan<'_>,
@@ -45,7 +47,7 @@ pub(crate) async fn walk(
 ) {
     scan.floor = if destroyed { record.floor } else { Txg(0) };
     let owner = NodeOwner { dataset: id, object: ObjectId(0) };
-    let mut gathered = Gathered { whole: true, ..Gathered::default() };
+    let mut gathered = Gathered { whole: true, destroyed, ..Gathered::default() };
     let mut table = Walk::<Objects>::new(owner, ObjectId(0), record.objects, birth, None);
     while let Some(leaf) = table.next(scan).await {
         let roots: Vec<_> = leaf.entries.iter().filter_map(|inode| inode.root.as_ref()).collect();
@@ -115,7 +117,7 @@ async fn walk_object(
             let count = directory::walk(scan, tree, owner, inode, references).await;
             gathered.whole &= count.is_some();
             // The list of orphans does not count its entries.
-            let counts = id != ORPHANS && scan.floor == Txg(0);
+            let counts = id != ORPHANS && !gathered.destroyed && scan.floor == Txg(0);
             if let Some(count) = count.filter(|count| counts && *count != inode.entries) {
                 scan.findings.add(Kind::EntryCount, at, || {
                     let says = inode.entries;
