@@ -36,8 +36,8 @@ struct Gathered {
 }
 
 /// Walks the objects of a dataset whose record lies in a node born in `birth`. A `destroyed` one is
-/// being emptied, or was being received: its names have no meaning any more, or none yet. If it has a floor, it is an old head that a
-/// rollback left: it owns only what was born above.
+/// being emptied, or was being received: its names have no meaning any more, or none yet. If it has
+/// a floor, it is an old head that a rollback left: it owns only what was born above.
 pub(crate) async fn walk(
     scan: &mut Scan<'_>,
     id: DatasetId,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use aquifer_arc::Share;
+use aquifer_pool::Share;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::{GRANULE_BYTES, LEASE_SLACK_BYTES};

@@ -4,8 +4,8 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_arc::Memory;
 use aquifer_nfs::proto::v3;
+use aquifer_pool::Memory;
 use aquifer_rpc::portmap;
 
 use crate::limits::{BUDGET_BYTES_MIN, Limits};

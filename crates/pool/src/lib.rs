@@ -54,7 +54,7 @@ mod txg;
 mod walk;
 
 pub use acts::Drilled;
-pub use aquifer_arc::{ClassStats as CacheClassStats, Memory, Stats as CacheStats};
+pub use aquifer_arc::{ClassStats as CacheClassStats, Memory, Share, Stats as CacheStats};
 /// The state in which a leaf's status shows it.
 pub use aquifer_vdev::LeafState;
 pub use commit::UberblockState;

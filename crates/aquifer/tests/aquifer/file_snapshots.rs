@@ -62,7 +62,7 @@ fn disks_of_a_vm_are_snapshotted_listed_and_destroyed() {
         (vec!["snapshot", "tank/vms:web 01/none@x"], "there is no file"),
         (vec!["snapshot", "tank:none@x"], "there is no file"),
         (vec!["snapshot", "tank/vms:web 01@x"], "is no regular file"),
-        (vec!["snapshot", "tank/vms:disk.raw@a/b"], "no file"),
+        (vec!["snapshot", "tank/vms:disk.raw@a/b"], "may hold letters"),
         (vec!["snapshot", "-r", "tank/vms:disk.raw@x"], "-r is for datasets"),
         (vec!["snapshot", "tank/vms@x", "tank/vms:disk.raw@x"], "with two commands"),
         (vec!["destroy", "-f", "tank/vms:disk.raw@none"], "there is no snapshot"),

@@ -66,7 +66,7 @@ fn a_snapshot_goes_through_a_pipe_to_another_daemon_and_takes_its_handles_with_i
     let sent = sending.wait_with_output().unwrap();
     assert!(sent.status.success() && received.status.success(), "{sent:?} {received:?}");
     let said = String::from_utf8(received.stdout).unwrap();
-    assert_eq!(said, "received backup/vms@a (tank/vms@a): 2 files and directories, 6.00M\n");
+    assert_eq!(said, "received backup/vms@a (tank/vms@a): 2 files and directories, 6M\n");
     assert!(String::from_utf8(sent.stderr).unwrap().starts_with("note: sent tank/vms@a: 6.0"));
 
     let list = there.must(&["list"]);
@@ -103,7 +103,7 @@ fn a_copy_beside_what_was_sent_has_handles_of_its_own() {
     place.must(&["snapshot", "tank/vms@a"]);
     send(&place, "tank/vms@a", "stream");
     let said = receive(&place, &["-n", "tank/copy"], &place, "stream");
-    let text = "would receive tank/copy@a (tank/vms@a): 2 files and directories, 2.00M\n";
+    let text = "would receive tank/copy@a (tank/vms@a): 2 files and directories, 2M\n";
     assert_eq!((said.code, said.out.as_str()), (0, text), "{said:?}");
     assert_eq!(names(&place), ["tank", "tank/vms"]);
     let said = receive(&place, &["--new-handles", "tank/copy"], &place, "stream");

@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use aquifer_arc::Memory;
+use aquifer_pool::Memory;
 
 use super::*;
 

@@ -21,10 +21,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use aquifer_arc::Memory;
 use aquifer_blockio::Page;
 use aquifer_nfs::traffic::{self, Meter};
 use aquifer_nfs::{Answered, Nfs, Origin, PagedWrite, Security, Unanswered};
+use aquifer_pool::Memory;
 use aquifer_rpc::record::{begin_record, end_record};
 use aquifer_rpc::tls::{Probe, starttls};
 use aquifer_rpc::xdr::EncodeBuf;

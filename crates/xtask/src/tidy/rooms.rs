@@ -36,7 +36,7 @@ const ROOMS: [Room; 30] = [
     },
     Room {
         name: "nfsd",
-        uses: &["nfs", "rpc", "files", "dataset", "object", "pool", "arc", "vdev", "blockio"],
+        uses: &["nfs", "rpc", "files", "dataset", "object", "pool", "vdev", "blockio"],
         why: "sockets around the protocols: bytes come and go here, what they mean is below",
     },
     Room {

