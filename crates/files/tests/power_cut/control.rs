@@ -418,7 +418,7 @@ fn a_seed_of_acts_runs_the_same_again() {
 /// Each with the number of seeds within which the loss must show.
 #[cfg(sabotage)]
 #[test]
-fn a_rule_of_acts_left_out_is_found() {
+fn a_rule_left_out_is_found() {
     use aquifer_blockio::sabotage::Rule;
     let _alone = crate::alone();
     let bases = bases();
