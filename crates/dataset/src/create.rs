@@ -89,21 +89,7 @@ impl Datasets {
         let New { parent, name, local } = new;
         let world = self.pool.world().clone();
         let now = Time::from_ns(world.wall_ns());
-        let record = DatasetRecord {
-            fs_guid: Guid(world.random().max(1)),
-            parent,
-            created: now,
-            next_object: FIRST_OBJECT.0,
-            next_generation: 1,
-            next_snapshot: 1,
-            refer_bytes: 0,
-            line: 1,
-            floor: Txg(0),
-            origin: 0,
-            objects: None,
-            dead: None,
-            name,
-        };
+        let record = new_record(self.new_guid(), parent, name, now);
         let record = match &beginning {
             Some(beginning) => beginning.begin(record),
             None => record,
@@ -197,6 +183,30 @@ impl Datasets {
 
 fn put(items: &mut BTreeMap<ItemKey, Option<Item>>, key: ItemKey, value: Vec<u8>) {
     items.insert(key, Some(Item { key, value }));
+}
+
+/// The record of a dataset that has nothing yet, on a line of its own.
+pub(crate) fn new_record(
+    fs_guid: Guid,
+    parent: DatasetId,
+    name: String,
+    created: Time,
+) -> DatasetRecord {
+    DatasetRecord {
+        fs_guid,
+        parent,
+        created,
+        next_object: FIRST_OBJECT.0,
+        next_generation: 1,
+        next_snapshot: 1,
+        refer_bytes: 0,
+        line: 1,
+        floor: Txg(0),
+        origin: 0,
+        objects: None,
+        dead: None,
+        name,
+    }
 }
 
 /// An empty directory that is its own parent.

@@ -238,9 +238,8 @@ impl Datasets {
         }
         self.use_feature(FEATURE_SNAPSHOTS).await?;
         self.use_feature(FEATURE_FILE_SNAPSHOTS).await?;
-        let world = self.pool.world().clone();
-        let created = Time::from_ns(world.wall_ns());
-        let take = |new| Take { new, guid: Guid(world.random().max(1)), created };
+        let created = Time::from_ns(self.pool.world().wall_ns());
+        let take = |new| Take { new, guid: self.new_guid(), created };
         let takes: Vec<Take> = wanted.into_iter().map(take).collect();
         let txg = {
             let hold = self.hold_act_with(takes.len() as u64).await?;

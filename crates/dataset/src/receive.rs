@@ -25,7 +25,7 @@ use aquifer_ondisk::types::{FIRST_OBJECT, SEQUENCE_LIMIT};
 use aquifer_ondisk::{DatasetId, Guid, Txg};
 use aquifer_pool::PoolError;
 
-use crate::create::directory_inode;
+use crate::create::{directory_inode, new_record};
 use crate::dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
@@ -105,22 +105,11 @@ impl Datasets {
         let (parent, last) = self.place_of(&wanted)?;
         self.use_feature(FEATURE_SNAPSHOTS).await?;
         self.use_feature(FEATURE_RECEIVE).await?;
-        let world = self.pool.world().clone();
-        let now = Time::from_ns(world.wall_ns());
+        let now = Time::from_ns(self.pool.world().wall_ns());
+        let fs_guid = wanted.fs_guid.unwrap_or_else(|| self.new_guid());
         let record = DatasetRecord {
-            fs_guid: wanted.fs_guid.unwrap_or_else(|| Guid(world.random().max(1))),
-            parent,
-            created: now,
             next_object: wanted.next_object.max(FIRST_OBJECT.0),
-            next_generation: 1,
-            next_snapshot: 1,
-            refer_bytes: 0,
-            line: 1,
-            floor: Txg(0),
-            origin: 0,
-            objects: None,
-            dead: None,
-            name: last.to_string(),
+            ..new_record(fs_guid, parent, last.to_string(), now)
         };
         let (dataset, begun) = {
             let hold = self.hold_act().await?;

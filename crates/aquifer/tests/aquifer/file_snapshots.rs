@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use crate::bed::{noise, with_file};
-use crate::eyes::client::Client;
+use crate::bed::{Served, noise, served};
 use crate::support::Place;
 
 const MIB: usize = 1 << 20;
@@ -19,12 +18,7 @@ fn names(place: &Place) -> Vec<String> {
 /// Two disks of a VM are taken together, one is removed, and the power of the daemon goes.
 #[test]
 fn disks_of_a_vm_are_snapshotted_listed_and_destroyed() {
-    let place = Place::new();
-    let disk = place.image("a");
-    let daemon = place.serve();
-    let file = with_file(&place, "tank", &[&disk]);
-    let mut client = Client::new(&place, "127.0.0.1");
-    let root = client.mount("/tank/vms");
+    let Served { place, disk, daemon, mut client, root, file } = served();
     let vm = client.mkdir(&root, "web 01");
     let disks = ["disk0.vhd", "disk1.vhd"].map(|name| client.create(&vm, name));
     client.write(&disks[0], 0, &noise(1, MIB), true);
