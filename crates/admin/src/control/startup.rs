@@ -173,12 +173,13 @@ async fn find_listed(cached: &CachedPool, wait: Duration) -> Result<Vec<FoundLea
         let there = known.iter().filter(|path| path.exists()).cloned().collect();
         let mut found = search(Sought::Places(there)).await;
         let leaves = found.pools.get(&guid).map(Vec::as_slice).unwrap_or_default();
-        if leaves.is_empty() || !is_complete(leaves) {
-            for path in all_paths(leaves) {
-                if !known.contains(&path) {
-                    known.push(path);
-                }
-            }
+        // A disk that came after the list was written may be outdated yet: it lacks nothing, but is
+        // to be found.
+        let unlisted = all_paths(leaves).into_iter().filter(|path| !known.contains(path));
+        let unlisted: Vec<PathBuf> = unlisted.collect();
+        let (lacks, has_more) = (!is_complete(leaves), !unlisted.is_empty());
+        known.extend(unlisted);
+        if leaves.is_empty() || lacks || has_more {
             found = search(Sought::Usual(known.clone())).await;
         }
         let chosen = found.pool(&cached.guid);

@@ -111,6 +111,29 @@ fn a_single_disk_becomes_a_mirror() {
     place.must(&["inspect", "--deep", "-d", &b, "tank"]);
 }
 
+/// The daemon writes its list of disks after it has changed the pool: a kill in between leaves the
+/// old list. The new disk is outdated then, and only the labels say where it is.
+#[test]
+fn a_new_disk_that_was_never_noted_is_found_again() {
+    let place = Place::new();
+    let [a, b] = ["a", "b"].map(|name| place.image(name));
+    let daemon = place.serve();
+    place.must(&["pool", "create", "tank", &a]);
+    let list = place.path("state/pools.json");
+    let before = fs::read(&list).unwrap();
+    place.must(&["pool", "attach", "tank", &a, &b]);
+    let noted = fs::read(&list).unwrap();
+    assert_ne!(noted, before);
+    assert_eq!(settled(&place), all_online(2));
+    // So that it is outdated, as if the kill had come before it had everything.
+    place.must(&["pool", "offline", "-t", "tank", &b]);
+    daemon.kill9();
+    fs::write(&list, before).unwrap();
+    let _daemon = place.serve();
+    place.wait_for(|| place.states("tank") == all_online(2));
+    assert_eq!(fs::read(&list).unwrap(), noted, "the list is mended");
+}
+
 #[test]
 fn a_blank_disk_at_an_old_path_is_no_old_disk() {
     let place = Place::new();
