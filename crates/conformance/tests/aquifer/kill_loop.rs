@@ -15,13 +15,14 @@ use std::time::Duration;
 
 use aquifer_conformance::{Error, Result};
 use aquifer_rig::netns;
+use aquifer_rig::process::{Invocation, Outcome};
 use aquifer_rig::random::Random;
 use aquifer_rig::wire::Connection;
 
 use crate::administrator::Administrator;
 use crate::diary::Clock;
 use crate::namer::{self, Namer};
-use crate::place::{Aquifer, Setup, is_long, text};
+use crate::place::{Aquifer, SOON, Setup, is_long, text};
 use crate::writer::{Plan, Tally, Writer};
 
 /// Pools whose server is killed. On a pool with a spare disk an administrator changes the log.
@@ -107,18 +108,25 @@ pub struct KillLoop {
 
 impl KillLoop {
     fn start(pool: &str, setup: Setup, seed: u64) -> Result<Self> {
-        let mut random = Random::new(seed);
         let aquifer = Aquifer::start(&format!("kills-{}", pool.replace([',', ' '], "")), setup)?;
-        let writers = (1..=CLIENTS).map(|number| Writer::new(number, random.next_u64()));
-        let writers = writers.collect();
-        let namer = Namer::new(random.next_u64());
+        let mut run = Self::on(aquifer, seed);
+        let Self { aquifer, random, .. } = &mut run;
         let logs = aquifer.disks().iter().skip(setup.sides as usize).map(|disk| text(disk));
-        let administrator = (setup.spares > 0).then(|| {
+        run.administrator = (setup.spares > 0).then(|| {
             let random = Random::new(random.next_u64());
             Administrator::new(aquifer.command(), logs.collect(), random)
         });
-        let story = String::new();
-        Ok(Self { aquifer, writers, namer, administrator, random, kills: 0, story })
+        Ok(run)
+    }
+
+    /// A loop on a pool that nobody changes beside it.
+    pub fn on(aquifer: Aquifer, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let writers = (1..=CLIENTS).map(|number| Writer::new(number, random.next_u64()));
+        let writers = writers.collect();
+        let namer = Namer::new(random.next_u64());
+        let (administrator, story) = (None, String::new());
+        Self { aquifer, writers, namer, administrator, random, kills: 0, story }
     }
 
     /// A loop on a pool whose disks and clients use `clock`.
@@ -144,7 +152,7 @@ impl KillLoop {
         let span = self.span();
         // Now and then before all files are verified.
         let verified = self.random.below(4) > 0;
-        self.write_until_killed(verified, span)?;
+        self.write_until_killed(verified, span, None)?;
         let now = self.tally();
         let since = if verified { "all was verified" } else { "it served" };
         let (verified, newer) = (now.verified - before.verified, now.newer - before.newer);
@@ -173,14 +181,19 @@ impl KillLoop {
     }
 
     /// Kills the daemon after `span`, which begins when the clients do, or when they have verified
-    /// their files.
-    pub fn write_until_killed(&mut self, verified: bool, span: Duration) -> Result<()> {
+    /// their files. `act` is run at the beginning of that span; returns its outcome.
+    pub fn write_until_killed(
+        &mut self,
+        verified: bool,
+        span: Duration,
+        act: Option<Invocation>,
+    ) -> Result<Option<Outcome>> {
         let (killed, ready) = (AtomicBool::new(false), AtomicU32::new(0));
         let pid = self.aquifer.daemon()?.pid();
         let Self { aquifer, writers, namer, administrator, random, .. } = self;
         let plans: Vec<Plan> = writers.iter().map(|_| Plan::new(random)).collect();
         let names_at_once = [1, 4, 12][random.index(3)];
-        let ends = thread::scope(|scope| {
+        let (ends, said) = thread::scope(|scope| {
             let (killed, ready) = (&killed, &ready);
             let until_killed = |ended: Result<()>| match ended {
                 Err(Error::Io { .. }) if killed.load(Ordering::SeqCst) => Ok(()),
@@ -201,17 +214,20 @@ impl KillLoop {
             {
                 thread::sleep(Duration::from_millis(1));
             }
+            let act = act.map(|act| scope.spawn(move || act.run(SOON)));
             thread::sleep(span);
             killed.store(true, Ordering::SeqCst);
             aquifer.kill9();
             let ended = clients.into_iter().chain(administrator);
-            ended.map(|client| client.join().unwrap()).collect::<Vec<_>>()
+            let ends = ended.map(|client| client.join().unwrap()).collect::<Vec<_>>();
+            (ends, act.map(|act| act.join().unwrap()))
         });
         self.tell(&format!("{plans:?}"));
         if let Some(administrator) = &mut self.administrator {
             self.story.push_str(&std::mem::take(&mut administrator.story));
         }
-        ends.into_iter().collect()
+        ends.into_iter().collect::<Result<()>>()?;
+        Ok(said.transpose()?)
     }
 
     /// The time until a kill. Mostly short: the first WRITEs are then in progress.
@@ -221,7 +237,7 @@ impl KillLoop {
     }
 
     /// Verifies everything once more, and the disks.
-    fn finish(mut self) -> Result<(u32, Tally, namer::Tally)> {
+    pub fn finish(mut self) -> Result<(u32, Tally, namer::Tally)> {
         let pid = self.aquifer.daemon()?.pid();
         let verified = AtomicU32::new(0);
         let mut writers = self.writers.iter_mut();
@@ -241,7 +257,7 @@ impl KillLoop {
         all
     }
 
-    fn tell(&mut self, what: &str) {
+    pub fn tell(&mut self, what: &str) {
         writeln!(self.story, "kill {}: {what}", self.kills).unwrap();
     }
 }

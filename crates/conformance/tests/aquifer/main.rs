@@ -14,6 +14,7 @@
     reason = "a test says what went wrong by ending"
 )]
 
+mod acts;
 mod administrator;
 mod corruption;
 mod database;

@@ -173,7 +173,7 @@ impl Load {
         for life in 1..=lives {
             let span = Duration::from_millis(SPAN_MS / lives + random.below(SPAN_MS / lives));
             let verified = life == lives || random.below(2) == 0;
-            self.run.write_until_killed(verified, span)?;
+            self.run.write_until_killed(verified, span, None)?;
             if life < lives && random.below(2) == 0 {
                 self.lose_power(life, random)?;
             }
