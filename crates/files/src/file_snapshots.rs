@@ -190,6 +190,8 @@ impl Files {
             }
             found = below;
         }
+        // A directory's order is nobody's.
+        found.sort_by(|one, other| one.path.cmp(&other.path));
         match found.is_empty() {
             true => Err(FileNameError::NoMatch(text.into())),
             false => Ok(found),
