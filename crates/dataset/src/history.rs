@@ -7,6 +7,7 @@
 //! noted end is shown as such: the daemon ended first.
 //!
 //! Completed and refused acts are kept apart: refused attempts of a user push out no completed act.
+//! So are events: what happened, with nobody asking for it ([`History::happened`]).
 //!
 //! # Room
 //! The records count against no dataset, and every pool must afford them, full or not. So a small
@@ -34,22 +35,27 @@ pub use aquifer_ondisk::history::{HistoryChange, HistoryRecord, Outcome};
 /// Items that a sync writes at most: it reserves no space for them.
 const WRITTEN_MAX: usize = 16;
 
+/// Records that wait for a sync, beyond which no event is noted: of a pool without its disks.
+const WAITING_MAX: usize = 256;
+
 /// Records that a pool keeps of each class.
 #[derive(Debug, Clone, Copy)]
 struct Kept {
     acts: u64,
     attempts: u64,
+    events: u64,
 }
 
 impl Kept {
     /// Of the longest records a leaf has three, and each leaf has two copies. With those, the
-    /// records take a sixth of the space that is kept back, and as much again while a sync rewrites
-    /// them.
+    /// records take less than a fourth of the space that is kept back, and as much again while a
+    /// sync rewrites them.
     fn of(slop_sectors: u64) -> Kept {
         let records = slop_sectors / 4;
         Kept {
             acts: (records * 3 / 4).min(HistoryClass::Act.kept()),
             attempts: (records / 4).min(HistoryClass::Attempt.kept()),
+            events: (records / 4).min(HistoryClass::Event.kept()),
         }
     }
 
@@ -58,6 +64,7 @@ impl Kept {
             HistoryClass::Act => self.acts,
             HistoryClass::Attempt => self.attempts,
             HistoryClass::Begun => class.kept(),
+            HistoryClass::Event => self.events,
         }
     }
 }
@@ -170,7 +177,7 @@ impl History {
             changes: Vec::new(),
         };
         record.shorten();
-        state.next.order = next(state.next.order);
+        state.next_order();
         state.put(HistoryClass::Begun, record.order, record.clone());
         Act { record }
     }
@@ -191,22 +198,71 @@ impl History {
         state.put(class, number, record);
     }
 
+    /// Notes that something has happened: an event of this class and level, with its text and its
+    /// named fields. On disk with a later sync. If too much waits for the disk already, it is not
+    /// noted.
+    pub fn happened(&self, class: &str, level: &str, text: &str, fields: Vec<(String, String)>) {
+        let began = Time::from_ns(self.pool.world().wall_ns());
+        let mut state = self.state.lock();
+        if state.pending.len() >= WAITING_MAX {
+            return;
+        }
+        let change = |(what, after)| HistoryChange { what, before: String::new(), after };
+        let mut record = HistoryRecord {
+            outcome: Outcome::Done,
+            cut: false,
+            more: false,
+            order: state.next.order,
+            began,
+            who: class.into(),
+            host: String::new(),
+            act: text.into(),
+            result: level.into(),
+            changes: fields.into_iter().map(change).collect(),
+        };
+        record.shorten();
+        state.next_order();
+        state.change(history_key(HistoryClass::Event, record.order), Some(record));
+    }
+
     /// All known acts, in order.
     ///
     /// # Errors
     /// Errors of the pool. Invalid records are skipped.
     pub async fn list(&self) -> Result<Vec<Noted>, PoolError> {
+        let records = self.records(|class| class != HistoryClass::Event).await?;
+        let noted = records.into_iter().map(|record| Noted {
+            running: record.outcome == Outcome::Begun && record.order >= self.first,
+            record,
+        });
+        Ok(noted.collect())
+    }
+
+    /// All known events, in order.
+    ///
+    /// # Errors
+    /// Errors of the pool. Invalid records are skipped.
+    pub async fn events(&self) -> Result<Vec<HistoryRecord>, PoolError> {
+        self.records(|class| class == HistoryClass::Event).await
+    }
+
+    /// The records of some classes, in order.
+    async fn records(
+        &self,
+        is_wanted: impl Fn(HistoryClass) -> bool,
+    ) -> Result<Vec<HistoryRecord>, PoolError> {
         // Before the root is taken.
         let reading = self.pool.reading();
         let (root, pending) = {
             let state = self.state.lock();
             (state.committed, state.pending.clone())
         };
+        let is_wanted = |key| history_place(key).is_some_and(|(class, _)| is_wanted(class));
         let mut records = BTreeMap::new();
         let first = ItemKey { item: 1, ..HistoryCounters::KEY };
         let mut scan = btree::Scan::<Namespace, Pool>::new(&self.pool, root, first, None)?;
         while let Some(item) = scan.next().await? {
-            if history_place(item.key).is_some()
+            if is_wanted(item.key)
                 && !pending.contains_key(&item.key)
                 && let Ok(record) = HistoryRecord::decode(&item.value)
             {
@@ -215,13 +271,10 @@ impl History {
             }
         }
         drop((scan, reading));
-        let newer = pending.into_values().filter_map(|pending| pending.record);
+        let newer = pending.into_iter().filter(|(key, _)| is_wanted(*key));
+        let newer = newer.filter_map(|(_, pending)| pending.record);
         records.extend(newer.map(|record| (record.order, record)));
-        let noted = records.into_values().map(|record| Noted {
-            running: record.outcome == Outcome::Begun && record.order >= self.first,
-            record,
-        });
-        Ok(noted.collect())
+        Ok(records.into_values().collect())
     }
 
     /// Whether a sync still has something to write.
@@ -276,6 +329,15 @@ impl History {
 }
 
 impl State {
+    /// An order is given out: an event leaves, if one has so old an order.
+    fn next_order(&mut self) {
+        let order = self.next.order;
+        self.next.order = next(order);
+        if let Some(oldest) = order.checked_sub(self.kept.events) {
+            self.change(history_key(HistoryClass::Event, oldest), None);
+        }
+    }
+
     fn change(&mut self, key: ItemKey, record: Option<HistoryRecord>) {
         if !self.damaged {
             self.changes += 1;

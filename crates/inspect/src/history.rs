@@ -56,7 +56,7 @@ fn check(counters: &mut Option<HistoryCounters>, item: &Item) -> Result<(), Stri
     let next = match class {
         HistoryClass::Act => act,
         HistoryClass::Attempt => attempt,
-        HistoryClass::Begun => order,
+        HistoryClass::Begun | HistoryClass::Event => order,
     };
     match number < next {
         true => Ok(()),

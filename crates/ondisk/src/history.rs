@@ -8,12 +8,15 @@
 //!   class 2   one that was not; the newest HISTORY_ATTEMPTS_MAX
 //!   class 3   one that began, of which no result is known; number = order; the newest
 //!             HISTORY_BEGUN_MAX
-//! value of classes 1 to 3:
+//!   class 4   an event: something that happened, with nobody asking for it; number = order; those
+//!             of the newest HISTORY_EVENTS_MAX orders
+//! value of classes 1 to 4:
 //!   version u16  outcome u8  flags u8 (1: a text was cut; 2: more changed)
 //!   order u64  began i64+u32
 //!   who string  host string  act string  result string
 //!   changes u16, each: what string  before string  after string
 //! ```
+//! Of an event, who is its class, act its text, result its level, and changes are its fields.
 //! Orders rise over all classes. Secrets (a token) never stand in it.
 //!
 //! [`TreeSlot::History`]: crate::pool_root::TreeSlot::History
@@ -35,6 +38,8 @@ pub const HISTORY_ACTS_MAX: u64 = 4096;
 pub const HISTORY_ATTEMPTS_MAX: u64 = 256;
 /// Acts without a result that a pool remembers.
 pub const HISTORY_BEGUN_MAX: u64 = 64;
+/// Orders behind which events are forgotten.
+pub const HISTORY_EVENTS_MAX: u64 = 1024;
 /// Longest text of the user, bytes.
 pub const HISTORY_WHO_BYTES_MAX: usize = 128;
 /// Longest name of the machine, bytes.
@@ -74,6 +79,8 @@ pub enum HistoryClass {
     Attempt = 2,
     /// Begun.
     Begun = 3,
+    /// Something that happened.
+    Event = 4,
 }
 
 /// The result of an act.
@@ -139,6 +146,7 @@ pub fn history_place(key: ItemKey) -> Option<(HistoryClass, u64)> {
         (DatasetId(0), 1) => HistoryClass::Act,
         (DatasetId(0), 2) => HistoryClass::Attempt,
         (DatasetId(0), 3) => HistoryClass::Begun,
+        (DatasetId(0), 4) => HistoryClass::Event,
         _ => return None,
     };
     Some((class, number))
@@ -151,6 +159,7 @@ impl HistoryClass {
             HistoryClass::Act => HISTORY_ACTS_MAX,
             HistoryClass::Attempt => HISTORY_ATTEMPTS_MAX,
             HistoryClass::Begun => HISTORY_BEGUN_MAX,
+            HistoryClass::Event => HISTORY_EVENTS_MAX,
         }
     }
 }
