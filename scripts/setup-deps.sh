@@ -28,8 +28,9 @@ packages_of() {
         capture) echo "tshark" ;;
         # Another NFS server, to prove the harness against and to compare with.
         peer)    echo "nfs-ganesha nfs-ganesha-vfs rpcbind util-linux iproute2" ;;
-        # What judges the unit for systemd (systemd-analyze), and the calls of a program.
-        service) echo "systemd strace util-linux" ;;
+        # What judges the unit for systemd (systemd-analyze), the calls of a program, and rules and
+        # metrics for Prometheus (promtool).
+        service) echo "systemd strace util-linux prometheus" ;;
         # What is measured beside ours, also on a btrfs over loop devices.
         bench)   echo "nfs-ganesha nfs-ganesha-vfs rpcbind util-linux iproute2 mount coreutils" \
                       "btrfs-progs" ;;

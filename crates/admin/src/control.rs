@@ -11,6 +11,7 @@
 //!   clients can mount.
 
 mod add;
+mod alerts;
 mod autoreplace;
 mod by_itself;
 mod counts;
@@ -24,6 +25,7 @@ pub(crate) mod free_space;
 pub mod history;
 #[cfg(debug_assertions)]
 mod inject;
+mod kept_events;
 mod layout;
 mod locks;
 mod memory;
@@ -50,6 +52,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use aquifer_alerts::Alerts;
 use aquifer_api::{
     ApiError, DaemonInfo, DroppedLog, Health, HostInfo, NfsInfo, PoolStatus, PoolSummary,
 };
@@ -137,6 +140,8 @@ pub struct ControlConfig {
     pub wait_for_disks: Duration,
     /// The program that knows the health of disks; empty, if none is to be asked.
     pub smartctl: PathBuf,
+    /// What is told to people, and how.
+    pub alerts: aquifer_alerts::Settings,
 }
 
 /// The administrator's side of a daemon.
@@ -167,6 +172,7 @@ pub struct Control {
     awaited: Awaited,
     inventory: Inventory,
     receiving: receive::Sessions,
+    alerts: Arc<Alerts>,
 }
 
 /// A pool on the list.
@@ -204,6 +210,9 @@ impl Control {
             (cached.name.clone(), Listed { cached, state })
         });
         let inventory = Inventory::open(&config.state_dir, &config.smartctl);
+        let alerts = Alerts::open(config.alerts.clone(), &config.state_dir, &host.name);
+        let alerts =
+            alerts.map_err(|source| CacheError::Io { path: config.state_dir.clone(), source })?;
         Ok(Arc::new(Control {
             pools: RwLock::new(listed.collect()),
             dropped_logs: Mutex::new(dropped_logs),
@@ -222,6 +231,7 @@ impl Control {
             awaited: Awaited::default(),
             inventory,
             receiving: receive::Sessions::default(),
+            alerts: Arc::new(alerts),
         }))
     }
 

@@ -150,6 +150,7 @@ pub(crate) fn absent_status(summary: PoolSummary, dropped_log: Option<DroppedLog
         drill: None,
         status: None,
         action: None,
+        problems: Vec::new(),
     })
 }
 
@@ -189,6 +190,7 @@ pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
         drill,
         status: None,
         action: None,
+        problems: Vec::new(),
     })
 }
 

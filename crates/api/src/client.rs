@@ -21,12 +21,13 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use crate::{
-    AddVdevs, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset, CreatePool,
-    CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyPool, DiskRequest,
-    DrillRequest, Event, EventQuery, ExportPool, FreeWorkRequest, HistoryEntry, ImportRequest,
-    LocksInfo, MemoryStat, NfsStat, OfflineDisk, OnlineDisk, PoolCreated, PoolDone, PoolIo,
-    PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult, ScrubRequest,
-    SetProperties, ShareInfo, ShareQuery, ShareWhy, TokenInfo, TokenMade,
+    AddVdevs, AlertsInfo, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset,
+    CreatePool, CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyPool,
+    DiskRequest, DrillRequest, Event, EventQuery, ExportPool, FreeWorkRequest, HistoryEntry,
+    ImportRequest, LocksInfo, MemoryStat, NfsStat, OfflineDisk, OnlineDisk, PoolCreated, PoolDone,
+    PoolIo, PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult,
+    ScrubRequest, SetProperties, ShareInfo, ShareQuery, ShareWhy, TestAlerts, TestedOutlet,
+    TokenInfo, TokenMade,
 };
 
 mod datasets;
@@ -148,6 +149,11 @@ impl Client {
     /// The acts on a pool.
     pub async fn history(&self, name: &str) -> Answer<Vec<HistoryEntry>> {
         self.get(&format!("/pools/{}/history", escaped(name))).await
+    }
+
+    /// The events that a pool has kept.
+    pub async fn kept_events(&self, name: &str) -> Answer<Vec<Event>> {
+        self.get(&format!("/pools/{}/events", escaped(name))).await
     }
 
     /// Makes a pool.
@@ -285,6 +291,16 @@ impl Client {
     /// The daemon's memory, and its read caches.
     pub async fn memory(&self) -> Answer<MemoryStat> {
         self.get("/memory").await
+    }
+
+    /// What is wrong now, and where that is sent.
+    pub async fn alerts(&self) -> Answer<AlertsInfo> {
+        self.get("/alerts").await
+    }
+
+    /// Sends a message that says it is a test.
+    pub async fn test_alerts(&self, request: &TestAlerts) -> Answer<Vec<TestedOutlet>> {
+        self.post("/alerts/test", request).await
     }
 
     /// The requests of clients.

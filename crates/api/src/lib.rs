@@ -9,6 +9,7 @@
 //! - Sizes are bytes; a guid is 16 hexadecimal digits, since JSON's numbers do not hold 64 bits.
 
 mod access;
+mod alerts;
 pub mod client;
 mod counts;
 mod datasets;
@@ -38,6 +39,9 @@ use serde::{Deserialize, Serialize};
 pub use aquifer_meter::time;
 
 pub use access::{CreateToken, Role, RotateToken, TokenInfo, TokenMade};
+pub use alerts::{
+    ActiveAlert, AlertsInfo, OutletInfo, OutletKind, Problem, Severity, TestAlerts, TestedOutlet,
+};
 pub use counts::{
     ClientStat, Count, DiskIo, DiskStat, Event, EventQuery, Flow, IoQuery, Latency, LeafIo,
     NfsLoad, NfsStat, PoolIo, ProcedureStat, VdevIo,

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::time;
-use crate::{DamagedFile, DiskInfo, DrillInfo, FreeWorkInfo, ScrubInfo, SlowInfo, SpareInfo};
+use crate::{
+    DamagedFile, DiskInfo, DrillInfo, FreeWorkInfo, Problem, ScrubInfo, SlowInfo, SpareInfo,
+};
 
 /// One line of `pool list`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +75,9 @@ pub struct PoolStatus {
     pub status: Option<String>,
     /// What to do about it, with the commands to type; a line for each problem.
     pub action: Option<String>,
+    /// The same, problem by problem, each with its code and how much it matters.
+    #[serde(default)]
+    pub problems: Vec<Problem>,
     /// The newest resilver since the import.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scan: Option<ResilverInfo>,

@@ -7,11 +7,13 @@ use aquifer_api::{VdevKind, VdevRequest};
 use aquifer_meter::size;
 use clap::Subcommand;
 
+mod alerts;
 mod pool;
 #[cfg(test)]
 mod tests;
 mod token;
 
+pub use alerts::AlertsCommand;
 pub use pool::{DrillArgs, InitializeArgs, PoolCommand, TrimArgs};
 pub use token::TokenCommand;
 
@@ -237,6 +239,12 @@ pub enum Command {
         /// Go on, and show what happens.
         #[arg(short = 'f')]
         follow: bool,
+    },
+    /// Show what is wrong now, and where that is sent.
+    Alerts {
+        /// What to do instead.
+        #[command(subcommand)]
+        command: Option<AlertsCommand>,
     },
     /// List exports with all their options, or ask why somebody is let in or refused.
     #[command(args_conflicts_with_subcommands = true)]

@@ -1,5 +1,6 @@
 //! The commands. One function each.
 
+mod alerts;
 mod arcstat;
 mod connect;
 mod dataset;
@@ -122,6 +123,7 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         Command::Stat(command) => stat(command, &client, output).await,
         #[cfg(debug_assertions)]
         Command::Inject(args) => inject::inject(&client, output, args).await,
+        Command::Alerts { command } => alerts::run(command, &client, output).await,
         Command::Events { follow } => events::events(&client, output, follow).await,
     }
 }
@@ -276,6 +278,7 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
         PoolCommand::History { long, all, internal, name } => {
             history::history(client, output, history::Show { long, all, internal }, name).await
         }
+        PoolCommand::Events { name } => events::kept(client, output, &name).await,
         PoolCommand::Destroy { force, name } => pool::destroy(client, output, force, &name).await,
     }
 }

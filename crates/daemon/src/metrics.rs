@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use aquifer_api::{
-    Count, DaemonInfo, DiskInfo, Flow, Health, MemoryStat, NfsLoad, NfsStat, PoolSummary,
-    VdevClass, guid_text,
+    AlertsInfo, Count, DaemonInfo, DiskInfo, Flow, Health, MemoryStat, NfsLoad, NfsStat,
+    PoolSummary, VdevClass, guid_text,
 };
 use aquifer_meter::{BUCKETS, Histogram, floor_ns};
 use aquifer_vdev::{IoCount, IoCounts, LeafState};
@@ -20,6 +20,7 @@ use aquifer_pool as pool;
 
 use aquifer_admin::status::{name_of, shown};
 
+mod alerts;
 mod memory;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ pub(crate) fn page(
     disks: &BTreeMap<String, DiskInfo>,
     nfs: &NfsStat,
     memory: &MemoryStat,
+    alerts: &AlertsInfo,
 ) -> String {
     let mut page = Page::default();
     page.family("aquifer_build_info", "gauge", "What runs: always 1.");
@@ -43,6 +45,7 @@ pub(crate) fn page(
     of_disks(&mut page, in_service);
     of_hardware(&mut page, in_service, disks);
     memory::of_memory(&mut page, memory);
+    alerts::of_alerts(&mut page, alerts);
     of_nfs(&mut page, nfs);
     page.text
 }
@@ -67,9 +70,10 @@ fn of_pools(page: &mut Page, pools: &[PoolSummary], in_service: &[pool::PoolStat
             page.sample(name, &[("pool", &one.name)], value(one));
         }
     }
-    page.family("aquifer_pool_txg", "counter", "Newest transaction group on disk.");
+    let name = "aquifer_pool_txgs_total";
+    page.family(name, "counter", "Number of the newest transaction group on disk.");
     for one in in_service {
-        page.sample("aquifer_pool_txg", &[("pool", &one.name)], one.txg.0);
+        page.sample(name, &[("pool", &one.name)], one.txg.0);
     }
     let name = "aquifer_pool_damaged_files";
     page.family(name, "gauge", "Files that cannot be read in part, or lost changes.");

@@ -93,6 +93,7 @@ pub fn serve(runtime: &Runtime, socket: &Path, args: &ServeArgs) -> Result<(), F
         memory,
         wait_for_disks: Duration::from_secs(settings.wait_for_disks_s.into()),
         smartctl: settings.smartctl,
+        alerts: settings.alerts,
     };
     let events: Arc<EventRing> = Arc::default();
     log::to_stderr(&settings.log, &events)?;
@@ -148,6 +149,9 @@ async fn run(
             starting.watch_disks(),
             starting.replace_gone_disks(),
             starting.note_acts_by_itself(),
+            starting.keep_events(),
+            starting.watch_problems(),
+            starting.tell_events(),
         );
     });
     let name = signals.next().await;

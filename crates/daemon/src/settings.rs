@@ -39,6 +39,7 @@ pub(crate) struct Settings {
     pub portmap: Portmap,
     pub api: Api,
     pub names: Names,
+    pub alerts: aquifer_alerts::Settings,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,6 +116,7 @@ impl Default for Settings {
             portmap: Portmap::default(),
             api: Api::default(),
             names: Names::default(),
+            alerts: Default::default(),
         }
     }
 }
@@ -217,6 +219,7 @@ impl Settings {
         if self.portmap.enabled && self.portmap.listen.is_empty() {
             return Err(Failure::usage("portmap.listen: there is no address to listen on"));
         }
+        self.alerts.check().map_err(Failure::usage)?;
         if !self.state_dir.is_absolute() {
             let why = "a daemon may be started anywhere; say where by an absolute path";
             return Err(Failure::usage(format!("state_dir: {:?}: {why}", self.state_dir)));

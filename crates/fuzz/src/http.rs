@@ -69,6 +69,7 @@ impl Daemon {
                 memory: aquifer_pool::Memory::new(64 << 20),
                 wait_for_disks: Duration::ZERO,
                 smartctl: Default::default(),
+                alerts: Default::default(),
             };
             let control = Control::open(config, Arc::new(Nowhere), Arc::default()).unwrap();
             control.start().await;
@@ -273,10 +274,13 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 48] = [
+const ROUTES: [&str; 51] = [
+    "GET /alerts",
+    "POST /alerts/test",
     "GET /daemon",
     "GET /pools",
     "GET /pools/tank",
+    "GET /pools/tank/events",
     "GET /pools/%FF",
     "GET /locks",
     "GET /datasets?",

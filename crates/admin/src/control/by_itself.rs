@@ -47,7 +47,7 @@ impl Control {
     }
 
     /// The pool that an event tells of: by name, or by one of its disks.
-    fn concerned(&self, event: &Event) -> Option<Arc<Serving>> {
+    pub(super) fn concerned(&self, event: &Event) -> Option<Arc<Serving>> {
         if let Some(pool) = event.fields.get("pool") {
             return self.serving(pool).ok();
         }

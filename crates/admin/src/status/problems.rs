@@ -3,30 +3,38 @@
 //! Each problem is one sentence, and one line of what to do. The worst comes first. A pool without
 //! a problem is healthy: monitoring goes by that.
 
-use std::collections::BTreeSet;
-use std::path::Path;
-
 use aquifer_api::{
     DamagedFile, DiskInfo, DrillInfo, DrillState, DrillStep, Health, LeafState, LeafStatus,
-    PoolStatus, ResilverInfo, ScanState, SlowInfo, SpareInfo, VdevClass, VdevStatus,
+    PoolStatus, Problem, ResilverInfo, ScanState, Severity, SlowInfo, SpareInfo, VdevClass,
+    VdevStatus,
 };
 
 #[cfg(test)]
 mod tests;
+mod words;
 
-/// One problem of a pool.
-#[derive(Debug, PartialEq, Eq)]
-struct Problem {
-    /// What is wrong.
-    status: String,
-    /// What to do, if something can be done.
-    action: Option<String>,
+use words::{
+    be, clear, commands, leaves, ms, of_class, one_of, paths, places, repaired, to_find, typed,
+};
+
+/// Data, redundancy or service is lost, or is about to be.
+fn error(code: &str, status: impl Into<String>, action: impl Into<String>) -> Problem {
+    problem(code, Severity::Error, status, action)
 }
 
-impl Problem {
-    fn new(status: impl Into<String>, action: impl Into<String>) -> Problem {
-        Problem { status: status.into(), action: Some(action.into()) }
-    }
+/// Somebody should look.
+fn warning(code: &str, status: impl Into<String>, action: impl Into<String>) -> Problem {
+    problem(code, Severity::Warning, status, action)
+}
+
+fn problem(
+    code: &str,
+    severity: Severity,
+    status: impl Into<String>,
+    action: impl Into<String>,
+) -> Problem {
+    let (code, action) = (code.to_string(), Some(action.into()));
+    Problem { code, severity, status: status.into(), action }
 }
 
 /// The status with what is wrong, and what to do.
@@ -34,7 +42,8 @@ pub(super) fn told(mut pool: PoolStatus) -> PoolStatus {
     let problems = problems(&pool);
     let joined = |lines: Vec<String>| (!lines.is_empty()).then(|| lines.join("\n"));
     pool.action = joined(problems.iter().filter_map(|problem| problem.action.clone()).collect());
-    pool.status = joined(problems.into_iter().map(|problem| problem.status).collect());
+    pool.status = joined(problems.iter().map(|problem| problem.status.clone()).collect());
+    pool.problems = problems;
     pool
 }
 
@@ -44,7 +53,9 @@ fn problems(pool: &PoolStatus) -> Vec<Problem> {
         Health::Suspended => vec![suspended(pool)],
         Health::Unavail if pool.vdevs.is_empty() => vec![unavailable(pool)],
         Health::Importing => {
-            vec![Problem { status: "The pool is being imported.".into(), action: None }]
+            let status = "The pool is being imported.".into();
+            let (code, severity) = ("pool-importing".into(), Severity::Info);
+            vec![Problem { code, severity, status, action: None }]
         }
         _ => {
             let mut all = silent(pool);
@@ -67,7 +78,8 @@ fn problems(pool: &PoolStatus) -> Vec<Problem> {
 fn suspended(pool: &PoolStatus) -> Problem {
     let name = &pool.summary.name;
     let reason = pool.summary.reason.as_deref().unwrap_or("it cannot go on");
-    Problem::new(
+    error(
+        "pool-suspended",
         format!(
             "The pool is suspended, and changes nothing, so that nothing acknowledged is lost: \
              {reason}."
@@ -84,7 +96,8 @@ fn suspended(pool: &PoolStatus) -> Problem {
 fn silent(pool: &PoolStatus) -> Vec<Problem> {
     let Some(reason) = &pool.summary.reason else { return Vec::new() };
     let name = &pool.summary.name;
-    vec![Problem::new(
+    vec![error(
+        "pool-silent",
         format!(
             "Changes wait, and clients ask again later: {reason}. Nothing is lost; what is in \
              memory is read."
@@ -98,7 +111,8 @@ fn silent(pool: &PoolStatus) -> Vec<Problem> {
 
 fn unavailable(pool: &PoolStatus) -> Problem {
     let name = &pool.summary.name;
-    Problem::new(
+    error(
+        "pool-unavailable",
         pool.summary.reason.clone().unwrap_or_else(|| "The pool is not in service.".into()),
         format!(
             "Attach what is missing: the pool then comes by itself. To look for it at once, type \
@@ -209,7 +223,15 @@ fn disks_away(pool: &str, leaves: &[&LeafStatus], away: Away) -> Problem {
             format!("Keep the other disks in. `aquifer pool wait {pool}` returns when it is done."),
         ),
     };
-    Problem::new(format!("{what}; the pool runs on the other disks."), action)
+    let (code, severity) = match away {
+        Away::Missing => ("disk-missing", Severity::Error),
+        Away::Outdated => ("disk-outdated", Severity::Error),
+        Away::Faulted => ("disk-faulted", Severity::Error),
+        Away::Offline => ("disk-offline", Severity::Warning),
+        Away::Drill => ("disk-drill", Severity::Info),
+        Away::Resilvering => ("disk-resilvering", Severity::Info),
+    };
+    problem(code, severity, format!("{what}; the pool runs on the other disks."), action)
 }
 
 /// Log devices that are not in use.
@@ -240,7 +262,7 @@ fn logs(pool: &PoolStatus) -> Vec<Problem> {
             let vdev = typed(&log.name);
             action.push_str(&format!(" To do without, type `aquifer pool remove {name} {vdev}`."));
         }
-        Problem::new(status, action)
+        warning("log-away", status, action)
     };
     let away = of_class(pool, VdevClass::Log).filter(|log| log.health != Health::Online);
     away.map(problem).collect()
@@ -253,7 +275,8 @@ fn expects_to_fail(pool: &PoolStatus) -> Option<Problem> {
     let disks = &paths(&leaves);
     let (_, replace) = commands(&pool.summary.name, disks);
     (!disks.is_empty()).then(|| {
-        Problem::new(
+        warning(
+            "disk-failing",
             be(disks, FAILS_SOON.0, FAILS_SOON.1),
             format!("Replace it before it does: {replace}.{}", to_find(&leaves)),
         )
@@ -266,7 +289,8 @@ fn spare_expects_to_fail(pool: &PoolStatus) -> Option<Problem> {
     let disks: Vec<&str> = spares.map(|spare| spare.path.as_str()).collect();
     let (name, disk) = (&pool.summary.name, one_of(&disks));
     (!disks.is_empty()).then(|| {
-        Problem::new(
+        warning(
+            "spare-failing",
             be(&disks, FAILS_SOON.0, FAILS_SOON.1),
             format!(
                 "Let another spare wait: `aquifer pool add {name} spare NEW`, then `aquifer pool \
@@ -295,7 +319,8 @@ fn degraded(pool: &PoolStatus) -> Option<Problem> {
     let (_, replace) = commands(name, disks);
     let repaired = repaired(&leaves);
     (!disks.is_empty()).then(|| {
-        Problem::new(
+        warning(
+            "disk-degraded",
             format!(
                 "{} too many bad copies within ten minutes{repaired}.",
                 be(disks, "is in use, and had", "are in use, and had")
@@ -320,7 +345,8 @@ fn slow(pool: &PoolStatus) -> Vec<Problem> {
             _ => "one in a hundred",
         };
         let (_, replace) = commands(&pool.summary.name, &[&leaf.path]);
-        Some(Problem::new(
+        Some(warning(
+            "disk-slow",
             format!(
                 "{} is much slower than the other disks: {part} of its {at} took {} or more, and \
                  of theirs {}.",
@@ -349,7 +375,8 @@ fn damaged(pool: &PoolStatus) -> Option<Problem> {
         ),
         many => (format!("{} files are damaged and give", many.len()), "DATASET FILE".to_string()),
     };
-    Some(Problem::new(
+    Some(error(
+        "file-damaged",
         format!("{files} I/O errors: no disk has a good copy of some bytes."),
         format!(
             "Restore or remove what `errors` names. To take a file as it is on disk, type \
@@ -362,7 +389,8 @@ fn damaged(pool: &PoolStatus) -> Option<Problem> {
 fn dropped(pool: &PoolStatus) -> Option<Problem> {
     pool.dropped_log.as_ref()?;
     let name = &pool.summary.name;
-    Some(Problem::new(
+    Some(error(
+        "log-dropped",
         "An import dropped changes that were acknowledged, see `lost`.",
         format!(
             "Check the guests there as after a power cut. Then type `aquifer pool clear {name}`."
@@ -378,7 +406,8 @@ fn closed(pool: &PoolStatus) -> Option<Problem> {
         1 => "1 metaslab is closed: its bitmap is damaged, and its free space".to_string(),
         many => format!("{many} metaslabs are closed: bitmaps are damaged, and their free space"),
     };
-    Some(Problem::new(
+    Some(warning(
+        "metaslab-closed",
         format!("{what} is not used."),
         format!(
             "`aquifer pool export {name}` and `aquifer inspect{places} {name}` say how far the \
@@ -400,7 +429,8 @@ fn met_errors(pool: &PoolStatus) -> Option<Problem> {
     }
     let repaired = repaired(&erred);
     let (_, replace) = commands(&pool.summary.name, &disks);
-    Some(Problem::new(
+    Some(warning(
+        "disk-errors",
         format!(
             "{} errors since the import or the last clear{repaired}.",
             be(&disks, "had", "had")
@@ -411,85 +441,4 @@ fn met_errors(pool: &PoolStatus) -> Option<Problem> {
             to_find(&erred)
         ),
     ))
-}
-
-fn repaired(leaves: &[&LeafStatus]) -> String {
-    match leaves.iter().map(|leaf| leaf.repaired).sum::<u64>() {
-        0 => String::new(),
-        1 => "; 1 bad copy was rewritten from a good one".to_string(),
-        many => format!("; {many} bad copies were rewritten from good ones"),
-    }
-}
-
-/// What a person who looks for these disks goes by, as a sentence for each behind others.
-fn to_find(leaves: &[&LeafStatus]) -> String {
-    let sentence = |leaf: &&LeafStatus| {
-        let found = leaf.disk.as_ref()?.to_find_it()?;
-        Some(format!(" {} is {found}.", leaf.path))
-    };
-    leaves.iter().filter_map(sentence).collect()
-}
-
-fn paths<'a>(leaves: &[&'a LeafStatus]) -> Vec<&'a str> {
-    leaves.iter().map(|leaf| leaf.path.as_str()).collect()
-}
-
-fn leaves(pool: &PoolStatus) -> impl Iterator<Item = &LeafStatus> {
-    pool.vdevs.iter().flat_map(|vdev| &vdev.leaves)
-}
-
-/// A time for people.
-fn ms(ns: u64) -> String {
-    match ns / 1_000_000 {
-        0 => "less than 1 ms".into(),
-        ms => format!("{ms} ms"),
-    }
-}
-
-fn of_class(pool: &PoolStatus, class: VdevClass) -> impl Iterator<Item = &VdevStatus> {
-    pool.vdevs.iter().filter(move |vdev| vdev.class == class)
-}
-
-/// The disks, with the verb for one or for several.
-fn be(disks: &[&str], one: &str, several: &str) -> String {
-    let verb = if disks.len() == 1 { one } else { several };
-    format!("{} {verb}", disks.join(", "))
-}
-
-/// The commands that bring a disk back, and that replace it: of the one, or of any of several.
-fn commands(pool: &str, disks: &[&str]) -> (String, String) {
-    let disk = one_of(disks);
-    (
-        format!("`aquifer pool online {pool} {disk}`"),
-        format!("`aquifer pool replace {pool} {disk} NEW`"),
-    )
-}
-
-/// The command that counts the errors of a disk from 0 again, and tries it.
-fn clear(pool: &str, disks: &[&str]) -> String {
-    format!("`aquifer pool clear {pool} {}`", one_of(disks))
-}
-
-fn one_of(disks: &[&str]) -> String {
-    match disks {
-        [disk] => typed(disk),
-        _ => "DISK".to_string(),
-    }
-}
-
-/// Where a search must look beside the usual places, as options: image files are found only so.
-fn places(pool: &PoolStatus) -> String {
-    let leaves = pool.vdevs.iter().flat_map(|vdev| &vdev.leaves);
-    let paths = leaves.map(|leaf| Path::new(&leaf.path)).filter(|path| !path.starts_with("/dev"));
-    let places: BTreeSet<&Path> = paths.filter_map(Path::parent).collect();
-    places.iter().map(|place| format!(" -d {}", typed(&place.to_string_lossy()))).collect()
-}
-
-/// A word as a shell takes it.
-fn typed(word: &str) -> String {
-    let is_plain = |char: char| char.is_alphanumeric() || "/._-+=:@%,".contains(char);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.into(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    }
 }

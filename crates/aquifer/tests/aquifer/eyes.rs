@@ -6,8 +6,7 @@ mod disks;
 mod events;
 mod memory;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -170,11 +169,7 @@ fn people_are_told_the_same(place: &Place) {
 }
 
 fn prometheus_says_the_same(place: &Place, noisy: &Client, quiet: &Client) {
-    let mut stream = UnixStream::connect(place.socket()).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: aquifer\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, page) = answer.split_once("\r\n\r\n").unwrap();
+    let (head, page) = place.get("/metrics");
     assert!(head.starts_with("HTTP/1.0 200"), "{head}");
     assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
     let value = |series: &str| {

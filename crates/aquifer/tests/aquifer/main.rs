@@ -7,6 +7,7 @@
     reason = "a test says what went wrong by ending"
 )]
 
+mod alerts;
 mod autoreplace;
 mod away;
 mod bed;
@@ -28,6 +29,7 @@ mod life;
 mod logs;
 mod lost;
 mod once;
+mod prometheus;
 mod refusals;
 mod remote;
 mod renames;

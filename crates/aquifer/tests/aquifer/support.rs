@@ -4,7 +4,9 @@
 //! the tests end in any other way.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -132,6 +134,18 @@ impl Place {
         let set = |serve: Invocation, (name, value): &(&str, String)| serve.env(name, value);
         let serve = environment.iter().fold(serve.env_remove("RUST_LOG"), set);
         serve.spawn(&self.path("log")).unwrap()
+    }
+
+    /// Head and body of the API's answer to a GET.
+    pub fn get(&self, path: &str) -> (String, String) {
+        let mut stream = UnixStream::connect(self.socket()).unwrap();
+        stream
+            .write_all(format!("GET {path} HTTP/1.0\r\nHost: aquifer\r\n\r\n").as_bytes())
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_string(), body.to_string())
     }
 
     /// Runs a command.

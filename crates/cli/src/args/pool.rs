@@ -248,6 +248,11 @@ pub enum PoolCommand {
         /// The pool; without one, all.
         name: Option<String>,
     },
+    /// Show what happened to a pool, as far as the pool has kept it: over restarts.
+    Events {
+        /// The pool.
+        name: String,
+    },
     /// Export a pool and erase its labels. Everything in it is lost.
     Destroy {
         /// Do not ask.

@@ -1,4 +1,5 @@
-//! `aquifer events`: past events, as far as the daemon remembers them.
+//! `aquifer events` and `aquifer pool events`: past events, as far as the daemon remembers them, or
+//! the pool.
 
 use aquifer_api::client::Client;
 use aquifer_api::time;
@@ -27,6 +28,12 @@ pub(super) async fn events(client: &Client, output: Output, follow: bool) -> Res
             return Ok(());
         }
     }
+}
+
+/// What a pool has kept.
+pub(super) async fn kept(client: &Client, output: Output, pool: &str) -> Result<(), Failure> {
+    let kept = client.kept_events(pool).await?;
+    output.answer(&kept, |kept| text(kept, output, true))
 }
 
 /// One event to a line, for programs.

@@ -6,6 +6,7 @@
 //! GET  /pools                   read                      -> [PoolSummary]
 //! GET  /pools/{name}            read                      -> PoolStatus
 //! GET  /pools/{name}/history    read                      -> [HistoryEntry]
+//! GET  /pools/{name}/events     read                      -> [Event]
 //! GET  /locks                   read                      -> LocksInfo
 //! GET  /datasets                read      ?name&recursive -> [DatasetInfo]
 //! GET  /snapshots               read      ?name&recursive -> [SnapshotInfo]
@@ -15,11 +16,13 @@
 //! GET  /iostat                  read      ?pool           -> [PoolIo]
 //! GET  /nfs                     read                      -> NfsStat
 //! GET  /memory                  read                      -> MemoryStat
+//! GET  /alerts                  read                      -> AlertsInfo
 //! GET  /events                  read      ?after&wait_ms  -> [Event]
 //! GET  /shares                  read                      -> [ShareInfo]
 //! GET  /shares/why              read      ?host&path      -> ShareWhy
 //! GET  /tokens                  read                      -> [TokenInfo]
 //! POST /scan                    operator  ScanRequest     -> ScanResult
+//! POST /alerts/test             operator  TestAlerts      -> [TestedOutlet]
 //! POST /import                  operator  ImportRequest   -> PoolDone       (1)
 //! POST /pools/{name}/export     operator ExportPool       -> PoolDone
 //! POST /pools/{name}/clear      operator                  -> PoolDone
@@ -78,7 +81,7 @@ use std::sync::Arc;
 
 use aquifer_admin::Control;
 use aquifer_admin::control::history::Leaving;
-use aquifer_api::{self as api, ApiError, DatasetQuery, EventQuery, IoQuery, Role, ShareQuery};
+use aquifer_api::{self as api, ApiError, DatasetQuery, IoQuery, Role, ShareQuery};
 use axum::extract::{Extension, State};
 use axum::handler::Handler;
 use axum::http::header::CONTENT_TYPE;
@@ -103,6 +106,7 @@ mod snapshots;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod told;
 mod trials;
 
 fn table() -> Table {
@@ -112,7 +116,8 @@ fn table() -> Table {
         .question(Read, "/daemon", async |State(c): Control_| answer(Ok(c.info())))
         .question(Read, "/pools", async |State(c): Control_| answer(Ok(c.pools())))
         .question(Read, "/pools/{name}", pool_status)
-        .question(Read, "/pools/{name}/history", history)
+        .question(Read, "/pools/{name}/history", told::history)
+        .question(Read, "/pools/{name}/events", told::kept_events)
         .question(Read, "/locks", async |State(c): Control_| answer(Ok(c.locks().await)))
         .question(Read, "/datasets", datasets)
         .question(Read, "/snapshots", snapshots::list)
@@ -122,11 +127,13 @@ fn table() -> Table {
         .question(Read, "/iostat", iostat)
         .question(Read, "/nfs", async |State(c): Control_| answer(Ok(c.nfs_stat().await)))
         .question(Read, "/memory", async |State(c): Control_| answer(Ok(c.memory())))
-        .question(Read, "/events", events)
+        .question(Read, "/alerts", async |State(c): Control_| answer(Ok(c.alerts())))
+        .question(Read, "/events", told::events)
         .question(Read, "/shares", async |State(c): Control_| answer(Ok(c.shares())))
         .question(Read, "/shares/why", share_why)
         .question(Read, "/tokens", async |State(t): Tokens_| answer(Ok(t.list())))
         .search(Operator, "/scan", scan)
+        .search(Operator, "/alerts/test", told::test_alerts)
         .act(Operator, "/import", import_pool)
         .act(Operator, "/pools/{name}/export", export_pool)
         .act(Operator, "/pools/{name}/clear", clear_pool)
@@ -252,10 +259,6 @@ async fn create_pool(
     Body(request): Body<api::CreatePool>,
 ) -> Response {
     acting.carry_out(words::create_pool(&request), control.create_pool(request)).await
-}
-
-async fn history(State(control): Control_, Name(name): Name) -> Response {
-    answer(control.history(&name).await)
 }
 
 async fn pool_status(State(control): Control_, Name(name): Name) -> Response {
@@ -392,14 +395,11 @@ async fn share_why(State(control): Control_, Question(query): Question<ShareQuer
     answer(control.share_why(query).await)
 }
 
-async fn events(State(control): Control_, Question(query): Question<EventQuery>) -> Response {
-    answer(Ok(control.events_after(&query).await))
-}
-
 async fn metrics(State(control): Control_) -> Response {
     let nfs = control.nfs_stat().await;
     let (pools, engines, disks) = (control.pools(), control.engines(), control.disks());
-    let page = metrics::page(&control.info(), &pools, &engines, &disks, &nfs, &control.memory());
+    let (memory, alerts) = (control.memory(), control.alerts());
+    let page = metrics::page(&control.info(), &pools, &engines, &disks, &nfs, &memory, &alerts);
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page).into_response()
 }
 

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use aquifer_api::{
-    CacheClass, CacheStat, ClientStat, DiskStat, NfsInfo, PoolMemory, ProcedureStat,
+    ActiveAlert, CacheClass, CacheStat, ClientStat, DiskStat, NfsInfo, OutletInfo, OutletKind,
+    PoolMemory, Problem, ProcedureStat, Severity,
 };
 use aquifer_ondisk::config::{Redundancy, VdevClass};
 use aquifer_ondisk::{Guid, Txg};
@@ -177,7 +178,29 @@ fn example() -> String {
         nfs: NfsInfo::default(),
     };
     let summary = aquifer_admin::status::summary(&status);
-    page(&daemon, &[summary], &[status], &BTreeMap::new(), &nfs, &example_memory())
+    let (memory, alerts) = (example_memory(), example_alerts());
+    page(&daemon, &[summary], &[status], &BTreeMap::new(), &nfs, &memory, &alerts)
+}
+
+fn example_alerts() -> AlertsInfo {
+    let problem = Problem {
+        code: "pool-full".into(),
+        severity: Severity::Warning,
+        status: "The pool is 81 % full.".into(),
+        action: None,
+    };
+    let outlet = OutletInfo {
+        name: "mail-1".into(),
+        kind: OutletKind::Mail,
+        sent: 4,
+        failed: 2,
+        waiting: 0,
+        dropped: 0,
+        last_sent_ns: None,
+        last_error: None,
+    };
+    let alert = ActiveAlert { pool: Some("tank".into()), problem, since_ns: 1 };
+    AlertsInfo { active: vec![alert], outlets: vec![outlet] }
 }
 
 #[test]
@@ -185,8 +208,7 @@ fn a_strict_reader_reads_the_page_and_finds_what_was_counted() {
     let families = read(&example());
     for (name, (kind, _)) in &families {
         assert!(name.starts_with("aquifer_"), "{name}");
-        let total = name.ends_with("_total") || name == "aquifer_pool_txg";
-        assert_eq!(kind == "counter", total, "{name}: {kind}");
+        assert_eq!(kind == "counter", name.ends_with("_total"), "{name}: {kind}");
     }
     let (_, samples) = &families["aquifer_nfs_vmdisk_operations_total"];
     let odd = samples.iter().find(|(_, labels, _)| labels["file"].starts_with("/a"));
@@ -209,6 +231,10 @@ fn a_strict_reader_reads_the_page_and_finds_what_was_counted() {
     assert_eq!(value("aquifer_cache_misses_total", None), 3.0);
     assert_eq!(value("aquifer_cache_hits_total", Some("data")), 20.0);
     assert_eq!(value("aquifer_cache_evictions_total", Some("nodes")), 5.0);
+    let (_, active) = &families["aquifer_alert_active"];
+    let of = ["pool", "code", "severity"].map(|label| active[0].1[label].as_str());
+    assert_eq!((of, active[0].2), (["tank", "pool-full", "warning"], 1.0));
+    assert_eq!(families["aquifer_alert_sent_total"].1[0].2, 4.0);
     let (_, repaired) = &families["aquifer_disk_repaired_total"];
     assert_eq!((repaired[0].1["disk"].as_str(), repaired[0].2), ("/dev/a", 3.0));
 }

@@ -117,6 +117,7 @@ impl Daemon {
             memory: aquifer_pool::Memory::new(64 << 20),
             wait_for_disks: Duration::ZERO,
             smartctl: Default::default(),
+            alerts: Default::default(),
         };
         let control = Control::open(config, recorder.clone(), Arc::default()).unwrap();
         let socket = dir.path().join("api");

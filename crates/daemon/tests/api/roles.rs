@@ -23,6 +23,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "GET /pools",
             "GET /pools/{name}",
             "GET /pools/{name}/history",
+            "GET /pools/{name}/events",
             "GET /locks",
             "GET /datasets",
             "GET /snapshots",
@@ -32,6 +33,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "GET /iostat",
             "GET /memory",
             "GET /nfs",
+            "GET /alerts",
             "GET /events",
             "GET /shares",
             "GET /shares/why",
@@ -42,6 +44,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
         Role::Operator,
         &[
             "POST /scan",
+            "POST /alerts/test",
             "POST /import",
             "POST /pools/{name}/export",
             "POST /pools/{name}/clear",

@@ -60,6 +60,7 @@ fn mirror(a: LeafState, b: LeafState) -> PoolStatus {
         drill: None,
         status: None,
         action: None,
+        problems: Vec::new(),
     }
 }
 

@@ -68,6 +68,7 @@ fn pool() -> PoolStatus {
         drill: None,
         status: Some("/dev/b missed writes.".into()),
         action: Some("Keep a backup.".into()),
+        problems: Vec::new(),
     }
 }
 

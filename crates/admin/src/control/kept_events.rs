@@ -1,0 +1,142 @@
+//! Events that pools keep: over restarts, and on other machines.
+//!
+//! The ring of the daemon ([`crate::events`]) has all events of its life. What concerns a pool, and
+//! matters later, goes into the pool as well.
+//!
+//! # Invariants
+//! - A flood of one kind pushes out no other: a pool keeps a number of each kind in an hour.
+//! - Keeping costs an idle pool no txg for what clients do: they come and go unnoted.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aquifer_api::{ApiError, Event};
+use tokio::time::Instant;
+
+use super::Control;
+use super::serving::Serving;
+
+impl Control {
+    /// Keeps events in pools, as long as the daemon runs.
+    pub async fn keep_events(&self) {
+        let (mut last, mut kept) = (0, HashMap::<(String, String), Hour>::new());
+        while !self.events.has_ended() {
+            for event in self.events.wait_after(last, LOOK_EVERY).await {
+                last = event.sequence;
+                if !is_kept(&event) {
+                    continue;
+                }
+                for serving in self.keepers(&event) {
+                    let kind = (serving.name().to_string(), event.class.clone());
+                    if kept.entry(kind).or_insert_with(Hour::new).has_room() {
+                        keep(&serving, &event);
+                    }
+                }
+            }
+            kept.retain(|_, hour| hour.begun.elapsed() < HOUR);
+        }
+    }
+
+    /// The events that a pool has kept, oldest first.
+    ///
+    /// # Errors
+    /// There is no such pool in service, or they cannot be read.
+    pub async fn kept_events(&self, name: &str) -> Result<Vec<Event>, ApiError> {
+        let serving = self.serving(name)?;
+        let datasets = serving.service().datasets.clone();
+        let read = serving.run(async move { datasets.history().events().await }).await;
+        let read = read.map_err(|error| ApiError::failed(error.to_string()))?;
+        let unread = |error| ApiError::failed(format!("the events of {name:?}: {error}"));
+        let event = |record: aquifer_dataset::history::HistoryRecord| Event {
+            sequence: record.order,
+            wall_ns: record.began.since_1970_ns(),
+            level: record.result,
+            class: record.who,
+            message: record.act,
+            fields: record.changes.into_iter().map(|field| (field.what, field.after)).collect(),
+        };
+        Ok(read.map_err(unread)?.into_iter().map(event).collect())
+    }
+
+    /// The pools that an event concerns: its own, or all if it is of none.
+    fn keepers(&self, event: &Event) -> Vec<Arc<Serving>> {
+        match self.concerned(event) {
+            Some(serving) => vec![serving],
+            None if event.fields.contains_key("pool") => Vec::new(),
+            None => self.all_serving(),
+        }
+    }
+}
+
+/// Whether somebody asks for it days later. What people did stands in the history anyway.
+fn is_kept(event: &Event) -> bool {
+    let part = event.class.split('.').next().unwrap_or_default();
+    match part {
+        "pool" | "vdev" | "disk" | "spare" | "log" | "scrub" | "drill" | "file" | "txg"
+        | "locks" | "clock" => true,
+        "daemon" | "snapshot" | "exports" => event.level != "info",
+        _ => false,
+    }
+}
+
+fn keep(serving: &Serving, event: &Event) {
+    let service = serving.service();
+    let fields = event.fields.iter().filter(|(name, _)| *name != "pool");
+    let fields = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let history = service.datasets.history();
+    history.happened(&event.class, &event.level, &event.message, fields);
+    service.pool.background_waits();
+}
+
+/// How many of one kind were kept in an hour.
+struct Hour {
+    begun: Instant,
+    kept: u32,
+}
+
+impl Hour {
+    fn new() -> Hour {
+        Hour { begun: Instant::now(), kept: 0 }
+    }
+
+    fn has_room(&mut self) -> bool {
+        if self.begun.elapsed() >= HOUR {
+            *self = Hour::new();
+        }
+        self.kept += 1;
+        self.kept <= IN_AN_HOUR
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// Events of one class in an hour: with 64 kinds a pool keeps the last hours of the worst day.
+const IN_AN_HOUR: u32 = 16;
+/// A check for the end of the daemon.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_clients_do_is_not_kept_and_a_flood_ends() {
+        let event = |class: &str, level: &str| Event {
+            sequence: 1,
+            wall_ns: 1,
+            level: level.into(),
+            class: class.into(),
+            message: String::new(),
+            fields: Default::default(),
+        };
+        assert!(is_kept(&event("disk.failed", "error")) && is_kept(&event("scrub.begun", "info")));
+        assert!(
+            is_kept(&event("daemon.bug", "error")) && !is_kept(&event("daemon.started", "info"))
+        );
+        assert!(!is_kept(&event("client.connected", "info")));
+        assert!(!is_kept(&event("api.refused", "warn")));
+        let mut hour = Hour::new();
+        let kept = (0..1000).filter(|_| hour.has_room()).count();
+        assert_eq!(kept, IN_AN_HOUR as usize);
+    }
+}

@@ -1,0 +1,127 @@
+//! Alerts: what is wrong on the server now, and where it is sent.
+
+use serde::{Deserialize, Serialize};
+
+/// How much something matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Good to know. Nothing has to be done.
+    Info,
+    /// Nothing is lost yet, but somebody should look.
+    Warning,
+    /// Data, redundancy or service is lost, or is about to be.
+    Error,
+}
+
+impl Severity {
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Severity::Info => "info",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        }
+    }
+}
+
+/// Something that is wrong with a pool, or with the server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// What kind it is: a word that stays, such as `disk-missing`. `docs/alerts.md` explains each.
+    pub code: String,
+    /// How much it matters.
+    pub severity: Severity,
+    /// What is wrong, in one sentence.
+    pub status: String,
+    /// What to do, with the commands to type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
+}
+
+/// A problem that is there now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActiveAlert {
+    /// Its pool; `None`: it is the server's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The problem, as it is now.
+    #[serde(flatten)]
+    pub problem: Problem,
+    /// Since when, ns since 1970.
+    pub since_ns: u64,
+}
+
+/// The kinds of outlets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OutletKind {
+    /// By SMTP.
+    Mail,
+    /// A POST to a URL.
+    Webhook,
+    /// A program of this machine.
+    Command,
+}
+
+impl OutletKind {
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            OutletKind::Mail => "mail",
+            OutletKind::Webhook => "webhook",
+            OutletKind::Command => "command",
+        }
+    }
+}
+
+/// Where alerts are sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutletInfo {
+    /// Its name in the configuration, or one made of its kind and number: `mail-1`.
+    pub name: String,
+    /// Its kind.
+    pub kind: OutletKind,
+    /// Messages sent since the daemon's start.
+    pub sent: u64,
+    /// Tries that failed since then.
+    pub failed: u64,
+    /// Messages that wait to be sent.
+    pub waiting: u64,
+    /// Messages that were given up: too many waited.
+    pub dropped: u64,
+    /// When one was last sent, ns since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_sent_ns: Option<u64>,
+    /// Why the last try failed; `None` if it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+}
+
+/// `GET /alerts`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AlertsInfo {
+    /// What is wrong now, the worst first.
+    pub active: Vec<ActiveAlert>,
+    /// Where it is sent.
+    pub outlets: Vec<OutletInfo>,
+}
+
+/// `POST /alerts/test`: sends a message that says it is a test.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TestAlerts {
+    /// By this outlet alone; `None`: by all.
+    #[serde(default)]
+    pub outlet: Option<String>,
+}
+
+/// Answer: one for each outlet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TestedOutlet {
+    /// Its name.
+    pub name: String,
+    /// Why the message was not sent; `None` if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
