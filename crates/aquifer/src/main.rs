@@ -47,12 +47,48 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return unparsed(&error),
+    };
     let json = args.options.json;
     match run(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(json),
     }
+}
+
+/// Help and version, or what is wrong with the command line.
+fn unparsed(error: &clap::Error) -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).take_while(|word| word != "--").collect();
+    let is_error = error.use_stderr();
+    if is_error && words.iter().any(|word| word == "--json") {
+        return Failure::usage(summary(error)).report(true);
+    }
+    // A closed pipe is nobody's concern.
+    let _ = error.print();
+    let mut plain: Vec<&str> = Vec::new();
+    let mut is_value = false;
+    for word in &words {
+        if !word.starts_with('-') && !is_value {
+            plain.push(word);
+        }
+        // Options that every command has, and that take a value.
+        is_value = word.starts_with("--api") && !word.contains('=');
+    }
+    if error.kind() == clap::error::ErrorKind::InvalidSubcommand
+        && let Some(hint) = aquifer_cli::hint(&plain)
+    {
+        eprintln!("\nhint: {hint}");
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// The first paragraph of what clap says.
+fn summary(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let first = text.split("\n\n").next().unwrap_or_default();
+    first.strip_prefix("error: ").unwrap_or(first).replace('\n', " ").trim().to_string()
 }
 
 fn run(Args { options, command }: Args) -> Result<(), Failure> {

@@ -8,12 +8,14 @@ use aquifer_meter::size;
 use clap::Subcommand;
 
 mod alerts;
+mod list;
 mod pool;
 #[cfg(test)]
 mod tests;
 mod token;
 
 pub use alerts::AlertsCommand;
+pub use list::{GetArgs, GetColumn, ListArgs, ListKind, SortKey, Source};
 pub use pool::{DrillArgs, InitializeArgs, PoolCommand, TrimArgs};
 pub use token::TokenCommand;
 
@@ -204,26 +206,9 @@ pub enum Command {
         dataset: String,
     },
     /// Show properties.
-    Get {
-        /// Also of all datasets below.
-        #[arg(short = 'r')]
-        recursive: bool,
-        /// `all`, or properties with commas between them.
-        properties: String,
-        /// The datasets; without any, all.
-        datasets: Vec<String>,
-    },
+    Get(GetArgs),
     /// List datasets and snapshots.
-    List {
-        /// Also those below.
-        #[arg(short = 'r')]
-        recursive: bool,
-        /// What to list.
-        #[arg(short = 't', value_name = "KIND")]
-        kind: Option<ListKind>,
-        /// The dataset; without one, all.
-        dataset: Option<String>,
-    },
+    List(ListArgs),
     /// Show which files are locked, by whom, and who waits.
     #[command(args_conflicts_with_subcommands = true)]
     Locks {
@@ -321,19 +306,6 @@ pub enum StatCommand {
         #[arg(value_name = "INTERVAL] [COUNT", num_args = 0..=2)]
         words: Vec<String>,
     },
-}
-
-/// What `list` lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum ListKind {
-    /// Datasets, as without -t
-    #[value(alias = "fs")]
-    Filesystem,
-    /// Snapshots
-    #[value(alias = "snap")]
-    Snapshot,
-    /// Both
-    All,
 }
 
 /// What to do with locks.

@@ -2,6 +2,7 @@
 
 mod alerts;
 mod arcstat;
+mod columns;
 mod connect;
 mod dataset;
 mod diff;
@@ -104,12 +105,8 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         Command::Inherit { property, dataset } => {
             dataset::inherit(&client, output, property, dataset).await
         }
-        Command::Get { recursive, properties, datasets } => {
-            dataset::get(&client, output, recursive, &properties, datasets).await
-        }
-        Command::List { recursive, kind, dataset } => {
-            list::list(&client, output, recursive, kind, dataset).await
-        }
+        Command::Get(args) => dataset::get(&client, output, args).await,
+        Command::List(args) => list::list(&client, output, args).await,
         Command::Locks { command } => run_locks(command, &client, output).await,
         Command::Share { audit: true, .. } => share::audit(&client, output).await,
         Command::Share { command: None, .. } => share::list(&client, output).await,

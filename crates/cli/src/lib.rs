@@ -4,8 +4,10 @@
 mod args;
 mod commands;
 mod failure;
+mod hints;
 mod table;
 
 pub use args::{Command, Options};
 pub use commands::{Output, print, run};
 pub use failure::Failure;
+pub use hints::hint;

@@ -5,7 +5,7 @@ use aquifer_api::shown::shown;
 /// Rows under a header.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    header: Vec<&'static str>,
+    header: Vec<String>,
     /// Whether the column's cells are right-aligned: numbers.
     right: Vec<bool>,
     rows: Vec<Vec<String>>,
@@ -15,9 +15,10 @@ pub(crate) struct Table {
 
 impl Table {
     /// A table of these columns; a `>` before a name means a column of numbers.
-    pub fn new(columns: &[&'static str]) -> Table {
-        let right = columns.iter().map(|name| name.starts_with('>')).collect();
-        let header = columns.iter().map(|name| name.trim_start_matches('>')).collect();
+    pub fn new(columns: &[impl AsRef<str>]) -> Table {
+        let names = || columns.iter().map(AsRef::as_ref);
+        let right = names().map(|name: &str| name.starts_with('>')).collect();
+        let header = names().map(|name| name.trim_start_matches('>').to_string()).collect();
         Table { header, right, rows: Vec::new(), red: Vec::new() }
     }
 
@@ -57,8 +58,7 @@ impl Table {
             }
             return text;
         }
-        let header: Vec<String> = self.header.iter().map(ToString::to_string).collect();
-        for row in std::iter::once(&header).chain(&self.rows) {
+        for row in std::iter::once(&self.header).chain(&self.rows) {
             let cells = row.iter().enumerate().map(|(at, cell)| self.padded(at, cell));
             let line: Vec<String> = cells.collect();
             text.push_str(line.join("  ").trim_end());

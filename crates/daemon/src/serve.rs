@@ -49,7 +49,9 @@ use frontend::{LockSettings, NfsFrontend};
 /// # Errors
 /// A configuration that cannot be read, is not understood, or asks for what cannot be.
 pub fn settings(args: &ServeArgs) -> Result<String, Failure> {
-    toml::to_string(&Settings::of(args)?).map_err(Failure::failed)
+    let settings = Settings::of(args)?;
+    settings.check_addresses()?;
+    toml::to_string(&settings).map_err(Failure::failed)
 }
 
 /// Serves until a signal ends it.

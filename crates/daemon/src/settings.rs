@@ -5,7 +5,7 @@
 //! an administrator would believe in a setting that has no effect.
 
 use std::io::ErrorKind;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -173,6 +173,26 @@ impl Settings {
         self.memory.unwrap_or_else(|| half(machine::memory_bytes()))
     }
 
+    /// Finds addresses to listen on that this machine does not have: for a check before the start.
+    ///
+    /// # Errors
+    /// The setting, and the address.
+    pub fn check_addresses(&self) -> Result<(), Failure> {
+        let portmap = if self.portmap.enabled { &self.portmap.listen[..] } else { &[] };
+        for (name, addresses) in
+            [("nfs", &self.nfs.listen[..]), ("portmap", portmap), ("api", &self.api.listen)]
+        {
+            for address in addresses.iter().map(SocketAddr::ip) {
+                let bound = UdpSocket::bind((address, 0));
+                if bound.is_err_and(|error| error.kind() == ErrorKind::AddrNotAvailable) {
+                    let why = format!("{name}.listen: {address}: this machine has no such address");
+                    return Err(Failure::usage(why));
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn read_if_there(path: &Path) -> Result<Settings, Failure> {
         match std::fs::symlink_metadata(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Settings::default()),
@@ -191,6 +211,14 @@ impl Settings {
     fn check(&self) -> Result<(), Failure> {
         let filter = tracing_subscriber::EnvFilter::try_new(&self.log);
         filter.map_err(|error| Failure::usage(format!("log: {:?}: {error}", self.log)))?;
+        // A word alone is a part of the program to the filter: a level that is misspelt, mostly.
+        let is_level = |word: &&str| LEVELS.contains(&word.to_lowercase().as_str());
+        let words = self.log.split(',').filter(|word| !word.is_empty());
+        let mut alone = words.filter(|word| !word.contains(['=', '[']) && !is_level(word));
+        if let Some(word) = alone.find(|word| !word.starts_with("aquifer")) {
+            let why = format!("log: {word:?}: is no level; these are: {}", LEVELS.join(", "));
+            return Err(Failure::usage(why));
+        }
         if let (Some(bytes), Some(machine)) = (self.memory, machine::memory_bytes())
             && bytes > machine
         {
@@ -252,5 +280,7 @@ const HALF: &str = "half";
 const CONNECTIONS_MAX: usize = 65536;
 /// A machine that takes longer to find its disks has other problems.
 const WAIT_FOR_DISKS_S_MAX: u32 = 3600;
+/// The levels of the log.
+const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 /// The default configuration file.
 const CONFIG: &str = "/etc/aquifer/aquifer.toml";

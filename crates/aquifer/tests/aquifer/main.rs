@@ -26,6 +26,7 @@ mod holds;
 mod hosts;
 mod inject;
 mod life;
+mod listing;
 mod logs;
 mod lost;
 mod once;

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::pool::confirm;
 use super::{Output, tell};
-use crate::args::assignment;
+use crate::args::{GetArgs, GetColumn, Source, assignment};
 use crate::failure::Failure;
 use crate::table::Table;
 
@@ -137,13 +137,8 @@ struct Line {
     property: PropertyValue,
 }
 
-pub(super) async fn get(
-    client: &Client,
-    output: Output,
-    recursive: bool,
-    properties: &str,
-    datasets: Vec<String>,
-) -> Result<(), Failure> {
+pub(super) async fn get(client: &Client, output: Output, args: GetArgs) -> Result<(), Failure> {
+    let GetArgs { recursive, sources, columns, properties, datasets } = args;
     let mut infos = Vec::new();
     if datasets.is_empty() {
         infos = client.datasets(&DatasetQuery::default()).await?;
@@ -157,7 +152,18 @@ pub(super) async fn get(
     for info in &infos {
         lines.extend(lines_of(info, &wanted)?);
     }
-    output.answer(&lines, |lines| get_text(lines, output))
+    lines.retain(|line| sources.is_empty() || sources.contains(&source(&line.property)));
+    output.answer(&lines, |lines| get_text(lines, &columns, output))
+}
+
+/// Where a value comes from.
+fn source(property: &PropertyValue) -> Source {
+    match property.source.as_str() {
+        "local" => Source::Local,
+        "default" => Source::Default,
+        "-" => Source::None,
+        _ => Source::Inherited,
+    }
 }
 
 /// The wanted properties of a dataset, in the wanted order.
@@ -178,17 +184,27 @@ fn lines_of(info: &DatasetInfo, wanted: &[&str]) -> Result<Vec<Line>, Failure> {
     wanted.iter().map(find).collect()
 }
 
-fn get_text(lines: &[Line], output: Output) -> String {
-    let mut table = Table::new(&["NAME", "PROPERTY", "VALUE", "SOURCE"]);
+fn get_text(lines: &[Line], columns: &[GetColumn], output: Output) -> String {
+    use GetColumn::{Name, Property, Source, Value};
+    let columns = if columns.is_empty() { &[Name, Property, Value, Source] } else { columns };
+    let header = |column: &GetColumn| match column {
+        Name => "NAME",
+        Property => "PROPERTY",
+        Value => "VALUE",
+        Source => "SOURCE",
+    };
+    let mut table = Table::new(&columns.iter().map(header).collect::<Vec<_>>());
     for Line { dataset, property } in lines {
         let PropertyValue { name, value, source } = property;
-        // A number is a size: no property has another kind of number.
-        let value = match value.parse::<u64>() {
-            Ok(bytes) => output.size(bytes),
-            Err(_) => value.clone(),
+        let cell = |column: &GetColumn| match column {
+            Name => dataset.clone(),
+            Property => name.clone(),
+            // A number is a size: no property has another kind of number.
+            Value => value.parse().map_or_else(|_| value.clone(), |bytes| output.size(bytes)),
+            Source => source.clone(),
         };
+        let cells = columns.iter().map(cell).collect();
         let is_unsafe = name == "sync" && value.starts_with("disabled:");
-        let cells = vec![dataset.clone(), name.clone(), value, source.clone()];
         if is_unsafe { table.red_row(cells) } else { table.row(cells) }
     }
     output.table(&table)

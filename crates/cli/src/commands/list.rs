@@ -1,29 +1,24 @@
 //! `aquifer list`: datasets and snapshots.
 
 use aquifer_api::client::Client;
-use aquifer_api::time;
 use aquifer_api::{DatasetInfo, DatasetQuery, SnapshotInfo, SnapshotQuery};
 use serde::Serialize;
 
 use super::Output;
-use crate::args::ListKind;
+use super::columns::{Line, Wanted, sort};
+use crate::args::{ListArgs, ListKind};
 use crate::failure::Failure;
 use crate::table::Table;
 
 /// Datasets and their snapshots.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct All {
     datasets: Vec<DatasetInfo>,
     snapshots: Vec<SnapshotInfo>,
 }
 
-pub(super) async fn list(
-    client: &Client,
-    output: Output,
-    recursive: bool,
-    kind: Option<ListKind>,
-    name: Option<String>,
-) -> Result<(), Failure> {
+pub(super) async fn list(client: &Client, output: Output, args: ListArgs) -> Result<(), Failure> {
+    let ListArgs { recursive, depth, kind, dataset: name, .. } = &args;
     let is_snapshot = name.as_ref().is_some_and(|name| name.contains('@'));
     let kind = kind.unwrap_or(match is_snapshot {
         true => ListKind::Snapshot,
@@ -32,109 +27,96 @@ pub(super) async fn list(
     if is_snapshot && kind != ListKind::Snapshot {
         return Err(Failure::usage("a name with an '@' is a snapshot's: -t snapshot"));
     }
-    let of_datasets = DatasetQuery { name: name.clone(), recursive };
-    let of_snapshots = SnapshotQuery { name, recursive };
+    let recursive = *recursive || depth.is_some();
+    let mut all = All::default();
+    if kind != ListKind::Snapshot {
+        let query = DatasetQuery { name: name.clone(), recursive };
+        all.datasets = client.datasets(&query).await?;
+    }
+    if kind != ListKind::Filesystem {
+        let query = SnapshotQuery { name: name.clone(), recursive };
+        all.snapshots = client.snapshots(&query).await?;
+    }
+    if let Some(depth) = *depth {
+        all.cut(name.as_deref(), depth);
+    }
+    let text = |all: &All| text(all, kind, &args, output);
+    // What is wrong with columns is said before anything is printed.
+    let told = text(&all)?;
     match kind {
-        ListKind::Filesystem => {
-            let infos = client.datasets(&of_datasets).await?;
-            output.answer(&infos, |infos| datasets_text(infos, output))
-        }
-        ListKind::Snapshot => {
-            let infos = client.snapshots(&of_snapshots).await?;
-            output.answer(&infos, |infos| snapshots_text(infos, output))
-        }
-        ListKind::All => {
-            let datasets = client.datasets(&of_datasets).await?;
-            let snapshots = client.snapshots(&of_snapshots).await?;
-            output.answer(&All { datasets, snapshots }, |all| all_text(all, output))
-        }
+        ListKind::Filesystem => output.answer(&all.datasets, |_| told),
+        ListKind::Snapshot => output.answer(&all.snapshots, |_| told),
+        ListKind::All => output.answer(&all, |_| told),
     }
 }
 
-fn datasets_text(infos: &[DatasetInfo], output: Output) -> String {
-    if infos.is_empty() && !output.script {
-        return no_datasets();
+impl All {
+    /// Leaves out what lies deeper below a dataset, or below the pools.
+    fn cut(&mut self, below: Option<&str>, depth: usize) {
+        let level = |name: &str| name.matches('/').count();
+        let deepest = below.map_or(0, level) + depth;
+        self.datasets.retain(|info| level(&info.name) <= deepest);
+        self.snapshots.retain(|info| level(&info.dataset) <= deepest);
     }
-    let columns = ["NAME", ">USED", ">AVAIL", ">REFER", "NFS PATH", "ORIGIN"];
-    // Only where there are clones.
-    let count = 5 + usize::from(infos.iter().any(|info| info.origin.is_some()));
-    let mut table = Table::new(columns.get(..count).unwrap_or(&columns));
+
+    /// Each dataset, and behind it its snapshots; or snapshots alone.
+    fn lines(&self) -> Vec<Line<'_>> {
+        if self.datasets.is_empty() {
+            return self.snapshots.iter().map(Line::Snapshot).collect();
+        }
+        let mut lines = Vec::new();
+        for info in &self.datasets {
+            lines.push(Line::Dataset(info));
+            let own = self.snapshots.iter().filter(|snapshot| snapshot.dataset == info.name);
+            lines.extend(own.map(Line::Snapshot));
+        }
+        lines
+    }
+}
+
+fn text(all: &All, kind: ListKind, args: &ListArgs, output: Output) -> Result<String, Failure> {
+    let mut lines = all.lines();
+    if lines.is_empty() && !output.script {
+        return Ok(match kind {
+            ListKind::Snapshot => "no snapshots (aquifer snapshot DATASET@NAME takes one)\n".into(),
+            _ => "no datasets: there is no pool in service (aquifer pool status)\n".into(),
+        });
+    }
+    let usual: &[&str] = match kind {
+        // Only where there are clones.
+        ListKind::Filesystem if all.datasets.iter().any(|info| info.origin.is_some()) => {
+            &["name", "used", "available", "referenced", "mountpoint", "origin"]
+        }
+        ListKind::Filesystem => &["name", "used", "available", "referenced", "mountpoint"],
+        ListKind::Snapshot => &["name", "used", "available", "referenced", "creation"],
+        ListKind::All => &["name", "used", "available", "referenced", "creation", "mountpoint"],
+    };
+    let names: Vec<&str> = match args.columns.is_empty() {
+        true => usual.to_vec(),
+        false => args.columns.iter().map(String::as_str).collect(),
+    };
+    let columns = names.into_iter().map(|name| Wanted::of(name, &lines));
+    let columns: Vec<Wanted<'_>> = columns.collect::<Result<_, _>>()?;
+    sort(&mut lines, &args.sort.0)?;
+    let mut table = Table::new(&columns.iter().map(|column| column.header()).collect::<Vec<_>>());
     let mut warnings = String::new();
-    for info in infos {
-        let origin = info.origin.clone().unwrap_or_else(|| "-".into());
-        let mut cells = [dataset_cells(info, output), vec![nfs_path(info), origin]].concat();
-        cells.truncate(count);
-        dataset_row(&mut table, &mut warnings, info, cells);
-    }
-    output.table(&table) + &shown(&warnings, output)
-}
-
-fn snapshots_text(infos: &[SnapshotInfo], output: Output) -> String {
-    if infos.is_empty() && !output.script {
-        return "no snapshots (aquifer snapshot DATASET@NAME takes one)\n".into();
-    }
-    let mut table = Table::new(&["NAME", ">USED", ">AVAIL", ">REFER", "CREATED"]);
-    for info in infos {
-        table.row(snapshot_cells(info, output));
-    }
-    output.table(&table)
-}
-
-/// Each dataset, and behind it its snapshots.
-fn all_text(All { datasets, snapshots }: &All, output: Output) -> String {
-    if datasets.is_empty() && !output.script {
-        return no_datasets();
-    }
-    let columns = ["NAME", ">USED", ">AVAIL", ">REFER", "CREATED", "NFS PATH"];
-    let mut table = Table::new(&columns);
-    let mut warnings = String::new();
-    for info in datasets {
-        let more = vec!["-".into(), nfs_path(info)];
-        let cells = [dataset_cells(info, output), more].concat();
-        dataset_row(&mut table, &mut warnings, info, cells);
-        for snapshot in snapshots.iter().filter(|snapshot| snapshot.dataset == info.name) {
-            table.row([snapshot_cells(snapshot, output), vec!["-".into()]].concat());
+    for line in lines {
+        let cells = columns.iter().map(|column| column.cell(line, output)).collect();
+        match unsafe_reason(line) {
+            Some(reason) => {
+                warnings.push_str(&format!("sync=disabled: {}: {reason}\n", line.name()));
+                table.red_row(cells);
+            }
+            None => table.row(cells),
         }
     }
-    output.table(&table) + &shown(&warnings, output)
+    let warnings = if output.script { String::new() } else { output.red(&warnings) };
+    Ok(output.table(&table) + &warnings)
 }
 
-fn no_datasets() -> String {
-    "no datasets: there is no pool in service (aquifer pool status)\n".into()
-}
-
-fn dataset_cells(info: &DatasetInfo, output: Output) -> Vec<String> {
-    let sizes = [info.used_bytes, info.available_bytes, info.refer_bytes];
-    let sizes = sizes.map(|bytes| output.size(bytes));
-    std::iter::once(info.name.clone()).chain(sizes).collect()
-}
-
-fn nfs_path(info: &DatasetInfo) -> String {
-    let none = if info.standby { "standby" } else { "-" };
-    info.nfs_path.clone().unwrap_or_else(|| none.into())
-}
-
-fn snapshot_cells(info: &SnapshotInfo, output: Output) -> Vec<String> {
-    vec![
-        info.name.clone(),
-        info.used_bytes.map_or_else(|| "?".into(), |bytes| output.size(bytes)),
-        "-".into(),
-        output.size(info.refer_bytes),
-        time::text(info.created_ns),
-    ]
-}
-
-fn dataset_row(table: &mut Table, warnings: &mut String, info: &DatasetInfo, cells: Vec<String>) {
+/// Why a dataset reports as durable what is not.
+fn unsafe_reason<'a>(line: Line<'a>) -> Option<&'a str> {
+    let Line::Dataset(info) = line else { return None };
     let sync = info.properties.iter().find(|property| property.name == "sync");
-    match sync.and_then(|sync| sync.value.strip_prefix("disabled:")) {
-        Some(reason) => {
-            warnings.push_str(&format!("sync=disabled: {}: {reason}\n", info.name));
-            table.red_row(cells);
-        }
-        None => table.row(cells),
-    }
-}
-
-fn shown(warnings: &str, output: Output) -> String {
-    if output.script { String::new() } else { output.red(warnings) }
+    sync.and_then(|sync| sync.value.strip_prefix("disabled:"))
 }

@@ -99,3 +99,17 @@ fn memory_is_half_of_the_machines_by_default() {
     assert_eq!(Settings::default().memory_bytes(), of_machine);
     assert_eq!(read("memory = \"half\"").unwrap().memory_bytes(), of_machine);
 }
+
+#[test]
+fn a_level_that_is_misspelt_and_an_address_of_nobody_are_found() {
+    let refusal = |text: &str| read(text).unwrap_err();
+    assert!(refusal("log = \"inof\"").contains("is no level"));
+    for fine in ["warn,aquifer_pool=debug", "aquifer_pool", "OFF", "info,aquifer_nfsd=trace"] {
+        assert!(read(&format!("log = {fine:?}")).is_ok(), "{fine}");
+    }
+    // A network for documentation (RFC 5737).
+    let elsewhere = read("[nfs]\nlisten = [\"192.0.2.7:2049\"]\n").unwrap();
+    let said = format!("{:?}", elsewhere.check_addresses().unwrap_err());
+    assert!(said.contains("nfs.listen: 192.0.2.7: this machine has no such address"), "{said}");
+    assert!(Settings::default().check_addresses().is_ok());
+}

@@ -3,7 +3,7 @@
 use aquifer_dataset::history::{Asked, HistoryChange, Noted, Outcome};
 use aquifer_files::{Service, Stability};
 use aquifer_inspect::Kind;
-use aquifer_ondisk::history::{HISTORY_ACTS_MAX, HISTORY_ATTEMPTS_MAX};
+use aquifer_ondisk::history::{HISTORY_ACTS_MAX, HISTORY_ATTEMPTS_MAX, HISTORY_EVENTS_MAX};
 use aquifer_pool::PoolError;
 
 use crate::bed::{Bed, make, noise, root, write};
@@ -183,4 +183,45 @@ fn history_of_a_full_pool_goes_on_and_takes_no_more_than_is_kept_back() {
         });
         bed.assert_clean();
     }
+}
+
+#[test]
+fn events_are_bounded_push_out_no_act_and_outlive_the_daemon() {
+    let mut bed = Bed::new(1, 1 << 20);
+    let events = 3 * HISTORY_EVENTS_MAX;
+    bed.life(async |service| {
+        act(&service, "create tank/vms", Outcome::Done);
+        for at in 0..events {
+            let fields = vec![("leaf".to_string(), format!("/dev/{at}"))];
+            service.datasets.history().happened("disk.failed", "error", "a disk", fields);
+            if at % 8 == 0 {
+                service.pool.sync().await.unwrap();
+            }
+        }
+        while service.datasets.has_background_work() {
+            service.pool.sync().await.unwrap();
+        }
+        // Of what waits for a disk that does not answer, the first are kept.
+        for _ in 0..events {
+            service.datasets.history().happened("pool.silent", "error", "no disk", Vec::new());
+        }
+        let waiting = service.datasets.history().events().await.unwrap();
+        let waiting = waiting.iter().filter(|event| event.who == "pool.silent").count();
+        assert!((100..400).contains(&waiting), "{waiting}");
+        while service.datasets.has_background_work() {
+            service.pool.sync().await.unwrap();
+        }
+    });
+    bed.assert_clean();
+    bed.life(async |service| {
+        let seen = service.datasets.history().events().await.unwrap();
+        assert!(seen.len() as u64 <= HISTORY_EVENTS_MAX, "{}", seen.len());
+        assert!(seen.is_sorted_by_key(|event| event.order));
+        let failed = seen.iter().rfind(|event| event.who == "disk.failed").unwrap();
+        assert_eq!((failed.result.as_str(), failed.act.as_str()), ("error", "a disk"));
+        assert_eq!(failed.changes[0].after, format!("/dev/{}", events - 1));
+        let acts = all(&service).await;
+        assert_eq!(acts.len(), 1, "{acts:?}");
+        assert_eq!(acts[0].record.act, "create tank/vms");
+    });
 }
