@@ -12,7 +12,7 @@ mod tests;
 
 use std::process::ExitCode;
 
-use aquifer_cli::{Failure, Options, Output, print};
+use aquifer_cli::{Failure, Options, Output, print, tell};
 use aquifer_daemon::ServeArgs;
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -79,7 +79,8 @@ fn unparsed(error: &clap::Error) -> ExitCode {
     if error.kind() == clap::error::ErrorKind::InvalidSubcommand
         && let Some(hint) = aquifer_cli::hint(&plain)
     {
-        eprintln!("\nhint: {hint}");
+        let output = Output { json: false, script: false, exact: false, colour: false };
+        tell(output, &[hint.to_string()]);
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }

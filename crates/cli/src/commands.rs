@@ -332,7 +332,7 @@ impl Output {
 }
 
 /// Prints notes on stderr: they are no part of the answer.
-pub(crate) fn tell(output: Output, notes: &[String]) {
+pub fn tell(output: Output, notes: &[String]) {
     if !output.json {
         for note in notes {
             eprintln!("note: {}", shown(note));

@@ -8,6 +8,6 @@ mod hints;
 mod table;
 
 pub use args::{Command, Options};
-pub use commands::{Output, print, run};
+pub use commands::{Output, print, run, tell};
 pub use failure::Failure;
 pub use hints::hint;

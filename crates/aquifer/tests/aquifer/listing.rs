@@ -60,10 +60,10 @@ fn lists_have_the_columns_order_and_depth_that_are_asked_for() {
 fn words_of_zfs_are_answered_with_ours_and_errors_come_in_json_if_asked() {
     let place = Place::new();
     for (words, hint) in [
-        (&["pool", "iostat"][..], "hint: `aquifer iostat"),
-        (&["zpool", "status"], "hint: zpool's commands are those of `aquifer pool`"),
-        (&["mount", "tank/vms"], "hint: nothing is mounted here"),
-        (&["status"], "hint: `aquifer pool status`"),
+        (&["pool", "iostat"][..], "note: `aquifer iostat"),
+        (&["zpool", "status"], "note: zpool's commands are those of `aquifer pool`"),
+        (&["mount", "tank/vms"], "note: nothing is mounted here"),
+        (&["status"], "note: `aquifer pool status`"),
     ] {
         let said = place.ask(words);
         assert!(said.code == 2 && said.err.contains(hint), "{words:?}: {}", said.err);

@@ -113,8 +113,8 @@ mod tests {
         let told = text(&alerts, PLAIN);
         let expected = "\
 SEVERITY  POOL  CODE          SINCE                     WHAT
-error     tank  disk-missing  1970-01-01T00:00:00.000Z  /dev/b is missing; the pool runs on the other \
-disks.
+error     tank  disk-missing  1970-01-01T00:00:00.000Z  /dev/b is missing; the pool runs on the \
+other disks.
 
 OUTLET  KIND  SENT  FAILED  WAITING  LAST SENT                 ERROR
 mail-1  mail     3       1        1  1970-01-01T00:00:00.000Z  connection refused
