@@ -20,6 +20,9 @@ pub struct SendArgs {
     /// Say on stderr how much was sent.
     #[arg(short = 'v')]
     verbose: bool,
+    /// Send only what changed since this older snapshot of the same dataset, as @NAME.
+    #[arg(short = 'i', value_name = "OLD")]
+    from: Option<String>,
     /// The snapshot, such as tank/vms@before.
     #[arg(value_name = "DATASET@NAME")]
     snapshot: String,
@@ -38,7 +41,11 @@ pub struct ReceiveArgs {
     /// was sent.
     #[arg(long)]
     new_handles: bool,
-    /// Full name of the new dataset, such as tank/copy.
+    /// Of a stream made with -i: drop what was changed in the dataset since its newest snapshot.
+    #[arg(short = 'F')]
+    force: bool,
+    /// Full name of the new dataset, such as tank/copy; of a stream made with -i, the dataset that
+    /// has the older snapshot.
     dataset: String,
 }
 
@@ -48,19 +55,12 @@ const ALIVE_EVERY: Duration = Duration::from_secs(10);
 const PARTS_WAITING: usize = 2;
 
 pub(super) async fn send(client: &Client, output: Output, args: SendArgs) -> Result<(), Failure> {
-    let SendArgs { dry_run, verbose, snapshot } = args;
+    let SendArgs { dry_run, verbose, from, snapshot } = args;
+    if dry_run && from.is_some() {
+        return would_send_changes(client, output, snapshot, from).await;
+    }
     if dry_run {
-        let query = SnapshotQuery { name: Some(snapshot.clone()), recursive: false };
-        let found = client.snapshots(&query).await?;
-        let Some(found) = found.first().filter(|_| snapshot.contains('@')) else {
-            return Err(Failure::usage(format!("{snapshot:?} is no snapshot: write DATASET@NAME")));
-        };
-        let text = format!(
-            "would send {}: {} on disk, and more where it is compressed\n",
-            found.name,
-            output.size(found.refer_bytes)
-        );
-        return output.answer(found, |_| text);
+        return would_send(client, output, &snapshot).await;
     }
     if stdout().is_terminal() {
         let why = "a stream is no text: send it to a file (> FILE) or a command (| COMMAND)";
@@ -75,10 +75,10 @@ pub(super) async fn send(client: &Client, output: Output, args: SendArgs) -> Res
         }
         out.flush()
     });
-    let mut query = SendQuery { snapshot: snapshot.clone(), after: None };
+    let mut query = SendQuery { snapshot: snapshot.clone(), from, size_only: false, after: None };
     let mut sent_bytes = 0u64;
     let failed = loop {
-        let SentPart { bytes, next } = match client.send_part(&query).await {
+        let SentPart { bytes, next, .. } = match client.send_part(&query).await {
             Ok(part) => part,
             Err(error) => break Some(error),
         };
@@ -106,16 +106,61 @@ pub(super) async fn send(client: &Client, output: Output, args: SendArgs) -> Res
     Ok(())
 }
 
+async fn would_send(client: &Client, output: Output, snapshot: &str) -> Result<(), Failure> {
+    let query = SnapshotQuery { name: Some(snapshot.into()), recursive: false };
+    let found = client.snapshots(&query).await?;
+    let Some(found) = found.first().filter(|_| snapshot.contains('@')) else {
+        return Err(Failure::usage(format!("{snapshot:?} is no snapshot: write DATASET@NAME")));
+    };
+    let text = format!(
+        "would send {}: {} on disk, and more where it is compressed\n",
+        found.name,
+        output.size(found.refer_bytes)
+    );
+    output.answer(found, |_| text)
+}
+
+/// What `send -n -i` says.
+#[derive(Debug, serde::Serialize)]
+struct WouldSend {
+    snapshot: String,
+    from: String,
+    stream_bytes: u64,
+}
+
+/// The daemon compares both snapshots as for a stream, and reads no content.
+async fn would_send_changes(
+    client: &Client,
+    output: Output,
+    snapshot: String,
+    from: Option<String>,
+) -> Result<(), Failure> {
+    let mut query = SendQuery { snapshot, from, size_only: true, after: None };
+    let mut stream_bytes = 0u64;
+    loop {
+        let part = client.send_part(&query).await?;
+        stream_bytes = stream_bytes.saturating_add(part.stream_bytes);
+        query.after = part.next;
+        if query.after.is_none() {
+            break;
+        }
+    }
+    let (snapshot, from) = (query.snapshot, query.from.unwrap_or_default());
+    let size = output.size(stream_bytes);
+    let text = format!("would send {snapshot}, what changed since {from}: a stream of {size}\n");
+    output.answer(&WouldSend { snapshot, from, stream_bytes }, |_| text)
+}
+
 pub(super) async fn receive(
     client: &Client,
     output: Output,
     args: ReceiveArgs,
 ) -> Result<(), Failure> {
-    let ReceiveArgs { dry_run, verbose, new_handles, dataset } = args;
+    let ReceiveArgs { dry_run, verbose, new_handles, force, dataset } = args;
     if stdin().is_terminal() {
         return Err(Failure::usage("the stream comes from stdin: < FILE, or COMMAND |"));
     }
-    let request = ReceiveRequest { name: dataset, dry_run, new_handles };
+    let request = ReceiveRequest { name: dataset, dry_run, new_handles, force };
     let id = client.begin_receive(&request).await?.id;
     let (to_us, mut parts) = mpsc::channel(PARTS_WAITING);
     // Not waited for: it may sit in a read that never ends.
@@ -142,10 +187,17 @@ pub(super) async fn receive(
 }
 
 fn text(done: &ReceiveSummary, tense: &str, output: Output) -> String {
-    let ReceiveSummary { snapshot, sent, objects, bytes, notes } = done;
+    let ReceiveSummary { snapshot, sent, since, objects, removed, bytes, notes } = done;
     let bytes = output.size(*bytes);
     let notes: String = notes.iter().map(|note| format!("{note}\n")).collect();
-    format!("{tense} {snapshot} ({sent}): {objects} files and directories, {bytes}\n{notes}")
+    let what = match since {
+        None => format!("({sent}): {objects} files and directories, {bytes}"),
+        Some(since) => format!(
+            "({sent}, what changed since {since}): {objects} files and directories changed, \
+             {removed} removed, {bytes}"
+        ),
+    };
+    format!("{tense} {snapshot} {what}\n{notes}")
 }
 
 /// Reads stdin in parts, to its end or an error.
