@@ -24,10 +24,13 @@ use aquifer_dataset::{
 };
 use aquifer_ondisk::Guid;
 use aquifer_pool::PoolError;
-use aquifer_stream::{Begin, Counts, Decoder, End, Point, Record, StreamError};
+use aquifer_stream::{Begin, Counts, Decoder, End, Point, RECORD_BYTES_MAX, Record, StreamError};
 
 use crate::core::Files;
 use sums::Sums;
+
+/// Bytes of the first record of a stream, at most.
+const BEGIN_BYTES_MAX: usize = 2 * RECORD_BYTES_MAX;
 
 /// How a stream is received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -71,6 +74,9 @@ pub enum ReceiveError {
          out --new-handles"
     )]
     NewHandles(String),
+    /// Only the first of several can be compared with the dataset.
+    #[error("one stream comes behind the other, and -n checks one at a time: send -i, not -I")]
+    DryRow,
     /// A quota.
     #[error(
         "{0:?} would be larger than its quota, or one above it, allows: raise the quota, or \
@@ -108,6 +114,10 @@ pub struct Receiver {
     decoder: Decoder,
     /// What is said of it.
     about: Received,
+    /// The guid of the newest snapshot that came.
+    newest: Option<Guid>,
+    /// What came behind the end of a stream, if it is not known yet what that is.
+    behind: Vec<u8>,
     way: Way,
     sums: Sums,
 }
@@ -148,6 +158,8 @@ impl Receiver {
             options,
             decoder: Decoder::default(),
             about: Received::default(),
+            newest: None,
+            behind: Vec::new(),
             way: Way::Unknown,
             sums,
         }
@@ -159,15 +171,45 @@ impl Receiver {
     /// The stream is damaged, or cannot be received here; no room.
     pub async fn push(&mut self, bytes: &[u8]) -> Result<(), ReceiveError> {
         let files = self.files()?;
-        self.decoder.push(bytes);
-        while let Some(record) = self.decoder.next_record()? {
+        match self.decoder.has_ended() {
+            true => self.behind.extend_from_slice(bytes),
+            false => self.decoder.push(bytes),
+        }
+        while let Some(record) = self.next_record().await? {
             match record {
                 Record::Begin(begin) => self.begin(&files, begin).await?,
-                Record::End(End { counts, .. }) => self.about.counts = counts,
+                Record::End(End { counts, .. }) => self.about.counts.add(&counts),
                 record => self.take(&files, record).await?,
             }
         }
         Ok(())
+    }
+
+    /// The next record. Behind the end of a stream another one may come, of what changed since.
+    /// What the first one brought is on disk before anything of the next one is taken.
+    async fn next_record(&mut self) -> Result<Option<Record>, ReceiveError> {
+        if !self.decoder.has_ended() {
+            return Ok(self.decoder.next_record()?);
+        }
+        self.behind.extend(self.decoder.take_rest());
+        let mut next = Decoder::default();
+        next.push(&self.behind);
+        let trailing = || Err(StreamError::Trailing.into());
+        let begin = match next.next_record() {
+            Ok(None) if self.behind.len() <= BEGIN_BYTES_MAX => return Ok(None),
+            Ok(Some(Record::Begin(begin))) => begin,
+            _ => return trailing(),
+        };
+        if self.newest.is_none() || begin.from.as_ref().map(|from| from.guid) != self.newest {
+            return trailing();
+        }
+        if self.options.dry {
+            return Err(ReceiveError::DryRow);
+        }
+        self.end().await?;
+        (self.decoder, self.behind) = (next, Vec::new());
+        self.sums = Sums::new(self.files()?.pool.world().random());
+        Ok(Some(Record::Begin(begin)))
     }
 
     async fn take(&mut self, files: &Files, record: Record) -> Result<(), ReceiveError> {
@@ -193,6 +235,15 @@ impl Receiver {
     /// The stream has not ended, or contradicts itself.
     pub async fn finish(&mut self) -> Result<Received, ReceiveError> {
         self.decoder.finish()?;
+        if !self.behind.is_empty() {
+            return Err(StreamError::Trailing.into());
+        }
+        self.end().await?;
+        Ok(self.about.clone())
+    }
+
+    /// All of a stream has come.
+    async fn end(&mut self) -> Result<(), ReceiveError> {
         self.sums.check().map_err(ReceiveError::Contradicts)?;
         self.check_ways(self.way.old()).await?;
         match &self.way {
@@ -201,7 +252,7 @@ impl Receiver {
             _ => {}
         }
         self.way = Way::Unknown;
-        Ok(self.about.clone())
+        Ok(())
     }
 
     /// Gives up: what came is freed in the background, and what it was received into is as before.
@@ -223,9 +274,13 @@ impl Receiver {
 
     async fn begin(&mut self, files: &Files, begin: Begin) -> Result<(), ReceiveError> {
         let full = |point: &Point| format!("{}@{}", begin.dataset, point.name);
+        let is_first = self.about.sent.is_empty();
+        self.newest = Some(begin.to.guid).filter(|_| !self.options.new_handles);
         self.about.snapshot = format!("{}@{}", self.name, begin.to.name);
         self.about.sent = full(&begin.to);
-        self.about.since = begin.from.as_ref().map(full);
+        if is_first {
+            self.about.since = begin.from.as_ref().map(full);
+        }
         match begin.from.clone() {
             Some(from) => self.begin_changed(files, begin, from).await,
             None => self.begin_new(files, begin).await,

@@ -256,9 +256,10 @@ fn api_error(error: ReceiveError) -> ApiError {
     let message = error.to_string();
     match error {
         ReceiveError::Dataset(error) => properties::api_error(error),
-        ReceiveError::Stream(_) | ReceiveError::Contradicts(_) | ReceiveError::NewHandles(_) => {
-            ApiError::invalid(message)
-        }
+        ReceiveError::Stream(_)
+        | ReceiveError::Contradicts(_)
+        | ReceiveError::NewHandles(_)
+        | ReceiveError::DryRow => ApiError::invalid(message),
         ReceiveError::Quota(_) | ReceiveError::NoSpace(_) | ReceiveError::Left => {
             ApiError::conflict(message)
         }

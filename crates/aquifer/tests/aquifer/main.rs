@@ -23,6 +23,7 @@ mod hardware;
 mod history;
 mod holds;
 mod hosts;
+mod increments;
 mod inject;
 mod life;
 mod logs;

@@ -23,6 +23,9 @@ pub struct SendArgs {
     /// Send only what changed since this older snapshot of the same dataset, as @NAME.
     #[arg(short = 'i', value_name = "OLD")]
     from: Option<String>,
+    /// The same, with all snapshots between: as one stream after the other.
+    #[arg(short = 'I', value_name = "OLD", conflicts_with = "from")]
+    from_all: Option<String>,
     /// The snapshot, such as tank/vms@before.
     #[arg(value_name = "DATASET@NAME")]
     snapshot: String,
@@ -55,12 +58,16 @@ const ALIVE_EVERY: Duration = Duration::from_secs(10);
 const PARTS_WAITING: usize = 2;
 
 pub(super) async fn send(client: &Client, output: Output, args: SendArgs) -> Result<(), Failure> {
-    let SendArgs { dry_run, verbose, from, snapshot } = args;
-    if dry_run && from.is_some() {
-        return would_send_changes(client, output, snapshot, from).await;
+    let SendArgs { dry_run, verbose, from, from_all, snapshot } = args;
+    let steps = match from_all {
+        Some(from) => steps(client, &snapshot, from).await?,
+        None => vec![SendQuery { snapshot: snapshot.clone(), from, ..SendQuery::default() }],
+    };
+    if dry_run && steps.iter().any(|step| step.from.is_none()) {
+        return would_send(client, output, &snapshot).await;
     }
     if dry_run {
-        return would_send(client, output, &snapshot).await;
+        return would_send_changes(client, output, steps).await;
     }
     if stdout().is_terminal() {
         let why = "a stream is no text: send it to a file (> FILE) or a command (| COMMAND)";
@@ -75,25 +82,22 @@ pub(super) async fn send(client: &Client, output: Output, args: SendArgs) -> Res
         }
         out.flush()
     });
-    let mut query = SendQuery { snapshot: snapshot.clone(), from, size_only: false, after: None };
     let mut sent_bytes = 0u64;
-    let failed = loop {
-        let SentPart { bytes, next, .. } = match client.send_part(&query).await {
-            Ok(part) => part,
-            Err(error) => break Some(error),
-        };
-        sent_bytes += bytes.len() as u64;
-        let is_last = next.is_none();
-        query.after = next;
-        // The writer has ended if it could not write: it says why.
-        if to_writer.send(bytes).await.is_err() || is_last {
-            break None;
+    let mut failed = None;
+    for step in steps {
+        match send_one(client, step, &to_writer).await {
+            Ok(Some(bytes)) => sent_bytes = sent_bytes.saturating_add(bytes),
+            Ok(None) => break,
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
         }
-    };
+    }
     drop(to_writer);
     let written = writer.await.map_err(Failure::failed)?;
     if let Some(error) = failed {
-        return Err(error.into());
+        return Err(error);
     }
     let why =
         |error| Failure::failed(format!("the stream of {snapshot:?} cannot be written: {error}"));
@@ -104,6 +108,50 @@ pub(super) async fn send(client: &Client, output: Output, args: SendArgs) -> Res
         tell(output, &[format!("sent {snapshot}: {sent} in {seconds:.1} s")]);
     }
     Ok(())
+}
+
+/// Gives the bytes of a stream to a writer, and returns how many; `None`: the writer has ended,
+/// since it could not write.
+async fn send_one(
+    client: &Client,
+    mut query: SendQuery,
+    to: &mpsc::Sender<Vec<u8>>,
+) -> Result<Option<u64>, Failure> {
+    let mut sent_bytes = 0u64;
+    loop {
+        let SentPart { bytes, next, .. } = client.send_part(&query).await?;
+        sent_bytes = sent_bytes.saturating_add(bytes.len() as u64);
+        let is_last = next.is_none();
+        query.after = next;
+        if to.send(bytes).await.is_err() {
+            return Ok(None);
+        }
+        if is_last {
+            return Ok(Some(sent_bytes));
+        }
+    }
+}
+
+/// From each snapshot to the next one, from an older one to a newer one.
+async fn steps(client: &Client, new: &str, old: String) -> Result<Vec<SendQuery>, Failure> {
+    let dataset = new.split_once('@').map_or(new, |(dataset, _)| dataset);
+    let old = if old.starts_with('@') { format!("{dataset}{old}") } else { old };
+    let query = SnapshotQuery { name: Some(dataset.into()), recursive: false };
+    let listed = client.snapshots(&query).await?;
+    let of_it = listed.into_iter().filter(|of| of.path.is_none() && of.dataset == dataset);
+    let names: Vec<String> = of_it.map(|of| of.name).collect();
+    let at = |name: &str| names.iter().position(|of| of == name);
+    let ends = [old, new.to_string()];
+    let between = match (at(&ends[0]), at(new)) {
+        (Some(from), Some(to)) if from < to => names.get(from..=to).unwrap_or_default(),
+        // The daemon says why.
+        _ => &ends,
+    };
+    let step = |pair: &[String]| {
+        let (from, snapshot) = (pair.first().cloned(), pair.last().cloned().unwrap_or_default());
+        SendQuery { snapshot, from, ..SendQuery::default() }
+    };
+    Ok(between.windows(2).map(step).collect())
 }
 
 async fn would_send(client: &Client, output: Output, snapshot: &str) -> Result<(), Failure> {
@@ -132,20 +180,23 @@ struct WouldSend {
 async fn would_send_changes(
     client: &Client,
     output: Output,
-    snapshot: String,
-    from: Option<String>,
+    steps: Vec<SendQuery>,
 ) -> Result<(), Failure> {
-    let mut query = SendQuery { snapshot, from, size_only: true, after: None };
     let mut stream_bytes = 0u64;
-    loop {
-        let part = client.send_part(&query).await?;
-        stream_bytes = stream_bytes.saturating_add(part.stream_bytes);
-        query.after = part.next;
-        if query.after.is_none() {
-            break;
+    let (first, last) = (steps.first().cloned(), steps.last().cloned());
+    for step in steps {
+        let mut query = SendQuery { size_only: true, ..step };
+        loop {
+            let part = client.send_part(&query).await?;
+            stream_bytes = stream_bytes.saturating_add(part.stream_bytes);
+            query.after = part.next;
+            if query.after.is_none() {
+                break;
+            }
         }
     }
-    let (snapshot, from) = (query.snapshot, query.from.unwrap_or_default());
+    let snapshot = last.map_or_else(String::new, |last| last.snapshot);
+    let from = first.and_then(|first| first.from).unwrap_or_default();
     let size = output.size(stream_bytes);
     let text = format!("would send {snapshot}, what changed since {from}: a stream of {size}\n");
     output.answer(&WouldSend { snapshot, from, stream_bytes }, |_| text)

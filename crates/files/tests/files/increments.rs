@@ -8,7 +8,7 @@ use aquifer_files::{
 };
 use aquifer_pool::import::ImportOptions;
 use aquifer_sim::Rng;
-use aquifer_stream::{Decoder, Encoder, Record};
+use aquifer_stream::{Decoder, Encoder, Record, StreamError};
 
 use crate::bed::{Bed, find, make, noise, read, root, write};
 use crate::diff::{DATASET, Model, change};
@@ -461,6 +461,60 @@ fn handles_lead_to_a_copy_only_when_it_is_in_service() {
         write(&service, disk, 0, &noise(2, 1), Stability::FileSync).await.unwrap();
         assert_eq!(read(&service, disk, 0).await.unwrap(), noise(2, 1));
         assert_eq!(read(&service, disk, 700).await.unwrap(), noise(50, 200)[..4096]);
+    });
+    bed.assert_clean();
+}
+
+/// One stream behind the other, in pieces of any size: each is whole, or the row ends before it.
+#[test]
+fn a_row_of_increments_is_received_one_after_the_other() {
+    let mut bed = Bed::new(1, 131_072);
+    bed.life(async |service| {
+        let disk = prepare(&service).await;
+        let mut row = vec![increment(&service, "a0", "b").await];
+        for (at, [old, new]) in [["b", "c"], ["c", "d"]].into_iter().enumerate() {
+            write(&service, disk, at as u64, &noise(90, 1), Stability::FileSync).await.unwrap();
+            snapshot(&service, &format!("tank/d@{new}")).await;
+            row.push(increment(&service, old, new).await);
+        }
+        let newest = |name: &str| {
+            let copy = service.datasets.by_name(name).unwrap();
+            copy.snapshots(service.pool.committed_txg()).last().unwrap().record.name.clone()
+        };
+        let all = row.concat();
+        let error = receive(&service, COPY, &all, DRY).await;
+        assert_eq!(error.map(drop), Err(ReceiveError::DryRow));
+        // What is no stream, or not the next one, comes behind.
+        let trailing = Err(ReceiveError::Stream(StreamError::Trailing));
+        for behind in [&b"x"[..], &row[0], &row[2], &[0; 5000]] {
+            let bytes = [&row[0][..], behind].concat();
+            assert_eq!(receive(&service, COPY, &bytes, STANDBY).await.map(drop), trailing);
+            is_equal(&service, "a0").await;
+        }
+        // Cut in the midst of the last one, and in its first record.
+        for upto in [all.len() - 1, all.len() - row[2].len() + 9] {
+            let error = receive(&service, COPY, &all[..upto], STANDBY).await;
+            assert!(matches!(error, Err(ReceiveError::Stream(_))), "{error:?}");
+            let came = if upto == all.len() - 1 { "c" } else { "b" };
+            assert_eq!(newest(COPY), came);
+            is_equal(&service, came).await;
+            let options = RollbackOptions { destroy_later: true, force: false };
+            service.datasets.rollback("tank/copy@a0", options).await.unwrap();
+        }
+        let mut receiver = Receiver::new(&service.files, COPY.into(), STANDBY);
+        for piece in all.chunks(1000) {
+            receiver.push(piece).await.unwrap();
+        }
+        let received = receiver.finish().await.unwrap();
+        assert_eq!((received.snapshot, received.sent), ("tank/copy@d".into(), "tank/d@d".into()));
+        assert_eq!(received.since, Some("tank/d@a0".into()));
+        is_equal(&service, "d").await;
+        // A new copy, and what changed since.
+        let whole = stream(&service, "tank/d@a0").await.unwrap();
+        let bytes = [whole, all].concat();
+        let received = receive(&service, "tank/other", &bytes, STANDBY).await.unwrap();
+        assert_eq!((received.snapshot, received.since), ("tank/other@d".into(), None));
+        assert_eq!(newest("tank/other"), "d");
     });
     bed.assert_clean();
 }
