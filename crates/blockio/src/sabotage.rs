@@ -244,8 +244,8 @@ pub enum Rule {
     IncrementIsRolledBack,
     /// What changed is there with its snapshot, in one txg.
     IncrementIsOneTxg,
-    /// What a receiver cuts off files has ids that no sender gives.
-    TailsHaveOwnIds,
+    /// An id that comes back waits until what it meant is free.
+    IdsAreFreeFirst,
     /// What changed is found by pointers, not by births.
     IncrementsComparePointers,
     /// The call that asks for an act is in the reply table in the txg of the act.

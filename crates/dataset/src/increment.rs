@@ -14,11 +14,9 @@
 //!   of its files, and it is not destroyed.
 //! - The dead tree names nothing that an earlier rollback brought back: so the next rollback need
 //!   not wait, also that of an import.
-//! - What it cuts off files has ids that no sender gives ([`Dataset::new_tail_id`]).
 
 use std::sync::Arc;
 
-use aquifer_blockio::World;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::btree::{self, Difference};
 use aquifer_ondisk::config::{
@@ -27,9 +25,8 @@ use aquifer_ondisk::config::{
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey, SnapshotRecord};
 use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::keeping::KeepRecord;
-use aquifer_ondisk::receiving::{END_OF_RECEIVER, FIRST_OF_RECEIVER, ReceivingRecord};
+use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::tree_node::Objects;
-use aquifer_ondisk::types::SEQUENCE_LIMIT;
 use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
 use aquifer_pool::{Pool, PoolError, turn_of_others};
 use aquifer_sync::atomic::{AtomicU64, Ordering};
@@ -201,17 +198,6 @@ impl Dataset {
     /// Whether changes of clients may join a txg. Called under a hold of it.
     pub fn takes_changes(&self) -> bool {
         !self.is_destroyed() && !self.is_receiving()
-    }
-
-    /// An id and a generation for what was cut off a file. While something is received, ids belong
-    /// to the sender, who goes on giving them.
-    pub(crate) fn new_tail_id(&self, world: &dyn World) -> Result<(ObjectId, u64), PoolError> {
-        if !self.is_receiving() || left_out(Rule::TailsHaveOwnIds) {
-            return self.new_object_id(world);
-        }
-        let room = END_OF_RECEIVER.0 - FIRST_OF_RECEIVER.0;
-        let id = ObjectId(FIRST_OF_RECEIVER.0 + world.random() % room);
-        Ok((id, (world.random() % SEQUENCE_LIMIT).max(1)))
     }
 }
 

@@ -287,7 +287,7 @@ impl Datasets {
         tail: BlockPointer,
         gathered: &mut Gathered,
     ) -> Result<(), PoolError> {
-        let (id, generation) = dataset.new_tail_id(self.pool.world().as_ref())?;
+        let (id, generation) = dataset.new_object_id(self.pool.world().as_ref())?;
         let inode = Inode {
             object: id,
             generation,

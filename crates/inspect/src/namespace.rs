@@ -194,11 +194,7 @@ impl Items {
             (_, CLASS_SNAPSHOT | CLASS_SWEEP | CLASS_KEEP | CLASS_LISTER | CLASS_INHERITED) => {
                 self.of_a_snapshot(dataset, (class, Txg(number)), &item.value)
             }
-            (_, CLASS_RECEIVING) if number == 0 => {
-                ReceivingRecord::decode(&item.value).map(|record| {
-                    self.receiving.insert(dataset, record.from);
-                })
-            }
+            (_, CLASS_RECEIVING) if number == 0 => self.of_a_receive(dataset, &item.value),
             (_, CLASS_ROLLBACK) if number == 0 => self.of_a_rollback(dataset, &item.value),
             _ => return invalid("of no known class".into()),
         };
@@ -221,6 +217,11 @@ impl Items {
     fn of_a_rollback(&mut self, dataset: DatasetId, value: &[u8]) -> Result<(), FormatError> {
         let record = RollbackRecord::decode(value)?;
         self.snapshots.entry(dataset).or_default().rollback = Some(record);
+        Ok(())
+    }
+
+    fn of_a_receive(&mut self, dataset: DatasetId, value: &[u8]) -> Result<(), FormatError> {
+        self.receiving.insert(dataset, ReceivingRecord::decode(value)?.from);
         Ok(())
     }
 

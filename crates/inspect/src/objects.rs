@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_ondisk::dataset::DatasetRecord;
 use aquifer_ondisk::inode::{FileKind, Inode};
-use aquifer_ondisk::receiving::{END_OF_RECEIVER, FIRST_OF_RECEIVER};
 use aquifer_ondisk::tree_node::{NodeOwner, Objects};
 use aquifer_ondisk::types::{DatasetId, ORPHANS, ObjectId, Txg};
 
@@ -214,11 +213,7 @@ fn check_inode(scan: &mut Scan<'_>, record: &DatasetRecord, inode: &Inode, at: &
     let mut invalid = |why: String| {
         scan.findings.add(Kind::ObjectInvalid, at.clone(), || format!("object {id}: {why}"));
     };
-    // A receiver gives what it cuts off files ids that no sender gives.
-    let is_receivers = (FIRST_OF_RECEIVER..END_OF_RECEIVER).contains(&id)
-        && inode.nlink == 0
-        && inode.origin != ObjectId(0);
-    if id == ObjectId(0) || id.0 >= record.next_object && !is_receivers {
+    if id == ObjectId(0) || id.0 >= record.next_object {
         invalid(format!("the next new object is {}", record.next_object));
     }
     if inode.mode & !0o7777 != 0 {

@@ -9,13 +9,7 @@
 
 use crate::codec::FormatError;
 use crate::dataset::{begin, open};
-use crate::types::{ObjectId, Txg};
-
-/// The first id of those that a receiver gives to what it cuts off files. Ids of the sender, which
-/// come later too, are below.
-pub const FIRST_OF_RECEIVER: ObjectId = ObjectId(1 << 54);
-/// The first id behind them. The list of objects without a name has a key for each.
-pub const END_OF_RECEIVER: ObjectId = ObjectId(1 << 55);
+use crate::types::Txg;
 
 /// The head of a dataset is half of something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use aquifer_ondisk::dirent::{DIRENT_BYTES_MAX, Dirent};
 use aquifer_ondisk::inode::{Inode, Time};
-use aquifer_ondisk::receiving::FIRST_OF_RECEIVER;
+use aquifer_ondisk::types::SEQUENCE_LIMIT;
 use aquifer_ondisk::{FormatError, Guid, ObjectId, Reader, Writer};
 
 /// The version that is written.
@@ -295,9 +295,6 @@ impl Begin {
         if fs_guid.0 == 0 {
             return Err(FormatError::invalid("guid of a file system", 0u64));
         }
-        if next_object > FIRST_OF_RECEIVER.0 {
-            return Err(FormatError::invalid("next object of a stream", next_object));
-        }
         Ok(Begin { fs_guid, next_object, dataset, from, to, properties })
     }
 }
@@ -363,5 +360,5 @@ fn check_pages(page: u64, pages: u64, most: u64) -> Result<(), FormatError> {
 pub(crate) fn may_travel(object: ObjectId) -> bool {
     let (root, first) =
         (aquifer_ondisk::types::ROOT_DIRECTORY, aquifer_ondisk::types::FIRST_OBJECT);
-    object == root || (object >= first && object < FIRST_OF_RECEIVER)
+    object == root || (object >= first && object.0 < SEQUENCE_LIMIT - 1)
 }

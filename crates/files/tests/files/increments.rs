@@ -409,37 +409,42 @@ fn what_does_not_add_up_is_refused() {
 }
 
 /// A file comes back under its id, while what it was is still being freed.
+async fn an_id_comes_back(service: &Service) {
+    service.datasets.create(DATASET, &[]).await.unwrap();
+    let top = service.files.root(DATASET).unwrap();
+    let disk = make(service, top, "disk").await;
+    for at in 0..1800 {
+        write(service, disk, at * 2, &noise(at, 1), Stability::Unstable).await.unwrap();
+    }
+    snapshot(service, "tank/d@a").await;
+    copy_all(service, "a").await;
+    let all = stream(service, "tank/d@a").await.unwrap();
+    service.files.remove(&root(), top, b"disk").await.kept().await.0.unwrap();
+    snapshot(service, "tank/d@b").await;
+    snapshot(service, "tank/d@c").await;
+    receive(service, COPY, &increment(service, "a", "b").await, STANDBY).await.unwrap();
+    assert!(service.datasets.has_background_work());
+    // What c has is what a had.
+    let back = like(&increment(service, "b", "c").await, |records| records.extend(content(&all)));
+    receive(service, COPY, &back, STANDBY).await.unwrap();
+    while service.datasets.has_background_work() {
+        service.pool.sync().await.unwrap();
+    }
+    let is = content(&stream(service, "tank/copy@c").await.unwrap());
+    assert!(is == content(&all));
+    service.datasets.set(DATASET, "standby", Some("on")).await.unwrap();
+    service.datasets.set(COPY, "standby", Some("off")).await.unwrap();
+    for at in [0, 1, 900, 1799] {
+        assert_eq!(read(service, disk, at * 2).await.unwrap(), noise(at, 1));
+    }
+    assert_eq!(find(service, COPY, "disk").await, Ok(disk));
+}
+
 #[test]
-fn an_id_that_comes_back_waits_until_it_is_free() {
+pub fn an_id_that_comes_back_waits_until_it_is_free() {
     let mut bed = Bed::new(1, 131_072);
     bed.options = ImportOptions { scale: SCALE, ..ImportOptions::default() };
-    bed.life(async |service| {
-        service.datasets.create(DATASET, &[]).await.unwrap();
-        let top = service.files.root(DATASET).unwrap();
-        let disk = make(&service, top, "disk").await;
-        for at in 0..200 {
-            write(&service, disk, at * 2, &noise(at, 1), Stability::Unstable).await.unwrap();
-        }
-        snapshot(&service, "tank/d@a").await;
-        copy_all(&service, "a").await;
-        let all = stream(&service, "tank/d@a").await.unwrap();
-        service.files.remove(&root(), top, b"disk").await.kept().await.0.unwrap();
-        snapshot(&service, "tank/d@b").await;
-        snapshot(&service, "tank/d@c").await;
-        receive(&service, COPY, &increment(&service, "a", "b").await, STANDBY).await.unwrap();
-        // What c has is what a had.
-        let back = like(&increment(&service, "b", "c").await, |records| {
-            let old: Vec<Record> = content(&all);
-            records.extend(old);
-        });
-        receive(&service, COPY, &back, STANDBY).await.unwrap();
-        let is = content(&stream(&service, "tank/copy@c").await.unwrap());
-        assert!(is == content(&all));
-        service.datasets.set(DATASET, "standby", Some("on")).await.unwrap();
-        service.datasets.set(COPY, "standby", Some("off")).await.unwrap();
-        assert_eq!(read(&service, disk, 2).await.unwrap(), noise(1, 1));
-        assert_eq!(find(&service, COPY, "disk").await, Ok(disk));
-    });
+    bed.life(async |service| an_id_comes_back(&service).await);
     bed.assert_clean();
 }
 

@@ -288,7 +288,6 @@ fn a_rule_left_out_is_found() {
         (Rule::IncrementIsMarked, 100),
         (Rule::IncrementIsRolledBack, 100),
         (Rule::IncrementIsOneTxg, 200),
-        (Rule::TailsHaveOwnIds, 200),
         (Rule::IncrementsComparePointers, 100),
     ] {
         crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
