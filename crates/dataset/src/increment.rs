@@ -15,6 +15,9 @@
 //! - The dead tree names nothing that an earlier rollback brought back: so the next rollback need
 //!   not wait, also that of an import.
 
+mod error;
+mod slot;
+
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
@@ -29,7 +32,6 @@ use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::tree_node::Objects;
 use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
 use aquifer_pool::{Pool, PoolError, turn_of_others};
-use aquifer_sync::atomic::{AtomicU64, Ordering};
 
 use crate::dataset::{Dataset, ORPHANS};
 use crate::datasets::Datasets;
@@ -38,6 +40,9 @@ use crate::property::{LocalValues, Property};
 use crate::receive::{stays, travelling};
 use crate::rollback::RollbackOptions;
 use crate::snapshots::{Act, Snapshot, check_name};
+
+pub use error::IncrementError;
+pub(crate) use slot::{Coming, Slot, Stage};
 
 /// Txgs for which the end of a receive waits for what was removed.
 const FREEING_TXGS_MAX: usize = 100;
@@ -67,121 +72,6 @@ pub struct Wanted {
     pub properties: Vec<(String, String)>,
     /// Drops what was changed in the dataset since its newest snapshot.
     pub force: bool,
-}
-
-/// What changed cannot be received.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum IncrementError {
-    /// There is no such dataset.
-    #[error(
-        "the stream has only what changed since {from:?}, and there is no dataset {name:?}: send \
-         {from:?} without -i, and receive that first"
-    )]
-    NoCopy {
-        /// The dataset.
-        name: String,
-        /// The full name of the snapshot where it comes from.
-        from: String,
-    },
-    /// Clients use it.
-    #[error(
-        "{0:?} is in service: set standby=on on it, so that no client sees half of what is received"
-    )]
-    InService(String),
-    /// It is a copy of something else.
-    #[error(
-        "the stream is of {sent:?}, whose file handles are not those of {name:?}: receive it into \
-         a copy that has them (received without --new-handles)"
-    )]
-    OtherHandles {
-        /// The dataset.
-        name: String,
-        /// The full name of the one that was sent.
-        sent: String,
-    },
-    /// Its newest snapshot is another one.
-    #[error(
-        "the stream has what changed since {from:?}, and {newest}: {}",
-        if *.is_there {
-            "roll back with `aquifer rollback -r`, which destroys the later ones, or send what \
-             changed since the newest one"
-        } else {
-            "send what changed since a snapshot that both have"
-        }
-    )]
-    NotNewest {
-        /// The full name of the snapshot where it comes from.
-        from: String,
-        /// What the newest one is.
-        newest: String,
-        /// The dataset has it, and later ones.
-        is_there: bool,
-    },
-    /// It was changed.
-    #[error("{0:?} was changed since its newest snapshot: receive -F drops these changes")]
-    Changed(String),
-    /// Something is being received into it.
-    #[error("{0:?} is being received into: wait until that has ended, or end it")]
-    Busy(String),
-    /// Its old snapshot is not what the record says.
-    #[error(
-        "what was received into {0:?} has no snapshot to go back to: its record is damaged. Clone \
-         an older snapshot, and destroy the dataset"
-    )]
-    NoWayBack(String),
-    /// An id is not free yet.
-    #[error(
-        "what {name:?} had as object {object} was removed, and is not freed yet: receive it again \
-         later"
-    )]
-    NotFreed {
-        /// The dataset.
-        name: String,
-        /// The object.
-        object: u64,
-    },
-}
-
-/// Whether something is being received into a dataset, and how far that is.
-#[derive(Debug, Default)]
-pub(crate) struct Slot(AtomicU64);
-
-/// Something is being received into a dataset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Coming {
-    /// The snapshot to go back to.
-    pub from: Txg,
-    pub stage: Stage,
-}
-
-/// How far that is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// It comes.
-    Comes = 1,
-    /// Nobody sends it any more: the dataset is to be rolled back.
-    Left = 2,
-    /// Its last txg is on its way to disk.
-    Ends = 3,
-}
-
-impl Slot {
-    pub fn get(&self) -> Option<Coming> {
-        let value = self.0.load(Ordering::SeqCst);
-        let stage = match value & 3 {
-            0 => return None,
-            1 => Stage::Comes,
-            2 => Stage::Left,
-            _ => Stage::Ends,
-        };
-        Some(Coming { from: Txg(value >> 2), stage })
-    }
-
-    pub fn set(&self, coming: Option<Coming>) {
-        // Numbers of txgs are far below 2^62.
-        let value = coming.map_or(0, |Coming { from, stage }| from.0 << 2 | stage as u64);
-        self.0.store(value, Ordering::SeqCst);
-    }
 }
 
 impl Dataset {

@@ -250,8 +250,8 @@ impl Files {
         Ok(directory.object.check()?)
     }
 
-    /// Enters the open txg for a change of a dataset. Refuses one that was destroyed, or that stands
-    /// by and is being received into.
+    /// Enters the open txg for a change of a dataset. Refuses one that was destroyed, or that is
+    /// being received into.
     pub(crate) fn hold(&self, dataset: &Dataset, admitted: Admitted) -> Result<Held, FsError> {
         let Admitted { admission, passage } = admitted;
         let hold = self.pool.hold(admission)?;

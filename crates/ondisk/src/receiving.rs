@@ -4,8 +4,8 @@
 //! item of a dataset, class 22, number 0
 //!   version u16  flags u16 (0)  from u64
 //! ```
-//! While it is there, the head is neither what it was nor what was sent. An import rolls the dataset
-//! back to `from`, its newest snapshot.
+//! While it is there, the head is neither what it was nor what was sent. An import rolls the
+//! dataset back to `from`, its newest snapshot.
 
 use crate::codec::FormatError;
 use crate::dataset::{begin, open};

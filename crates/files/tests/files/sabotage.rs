@@ -42,7 +42,7 @@ const FOUND_BY: [(Rule, Scenario); 18] = [
     (Rule::WalkShowsThePath, walk::a_walk_in_pieces_misses_nothing_that_stays),
     (Rule::ScrubReadsEveryCopy, scrub::a_scrub_goes_on_over_restarts_and_pauses),
     (Rule::MendsFromVerified, scrub::a_scrub_mends_a_side_that_has_rotted),
-    (Rule::IdsAreFreeFirst, increments::an_id_that_comes_back_waits_until_it_is_free),
+    (Rule::IdsAreFreeFirst, increments::made::an_id_that_comes_back_waits_until_it_is_free),
     (Rule::OrphansAreReadAgain, rollback::what_waited_to_be_freed_waits_again),
 ];
 
