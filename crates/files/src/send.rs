@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use aquifer_blockio::Page;
 use aquifer_dataset::{Dataset, DatasetError, LookError, Snapshot};
 use aquifer_object::Object;
 use aquifer_object::btree::Scan;
@@ -362,10 +363,7 @@ impl Making<'_> {
             return Ok(());
         }
         let read = file.read_pages(&self.files.pool, pages.start, pages.end).await?;
-        let mut content = Vec::with_capacity(read.len() * 4096);
-        for page in read {
-            content.extend_from_slice(page.unwrap_or_else(zero_page).as_slice());
-        }
+        let content = joined(read);
         self.encoder.put(&Record::Data { object: file.id, page: pages.start, content });
         Ok(())
     }
@@ -395,6 +393,15 @@ impl Making<'_> {
             self.encoder.put(&Record::Entries { object, entries });
         }
     }
+}
+
+/// The content of pages, of which those that are none are zeros.
+fn joined(pages: Vec<Option<Page>>) -> Vec<u8> {
+    let mut content = Vec::with_capacity(pages.len() * 4096);
+    for page in pages {
+        content.extend_from_slice(page.unwrap_or_else(zero_page).as_slice());
+    }
+    content
 }
 
 impl std::fmt::Display for SendCursor {

@@ -3,7 +3,7 @@
 //!
 //! These rules must hold. A copy is as of one of the snapshots that were sent, as a whole: of the
 //! newest one that was received and answered, or of the next one if that was cut off. Its head is
-//! that snapshot. What was given up has changed nothing. The inspector finds nothing that is kept
+//! that snapshot, unless it was in service since. What was given up has changed nothing. The inspector finds nothing that is kept
 //! for nothing, also where a head is half of something, and in the end nothing is left.
 
 use std::collections::BTreeMap;
@@ -11,10 +11,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aquifer_blockio::World;
+use aquifer_dataset::RollbackOptions;
 use aquifer_files::{ReceiveError, ReceiveOptions, Receiver, Service};
 use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
 
-use crate::received::{SOURCE, change, changes, content, is_full, opened};
+use crate::received::{SOURCE, change, change_in, changes, content, is_full, opened};
 use crate::{Shape, disks_of, inspected, story};
 
 const COPIES: [&str; 2] = ["tank/c0", "tank/c1"];
@@ -27,6 +28,8 @@ struct Copy {
     newest: Option<u64>,
     /// What an act that is under way makes of it, perhaps.
     perhaps: Option<Option<u64>>,
+    /// It was in service since then, and clients may have changed it.
+    changed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -108,7 +111,9 @@ async fn step(life: &Life<'_>, rng: &mut Rng, at: usize) -> Result<(), String> {
     if !gives_up {
         life.model.lock().unwrap().copies[at].perhaps = Some(Some(number));
     }
-    let mut receiver = Receiver::new(&life.service.files, name.into(), STANDBY);
+    let changed = life.model.lock().unwrap().copies[at].changed;
+    let options = ReceiveOptions { force: changed, ..STANDBY };
+    let mut receiver = Receiver::new(&life.service.files, name.into(), options);
     let upto = if gives_up { rng.index(bytes.len()) } else { bytes.len() };
     let newest = match give(life, rng, &mut receiver, &bytes[..upto]).await? {
         Ok(()) if gives_up => return Err(format!("{name}: half a stream was received")),
@@ -128,8 +133,48 @@ async fn step(life: &Life<'_>, rng: &mut Rng, at: usize) -> Result<(), String> {
         }
         Err(error) => return Err(format!("{name}: {error}")),
     };
-    life.model.lock().unwrap().copies[at] = Copy { newest, perhaps: None };
+    let changed = changed && newest != Some(number);
+    life.model.lock().unwrap().copies[at] = Copy { newest, perhaps: None, changed };
     is_as_known(life.service, life.model, at).await
+}
+
+/// A copy takes the place of the source for a while, and clients change it.
+async fn meddle(life: &Life<'_>, rng: &mut Rng, at: usize) -> Result<(), String> {
+    if life.service.datasets.by_name(COPIES[at]).is_none() {
+        return Ok(());
+    }
+    stand_by(life.service, &[SOURCE], "on").await?;
+    stand_by(life.service, &[COPIES[at]], "off").await?;
+    life.model.lock().unwrap().copies[at].changed = true;
+    change_in(life.service, rng, COPIES[at]).await?;
+    service_is_the_sources(life.service).await
+}
+
+async fn stand_by(service: &Service, names: &[&str], value: &str) -> Result<(), String> {
+    for name in names.iter().filter(|name| service.datasets.by_name(name).is_some()) {
+        let done = service.datasets.set(name, "standby", Some(value)).await;
+        done.map_err(|error| format!("{name}, standby={value}: {error}"))?;
+    }
+    Ok(())
+}
+
+/// The source is in service, whatever was before.
+async fn service_is_the_sources(service: &Service) -> Result<(), String> {
+    stand_by(service, &COPIES, "on").await?;
+    stand_by(service, &[SOURCE], "off").await
+}
+
+/// The source goes back to its newest snapshot.
+async fn go_back(life: &Life<'_>) -> Result<(), String> {
+    let source = life.service.datasets.by_name(SOURCE).ok_or("the source is gone")?;
+    let listed = source.snapshots(life.service.pool.committed_txg());
+    let Some(newest) = listed.last() else { return Ok(()) };
+    let (name, options) =
+        (&newest.record.name, RollbackOptions { destroy_later: false, force: true });
+    match life.service.datasets.rollback(&format!("{SOURCE}@{name}"), options).await {
+        Err(error) if !is_full(&error.to_string()) => Err(format!("roll back: {error}")),
+        _ => Ok(()),
+    }
 }
 
 /// Destroys a copy, or the older snapshots of it.
@@ -162,12 +207,16 @@ async fn is_as_known(service: &Service, model: &Mutex<Model>, at: usize) -> Resu
     if newest != known.newest && Some(newest) != known.perhaps {
         return Err(format!("{name} is as of {newest:?}: {known:?}"));
     }
-    model.lock().unwrap().copies[at] = Copy { newest, perhaps: None };
+    let changed = known.changed && newest == known.newest;
+    model.lock().unwrap().copies[at] = Copy { newest, perhaps: None, changed };
     let Some(newest) = newest else { return Ok(()) };
     let of = full(name, newest);
     let has = content(&changes(service, &of, None).await?);
     if model.lock().unwrap().sent.get(&newest) != Some(&has) {
         return Err(format!("{of} is not what was sent"));
+    }
+    if changed {
+        return Ok(());
     }
     let differs = service.files.changed_names((&of, name), None, 10).await;
     let differs = differs.map_err(|error| format!("{name}: {error}"))?.names;
@@ -186,6 +235,7 @@ async fn live(
 ) -> Result<(), String> {
     let mut rng = Rng::stream(seed, "increments");
     let service = opened(&world, disks).await?;
+    service_is_the_sources(&service).await?;
     for at in 0..COPIES.len() {
         is_as_known(&service, model, at).await?;
     }
@@ -193,8 +243,10 @@ async fn live(
     for _ in 0..acts {
         change(&service, &mut rng).await?;
         let at = rng.index(COPIES.len());
-        match rng.below(8) {
+        match rng.below(12) {
             0 => destroy(&life, &mut rng, at).await?,
+            1 => meddle(&life, &mut rng, at).await?,
+            2 => go_back(&life).await?,
             _ => step(&life, &mut rng, at).await?,
         }
     }

@@ -132,8 +132,13 @@ async fn directory(
 
 /// Some operations on the source. Those that find no room change nothing.
 pub async fn change(service: &Service, rng: &mut Rng) -> Result<(), String> {
+    change_in(service, rng, SOURCE).await
+}
+
+/// The same in another dataset that is in service.
+pub async fn change_in(service: &Service, rng: &mut Rng, dataset: &str) -> Result<(), String> {
     let (files, cred) = (&service.files, Credentials::root());
-    let top = files.root(SOURCE).ok_or("the source is gone")?;
+    let top = files.root(dataset).ok_or_else(|| format!("{dataset} is gone"))?;
     for _ in 0..1 + rng.below(6) {
         let root = directory(service, rng, top).await?;
         let name = format!("f{}", rng.below(4)).into_bytes();
