@@ -3,8 +3,9 @@
 //!
 //! These rules must hold. A copy is as of one of the snapshots that were sent, as a whole: of the
 //! newest one that was received and answered, or of the next one if that was cut off. Its head is
-//! that snapshot, unless it was in service since. What was given up has changed nothing. The inspector finds nothing that is kept
-//! for nothing, also where a head is half of something, and in the end nothing is left.
+//! that snapshot, unless it was in service since. What was given up has changed nothing. The
+//! inspector finds nothing that is kept for nothing, also where a head is half of something, and in
+//! the end nothing is left.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
