@@ -385,25 +385,17 @@ impl Datasets {
     }
 
     /// Import, before clients come: what a crash left half goes back to the old snapshot. If that
-    /// cannot be read, the dataset stays out of use.
-    ///
-    /// # Errors
-    /// Errors of the pool.
-    pub async fn settle_all(&self) -> Result<(), DatasetError> {
+    /// fails, the dataset stays out of use: no pool stays out of service for a copy.
+    pub async fn settle_all(&self) {
         let _act = self.acts.lock().await;
         for dataset in self.living().into_iter().filter(|dataset| dataset.is_receiving()) {
             if let Err(error) = self.settle(&dataset).await {
-                let is_over = matches!(&error, DatasetError::Pool(of) if !of.cannot_be_read());
-                if is_over {
-                    return Err(error);
-                }
                 tracing::error!(
                     class = "receive.half", dataset = %self.full_name(&dataset), %error,
-                    "what was received by half cannot be rolled back: the dataset stays out of use"
+                    "what was received by half is not rolled back: the dataset stays out of use"
                 );
             }
         }
-        Ok(())
     }
 
     /// Rolls a dataset back, if somebody left something half. The caller holds the lock of acts.
