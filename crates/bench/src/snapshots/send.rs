@@ -65,10 +65,10 @@ impl Bench {
         add("the same into receive", (rate(copied), "MB/s"), of_send);
         let changed = median(changed);
         let of_all = "the send of all";
-        add("send of what changed, 1 % of it", (changed, "s"), (changed / whole, of_all));
+        add("send of what changed, 1 % of it", (changed * 1e3, "ms"), (changed / whole, of_all));
         let followed = median(followed);
         let of_it = (followed / changed, "the send alone");
-        add("the same into receive", (followed, "s"), of_it);
+        add("the same into receive", (followed * 1e3, "ms"), of_it);
         self.ask(&["destroy", "-f", &format!("{DATASET}@%")])?;
         self.until_freed().map(drop)
     }
