@@ -9,6 +9,13 @@ use serde::{Deserialize, Serialize};
 pub struct SendQuery {
     /// Full name of the snapshot.
     pub snapshot: String,
+    /// Only what changed since this older one of the same dataset: `@name`, or its full name.
+    #[serde(default)]
+    pub from: Option<String>,
+    /// Only the size of the stream is wanted: the answers have no bytes, and say in the header
+    /// [`SIZE`] how many there would be.
+    #[serde(default)]
+    pub size_only: bool,
     /// What the answer before said.
     #[serde(default)]
     pub after: Option<String>,
@@ -17,14 +24,19 @@ pub struct SendQuery {
 /// The header of an answer to `POST /send` that says how to go on.
 pub const NEXT: &str = "x-aquifer-next";
 
+/// The header of an answer to `POST /send` that says how many bytes of the stream it is.
+pub const SIZE: &str = "x-aquifer-size";
+
 /// Bytes of a part that is received, at most.
 pub const PART_BYTES_MAX: usize = 1 << 20;
 
 /// An answer of `POST /send`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentPart {
-    /// Bytes of the stream.
+    /// Bytes of the stream; none if only the size is wanted.
     pub bytes: Vec<u8>,
+    /// How many bytes of the stream this is.
+    pub stream_bytes: u64,
     /// Where the next ones begin.
     pub next: Option<String>,
 }
@@ -35,7 +47,8 @@ pub struct SentPart {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiveRequest {
-    /// Full name of the dataset that is made.
+    /// Full name of the dataset that is made, or that has the snapshot since which the stream has
+    /// what changed.
     pub name: String,
     /// Only checks the stream.
     #[serde(default)]
@@ -43,6 +56,9 @@ pub struct ReceiveRequest {
     /// The dataset gets file handles of its own, and comes into service at once.
     #[serde(default)]
     pub new_handles: bool,
+    /// Of what changed since a snapshot: drops what was changed here since then.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// The answer to `POST /receive`.
@@ -75,8 +91,14 @@ pub struct ReceiveSummary {
     pub snapshot: String,
     /// Full name that it had where it comes from.
     pub sent: String,
-    /// Files, directories and others.
+    /// Full name of the snapshot there since which it has what changed.
+    #[serde(default)]
+    pub since: Option<String>,
+    /// Files, directories and others that came.
     pub objects: u64,
+    /// Those that were removed.
+    #[serde(default)]
+    pub removed: u64,
     /// Bytes of content.
     pub bytes: u64,
     /// What to know.

@@ -145,7 +145,7 @@ struct SnapshotsArgs {
     /// How many snapshots; there are a tenth of it of clones.
     #[arg(long, default_value_t = 10_000)]
     many: usize,
-    /// Only these: acts, each-second, held, destroy, many, clones.
+    /// Only these: acts, each-second, held, destroy, many, clones, send.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Print everything as JSON instead of a table.

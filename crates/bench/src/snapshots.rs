@@ -5,6 +5,8 @@
 //! names the time of a command that only asks. All reads are compared with what was written, also
 //! after rollbacks.
 
+mod send;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -36,13 +38,14 @@ pub struct Options {
 /// A part, which leaves nothing behind.
 type Part = fn(&mut Bench) -> Result<()>;
 
-const PARTS: [(&str, Part); 6] = [
+const PARTS: [(&str, Part); 7] = [
     ("acts", Bench::acts),
     ("each-second", Bench::each_second),
     ("held", Bench::held),
     ("destroy", Bench::destroy),
     ("many", Bench::many),
     ("clones", Bench::clones),
+    ("send", Bench::send),
 ];
 
 /// Measures all of it, on a mirror of two images.
@@ -280,10 +283,8 @@ impl Bench {
         self.figures.add("list of all", (list, "ms"), (list / 1e3, "a second"));
         let samples = [self.clients()?];
         self.compared("32 stable 4 KiB writes, many snapshots", &few, &samples);
-        let status = self.json(&["pool", "status", "tank"])?;
-        let disk = status.pointer("/vdevs/0/leaves/0/path").and_then(Value::as_str);
-        let place = disk.and_then(|disk| disk.rsplit_once('/')).map(|(place, _)| place);
-        let place = place.ok_or_else(|| Error::Malformed("a disk without a place".into()))?;
+        let disk = self.disk()?;
+        let place = disk.rsplit_once('/').map_or(".", |(place, _)| place);
         self.ask(&["pool", "export", "tank"])?;
         let import = self.ms(&["pool", "import", "-d", place, "tank"])?;
         self.figures.add("import with all", (import, "ms"), (import / 2e3, "two seconds"));

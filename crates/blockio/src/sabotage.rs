@@ -238,6 +238,16 @@ pub enum Rule {
     ReceivedIsNamedLast,
     /// What is received gets its name and its snapshot in one txg.
     ReceivedIsOneTxg,
+    /// A record says that a head is half of something, before it is.
+    IncrementIsMarked,
+    /// What was left half is rolled back.
+    IncrementIsRolledBack,
+    /// What changed is there with its snapshot, in one txg.
+    IncrementIsOneTxg,
+    /// An id that comes back waits until what it meant is free.
+    IdsAreFreeFirst,
+    /// What changed is found by pointers, not by births.
+    IncrementsComparePointers,
     /// The call that asks for an act is in the reply table in the txg of the act.
     ActsKnowTheirCall,
     /// An act does not begin for a caller that gave up.

@@ -19,6 +19,7 @@ use aquifer_sync::{Mutex, RwLock};
 use crate::clones::Origin;
 use crate::dead::DeadTree;
 use crate::entrance::{Entrance, Passage};
+use crate::increment::Slot;
 use crate::property::{LocalValues, Properties};
 use crate::snapshots::{Listing, Snapshots};
 use crate::table::{CLEAN_OBJECTS_MAX, Table};
@@ -50,6 +51,8 @@ pub struct Dataset {
     pub(crate) origin: Mutex<Option<Origin>>,
     pub(crate) unlogged: Unlogged,
     pub(crate) entrance: Arc<Entrance>,
+    /// What is being received into it: see [`crate::increment`].
+    pub(crate) increment: Slot,
     /// The txg in which it was destroyed, 0 if it was not.
     destroyed: AtomicU64,
     /// The txg that gives it its name, if it is received: before, it is none yet.
@@ -118,6 +121,7 @@ impl Dataset {
             origin: Mutex::default(),
             unlogged: Unlogged::no(),
             entrance: Entrance::new(),
+            increment: Slot::default(),
             destroyed: AtomicU64::new(0),
             named: AtomicU64::new(0),
             standby: AtomicBool::new(false),
@@ -444,6 +448,7 @@ impl Dataset {
         {
             table.least = (change, ctime);
             *self.orphans.lock() = table.roll_back(back);
+            self.increment.set(None);
             self.entrance.open();
         }
         {

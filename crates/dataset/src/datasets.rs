@@ -20,6 +20,7 @@ use crate::dead::DeadTree;
 use crate::file_snapshots::Take;
 use crate::history::History;
 use crate::holds::Clock;
+use crate::increment::{Coming, Stage};
 use crate::lines::OnLine;
 use crate::namespace::Found;
 use crate::property::{LocalValues, PROPERTIES, Properties, Property, SyncMode};
@@ -156,6 +157,9 @@ impl Datasets {
                 damaged.extend(unreadable.map(|error| (id, error)));
                 *dataset.keeping.lock() = keeping.remove(&id).unwrap_or_default();
                 *dataset.origin.lock() = found.lines.get(&id).and_then(Origin::of);
+                let left = found.receiving.get(&id);
+                let left = left.map(|from| Coming { from: *from, stage: Stage::Left });
+                dataset.increment.set(left);
                 if destroyed.contains(&id) {
                     dataset.set_destroyed(Txg(1));
                     state.hidden.insert(id);

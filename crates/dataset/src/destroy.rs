@@ -110,8 +110,11 @@ impl Datasets {
             }
             let mut listed = dataset.snapshots(self.pool.committed_txg());
             listed.retain(|snapshot| snapshots.contains(&snapshot.txg));
-            let txgs = listed.iter().map(|snapshot| snapshot.txg);
-            self.check_not_held(dataset, txgs)?;
+            let txgs = || listed.iter().map(|snapshot| snapshot.txg);
+            self.check_not_held(dataset, txgs())?;
+            if txgs().any(|txg| dataset.goes_back_to(txg)) {
+                self.check_no_increment(dataset)?;
+            }
             for snapshot in listed {
                 match clones {
                     true => {
@@ -160,7 +163,8 @@ impl Datasets {
                 let properties = dataset.local.lock().clone();
                 let properties = properties.into_keys();
                 let keys = properties.map(|property| (ItemClass::Property, property as u64));
-                for (class, number) in keys.chain([(ItemClass::Record, 0)]) {
+                let own = [(ItemClass::Record, 0), (ItemClass::Receiving, 0)];
+                for (class, number) in keys.chain(own) {
                     items.insert(ItemKey::new(dataset.id, class, number), None);
                 }
             }

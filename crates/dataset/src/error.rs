@@ -2,6 +2,8 @@
 
 use aquifer_pool::PoolError;
 
+use crate::increment::IncrementError;
+
 /// An act on datasets failed, and nothing changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DatasetError {
@@ -128,6 +130,9 @@ pub enum DatasetError {
     /// A dataset that was being received was destroyed.
     #[error("what was received of {0:?} was destroyed meanwhile, with a dataset above it")]
     ReceiveEnded(String),
+    /// What changed cannot be received.
+    #[error("{0}")]
+    Increment(#[from] IncrementError),
     /// The client that asked for it waits no more.
     #[error("the client that asked for it waits no more: nothing was done")]
     GaveUp,

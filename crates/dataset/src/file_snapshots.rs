@@ -283,6 +283,7 @@ impl Datasets {
             if new.dataset.is_destroyed() {
                 return Err(DatasetError::NotFound(self.full_name(&new.dataset)));
             }
+            self.check_no_increment(&new.dataset)?;
             let taken = || new.dataset.snapshots.lock().files.names();
             let taken = names.entry(new.dataset.id).or_insert_with(taken);
             if taken.of_files.contains(&(new.object, new.name.clone()))

@@ -11,6 +11,7 @@ use aquifer_ondisk::file_snapshot::{FileSnapshotId, FileSnapshotRecord, FileSwee
 use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::open_work::OpenWorkRecord;
+use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::Namespace;
 use aquifer_ondisk::{BlockPointer, DatasetId, Reader, Txg};
@@ -42,6 +43,8 @@ pub(crate) struct Found {
     pub keeping: BTreeMap<DatasetId, BTreeMap<Txg, KeepRecord>>,
     pub hold_clock: Option<HoldClock>,
     pub lines: BTreeMap<DatasetId, LineRecord>,
+    /// Datasets of which the head is half of something, with the snapshots to go back to.
+    pub receiving: BTreeMap<DatasetId, Txg>,
     /// What clones, and snapshots of them, have of their origins.
     pub inherited: BTreeMap<OnLine, u64>,
     pub next_dataset: u64,
@@ -63,6 +66,7 @@ impl Found {
             keeping: BTreeMap::new(),
             hold_clock: None,
             lines: BTreeMap::new(),
+            receiving: BTreeMap::new(),
             inherited: BTreeMap::new(),
             next_dataset: 1,
         };
@@ -178,6 +182,9 @@ impl Found {
             // Datasets have one line, so far.
             ItemClass::Line => {
                 self.lines.insert(dataset, LineRecord::decode(value)?);
+            }
+            ItemClass::Receiving => {
+                self.receiving.insert(dataset, ReceivingRecord::decode(value)?.from);
             }
             // Of the pool alone.
             ItemClass::Damage

@@ -40,6 +40,8 @@ impl Datasets {
         let no_clone = || DatasetError::NoClone(name.into());
         let origin = self.origin_snapshot(&dataset).ok_or_else(no_clone)?;
         let from = origin.lister.and_then(|lister| self.by_id(lister)).ok_or_else(no_clone)?;
+        self.check_no_increment(&dataset)?;
+        self.check_no_increment(&from)?;
         let mut moved = self.shared(&dataset, from.id, origin.txg);
         moved.sort_by_key(|snapshot| snapshot.txg);
         let names = moved.iter().map(|snapshot| snapshot.record.name.clone());

@@ -229,21 +229,28 @@ fn line_item(dataset: &Dataset, fork: Txg) -> Item {
     Item { key, value: line.encode() }
 }
 
-/// The values that a received dataset has of its own. A reservation may have no room here, and
-/// schedules would take snapshots in a copy: these do not travel. One whose value is not known here
-/// comes from a newer release.
+/// The values that a received dataset has of its own.
 fn local_values(wanted: &Wanted) -> LocalValues {
-    let stays = |property: Property| {
-        matches!(property, Property::Reservation | Property::Snapshots | Property::Standby)
-            || property.is_of_pool()
-    };
-    let known = wanted.properties.iter().filter_map(|(name, value)| {
-        let property = Property::from_name(name).ok().filter(|property| !stays(*property))?;
-        Some((property, property.parse(value).ok()?))
-    });
-    let mut local: LocalValues = known.collect();
+    let mut local = travelling(&wanted.properties);
     if wanted.fs_guid.is_some() {
         local.insert(Property::Standby, "on".into());
     }
     local
+}
+
+/// Whether a property does not travel. A reservation may have no room here, and schedules would
+/// take snapshots in a copy.
+pub(crate) fn stays(property: Property) -> bool {
+    matches!(property, Property::Reservation | Property::Snapshots | Property::Standby)
+        || property.is_of_pool()
+}
+
+/// The values that came, of those that travel. One whose value is not known here comes from a newer
+/// release.
+pub(crate) fn travelling(properties: &[(String, String)]) -> LocalValues {
+    let known = properties.iter().filter_map(|(name, value)| {
+        let property = Property::from_name(name).ok().filter(|property| !stays(*property))?;
+        Some((property, property.parse(value).ok()?))
+    });
+    known.collect()
 }

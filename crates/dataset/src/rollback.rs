@@ -39,6 +39,7 @@ use crate::dataset::{Dataset, ORPHANS};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::file_snapshots::FileSnapshot;
+use crate::increment::no_record;
 use crate::lines::Ending;
 use crate::property::{LocalValues, Properties};
 use crate::snapshots::{Act, Snapshot, inherited_item};
@@ -155,6 +156,17 @@ impl Datasets {
         options: RollbackOptions,
     ) -> Result<Vec<String>, DatasetError> {
         let _act = self.acts.lock().await;
+        let (dataset, _) = self.snapshot_by_name(full)?;
+        self.settle(&dataset).await?;
+        self.rollback_in_turn(full, options).await
+    }
+
+    /// The same. The caller holds the lock of acts.
+    pub(crate) async fn rollback_in_turn(
+        &self,
+        full: &str,
+        options: RollbackOptions,
+    ) -> Result<Vec<String>, DatasetError> {
         let (dataset, snapshot) = self.snapshot_by_name(full)?;
         let later: Vec<Arc<Snapshot>> = {
             let all = dataset.snapshots(self.pool.committed_txg());
@@ -191,11 +203,26 @@ impl Datasets {
             return Err(DatasetError::DeadUnreadable(self.full_name(&dataset)));
         }
         self.use_feature(FEATURE_ROLLBACK).await?;
-        let mut acts = vec![Act::Rollback { dataset: dataset.id, to: snapshot.txg }];
-        acts.extend(destroys);
+        let mut acts = destroys;
         let ids = later_files.iter().map(|of| of.id).collect();
         acts.push(Act::DestroyFiles { line: dataset.id, ids });
-        let queued = match self.begin_rollback(&dataset, &snapshot, options).await {
+        self.go_back(&dataset, &snapshot, options, acts).await?;
+        let names = later.iter().map(|of| of.record.name.clone());
+        Ok(names.chain(later_files.iter().map(file_name)).collect())
+    }
+
+    /// Exchanges the head for a snapshot, and carries out these acts behind that. On disk when this
+    /// returns.
+    pub(crate) async fn go_back(
+        &self,
+        dataset: &Dataset,
+        snapshot: &Snapshot,
+        options: RollbackOptions,
+        more: Vec<Act>,
+    ) -> Result<(), DatasetError> {
+        let mut acts = vec![Act::Rollback { dataset: dataset.id, to: snapshot.txg }];
+        acts.extend(more);
+        let queued = match self.begin_rollback(dataset, snapshot, options).await {
             // Once they are queued the sync opens the entrance, also if this is cut off.
             Ok(()) => self.queue(acts, None).await,
             failed => failed,
@@ -205,9 +232,7 @@ impl Datasets {
             dataset.entrance.open();
         }
         queued?;
-        self.act_on_disk().await?;
-        let names = later.iter().map(|of| of.record.name.clone());
-        Ok(names.chain(later_files.iter().map(file_name)).collect())
+        Ok(self.act_on_disk().await?)
     }
 
     /// Waits until the dead tree names nothing any more that a rollback brought back.
@@ -268,16 +293,12 @@ impl Datasets {
         };
         let Some(snapshot) = own.or_else(begun_with) else { return Vec::new() };
         let before = self.record_of(&dataset);
-        let now = Time::from_ns(self.pool.world().wall_ns());
         let last = dataset.snapshots.lock().rollback;
-        let last = last.map_or((0, Time::default()), |last| (last.change + 1, last.ctime));
-        let record = RollbackRecord {
-            txg,
-            to,
-            change: now.since_1970_ns().max(last.0).min(SEQUENCE_LIMIT - 1),
-            ctime: now.max(last.1),
-            pending: dies_here && !left_out(Rule::RollbackRevives),
-        };
+        // No client has seen what was received: nothing need look changed.
+        let is_seen = !dataset.is_receiving();
+        let (change, ctime) = least_after(last, is_seen.then(|| self.pool.world().wall_ns()));
+        let pending = dies_here && !left_out(Rule::RollbackRevives);
+        let record = RollbackRecord { txg, to, change, ctime, pending };
         let old = self.record_item(&dataset, txg);
         dataset.set_synced_root(snapshot.record.objects);
         dataset.set_refer_bytes(snapshot.record.refer_bytes);
@@ -297,6 +318,7 @@ impl Datasets {
             }
         };
         items.push(rollback_item(id, Some(record)));
+        items.push(no_record(id));
         items.extend(dataset.inherited.lock().map(|bytes| inherited_item(id, Txg(0), bytes)));
         items.extend(self.leave_head(txg, before, to));
         items
@@ -325,6 +347,15 @@ impl Datasets {
         self.state.lock().enter_destroyed(old);
         Some((item.key, Some(item)))
     }
+}
+
+/// The least change attribute and time of the last change that objects show after a rollback: at
+/// this time, if clients must see that it was.
+fn least_after(last: Option<RollbackRecord>, now_ns: Option<u64>) -> (u64, Time) {
+    let before = last.map_or((0, Time::default()), |last| (last.change, last.ctime));
+    let Some(now) = now_ns.map(Time::from_ns) else { return before };
+    let change = now.since_1970_ns().max(last.map_or(0, |last| last.change + 1));
+    (change.min(SEQUENCE_LIMIT - 1), now.max(before.1))
 }
 
 /// The item of a dataset's newest rollback.

@@ -223,6 +223,7 @@ impl Datasets {
     fn can_be_pruned(&self, clones: &Clones, dataset: &Dataset, snapshot: Txg) -> bool {
         clones.of(dataset.id, snapshot).is_empty()
             && self.check_not_held(dataset, [snapshot]).is_ok()
+            && !dataset.goes_back_to(snapshot)
     }
 
     /// When a schedule takes the next snapshot of a dataset, in seconds since 1970, and of which

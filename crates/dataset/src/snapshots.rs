@@ -301,8 +301,10 @@ impl Datasets {
         for full in names {
             let (name, last) = split(full)?;
             let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
+            let named = dataset.id;
             let below = if recursive { self.below(&dataset) } else { vec![dataset] };
-            for dataset in below {
+            // One below that is being received into is left out: it gets the sender's.
+            for dataset in below.into_iter().filter(|of| of.id == named || !of.is_receiving()) {
                 self.check_new(&dataset, last)?;
                 let (id, name) = (dataset.id, last.into());
                 let (guid, keep) = (self.new_guid(), KeepRecord::default());
@@ -361,6 +363,7 @@ impl Datasets {
     }
 
     pub(crate) fn check_new(&self, dataset: &Dataset, name: &str) -> Result<(), DatasetError> {
+        self.check_no_increment(dataset)?;
         match dataset.listing.lock().has_name(name) {
             true => Err(DatasetError::Exists(format!("{}@{name}", self.full_name(dataset)))),
             false => Ok(()),

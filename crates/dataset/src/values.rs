@@ -42,6 +42,7 @@ impl Datasets {
         if property == Property::Standby {
             self.use_feature(FEATURE_RECEIVE).await?;
             if value.as_deref() != Some("on") {
+                self.check_no_increment(&dataset)?;
                 self.check_service(&dataset)?;
                 dataset.steps_back.store(false, Ordering::SeqCst);
             }

@@ -119,6 +119,9 @@ impl Datasets {
             }
             false => self.by_name(name).filter(|dataset| !dataset.is_destroyed()),
         };
+        if let Some(head) = dataset.as_ref().filter(|of| of.snapshot().is_none()) {
+            self.check_no_increment(head)?;
+        }
         Ok(Version { name: name.into(), dataset: dataset.ok_or_else(not_found)? })
     }
 

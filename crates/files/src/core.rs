@@ -250,13 +250,14 @@ impl Files {
         Ok(directory.object.check()?)
     }
 
-    /// Enters the open txg for a change of a dataset. Refuses a destroyed dataset.
+    /// Enters the open txg for a change of a dataset. Refuses one that was destroyed, or that is
+    /// being received into.
     pub(crate) fn hold(&self, dataset: &Dataset, admitted: Admitted) -> Result<Held, FsError> {
         let Admitted { admission, passage } = admitted;
         let hold = self.pool.hold(admission)?;
-        match dataset.is_destroyed() {
-            true => Err(FsError::Stale),
-            false => Ok(Held { hold, _passage: passage }),
+        match dataset.takes_changes() {
+            false => Err(FsError::Stale),
+            true => Ok(Held { hold, _passage: passage }),
         }
     }
 

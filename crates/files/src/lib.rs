@@ -47,6 +47,6 @@ pub use made::{Made, Promised, Written};
 pub use ops::write::{Data, Piece, TOGETHER_MAX, TOGETHER_PAGES_MAX};
 pub use receive::{ReceiveError, ReceiveOptions, Received, Receiver};
 pub use scrub::{RepairedFile, RepairedFiles, ScrubError};
-pub use send::{SendCursor, SendError, SendPage};
+pub use send::{SendCursor, SendError, SendPage, SendWanted};
 pub use service::{Service, ServiceError};
 pub use types::*;

@@ -5,28 +5,32 @@
 //! last record makes the dataset visible with its snapshot, in one txg
 //! ([`aquifer_dataset::Receiving`]).
 //!
+//! A stream of what changed since a snapshot goes into a dataset that stands by and has that
+//! snapshot ([`aquifer_dataset::Increment`]): all of it in one txg, or nothing.
+//!
 //! Invariants:
 //! - A stream is believed only as far as it was checked. Before the dataset becomes visible, its
 //!   names, links and directories add up ([`Sums`]): else clients would find a tree that is none.
 //! - The receiver alone changes the dataset, one record at a time.
 
+mod changed;
+mod make;
 mod sums;
 
 use std::sync::{Arc, Weak};
 
-use aquifer_blockio::Page;
-use aquifer_dataset::{Dataset, DatasetError, ReceiveWanted, Receiving, Refused};
-use aquifer_object::{DirtyPage, Object};
-use aquifer_ondisk::dirent::Dirent;
-use aquifer_ondisk::inode::Inode;
-use aquifer_ondisk::{Guid, ObjectId};
-use aquifer_pool::{Demand, Lane, PoolError, SpaceClass};
-use aquifer_stream::{Begin, Counts, Decoder, End, Record, StreamError};
+use aquifer_dataset::{
+    Dataset, DatasetError, Increment, IncrementWanted, ReceiveWanted, Receiving,
+};
+use aquifer_ondisk::Guid;
+use aquifer_pool::PoolError;
+use aquifer_stream::{Begin, Counts, Decoder, End, Point, RECORD_BYTES_MAX, Record, StreamError};
 
-use crate::change::Change;
-use crate::core::{CHANGE_BYTES, Files, TREE_SECTORS};
-use crate::ops::write::dirty_page;
+use crate::core::Files;
 use sums::Sums;
+
+/// Bytes of the first record of a stream, at most.
+const BEGIN_BYTES_MAX: usize = 2 * RECORD_BYTES_MAX;
 
 /// How a stream is received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,15 +39,19 @@ pub struct ReceiveOptions {
     pub dry: bool,
     /// The dataset gets file handles of its own, and comes into service at once.
     pub new_handles: bool,
+    /// Of what changed since a snapshot: drops what was changed here since then.
+    pub force: bool,
 }
 
 /// A dataset was received.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Received {
     /// The full name of the snapshot.
     pub snapshot: String,
     /// The full name that it had where it comes from.
     pub sent: String,
+    /// The full name of the snapshot there since which it has what changed.
+    pub since: Option<String>,
     /// What came.
     pub counts: Counts,
 }
@@ -60,15 +68,15 @@ pub enum ReceiveError {
     /// A name, or an act on the pool's datasets.
     #[error("{0}")]
     Dataset(DatasetError),
-    /// It has only what changed since another snapshot.
+    /// What changed goes into a copy that has the sender's handles.
     #[error(
-        "the stream has only what changed since {from:?}, and this release receives whole \
-         snapshots: send without -i"
+        "the stream has what changed since {0:?}, for a copy with the file handles of that: leave \
+         out --new-handles"
     )]
-    Incremental {
-        /// The full name of that snapshot.
-        from: String,
-    },
+    NewHandles(String),
+    /// Only the first of several can be compared with the dataset.
+    #[error("one stream comes behind the other, and -n checks one at a time: send -i, not -I")]
+    DryRow,
     /// A quota.
     #[error(
         "{0:?} would be larger than its quota, or one above it, allows: raise the quota, or \
@@ -104,11 +112,40 @@ pub struct Receiver {
     name: String,
     options: ReceiveOptions,
     decoder: Decoder,
-    sent: String,
-    wanted: Option<ReceiveWanted>,
-    receiving: Option<Receiving>,
+    /// What is said of it.
+    about: Received,
+    /// The guid of the newest snapshot that came.
+    newest: Option<Guid>,
+    /// What came behind the end of a stream, if it is not known yet what that is.
+    behind: Vec<u8>,
+    way: Way,
     sums: Sums,
-    counts: Counts,
+}
+
+/// Where records go.
+#[derive(Debug)]
+enum Way {
+    /// None came.
+    Unknown,
+    /// Nowhere: all of a new dataset is only checked.
+    Nowhere,
+    /// Into a new dataset.
+    New(Receiving),
+    /// They are compared with this dataset, and only checked.
+    Compared(Arc<Dataset>),
+    /// Into a dataset that was there.
+    Into(Increment),
+}
+
+impl Way {
+    /// The dataset with which records are compared.
+    fn old(&self) -> Option<&Arc<Dataset>> {
+        match self {
+            Way::Unknown | Way::Nowhere | Way::New(_) => None,
+            Way::Compared(dataset) => Some(dataset),
+            Way::Into(increment) => Some(increment.dataset()),
+        }
+    }
 }
 
 impl Receiver {
@@ -120,11 +157,11 @@ impl Receiver {
             name,
             options,
             decoder: Decoder::default(),
-            sent: String::new(),
-            wanted: None,
-            receiving: None,
+            about: Received::default(),
+            newest: None,
+            behind: Vec::new(),
+            way: Way::Unknown,
             sums,
-            counts: Counts::default(),
         }
     }
 
@@ -134,47 +171,101 @@ impl Receiver {
     /// The stream is damaged, or cannot be received here; no room.
     pub async fn push(&mut self, bytes: &[u8]) -> Result<(), ReceiveError> {
         let files = self.files()?;
-        self.decoder.push(bytes);
-        while let Some(record) = self.decoder.next_record()? {
-            self.sums.take(&record).map_err(ReceiveError::Contradicts)?;
+        match self.decoder.has_ended() {
+            true => self.behind.extend_from_slice(bytes),
+            false => self.decoder.push(bytes),
+        }
+        while let Some(record) = self.next_record().await? {
             match record {
                 Record::Begin(begin) => self.begin(&files, begin).await?,
-                Record::End(End { counts, .. }) => self.counts = counts,
-                record if self.options.dry => drop(record),
-                record => self.make(&files, record).await?,
+                Record::End(End { counts, .. }) => self.about.counts.add(&counts),
+                record => self.take(&files, record).await?,
             }
         }
         Ok(())
     }
 
-    /// No more bytes come: the dataset becomes visible, and is on disk when this returns. After an
-    /// error the caller gives it up.
+    /// The next record. Behind the end of a stream another one may come, of what changed since.
+    /// What the first one brought is on disk before anything of the next one is taken.
+    async fn next_record(&mut self) -> Result<Option<Record>, ReceiveError> {
+        if !self.decoder.has_ended() {
+            return Ok(self.decoder.next_record()?);
+        }
+        self.behind.extend(self.decoder.take_rest());
+        let mut next = Decoder::default();
+        next.push(&self.behind);
+        let trailing = || Err(StreamError::Trailing.into());
+        let begin = match next.next_record() {
+            Ok(None) if self.behind.len() <= BEGIN_BYTES_MAX => return Ok(None),
+            Ok(Some(Record::Begin(begin))) => begin,
+            _ => return trailing(),
+        };
+        if self.newest.is_none() || begin.from.as_ref().map(|from| from.guid) != self.newest {
+            return trailing();
+        }
+        if self.options.dry {
+            return Err(ReceiveError::DryRow);
+        }
+        self.end().await?;
+        (self.decoder, self.behind) = (next, Vec::new());
+        self.sums = Sums::new(self.files()?.pool.world().random());
+        Ok(Some(Record::Begin(begin)))
+    }
+
+    async fn take(&mut self, files: &Files, record: Record) -> Result<(), ReceiveError> {
+        if let Some(dataset) = self.way.old().cloned() {
+            return self.take_changed((files, &dataset), record).await;
+        }
+        self.sums.take(&record).map_err(ReceiveError::Contradicts)?;
+        let Way::New(receiving) = &self.way else { return Ok(()) };
+        let to = (files, receiving.dataset());
+        match record {
+            Record::Object(inode) => self.make_object(to, *inode, None).await,
+            Record::Data { object, page, content } => self.data(to, object, page, &content).await,
+            Record::Entries { object, entries } => self.entries(to, object, entries).await,
+            // Only what changed has others.
+            _ => Ok(()),
+        }
+    }
+
+    /// No more bytes come: what was sent becomes visible, and is on disk when this returns. After
+    /// an error the caller gives it up.
     ///
     /// # Errors
     /// The stream has not ended, or contradicts itself.
     pub async fn finish(&mut self) -> Result<Received, ReceiveError> {
         self.decoder.finish()?;
-        self.sums.check().map_err(ReceiveError::Contradicts)?;
-        if let Some(receiving) = &self.receiving {
-            self.files()?.datasets.finish_receive(receiving).await?;
-            self.receiving = None;
+        if !self.behind.is_empty() {
+            return Err(StreamError::Trailing.into());
         }
-        let wanted = self.wanted.as_ref();
-        let snapshot = wanted.map_or_else(String::new, |wanted| wanted.snapshot.clone());
-        Ok(Received {
-            snapshot: format!("{}@{snapshot}", self.name),
-            sent: self.sent.clone(),
-            counts: self.counts,
-        })
+        self.end().await?;
+        Ok(self.about.clone())
     }
 
-    /// Gives up: what came is freed in the background.
+    /// All of a stream has come.
+    async fn end(&mut self) -> Result<(), ReceiveError> {
+        self.sums.check().map_err(ReceiveError::Contradicts)?;
+        self.check_ways(self.way.old()).await?;
+        match &self.way {
+            Way::New(receiving) => self.files()?.datasets.finish_receive(receiving).await?,
+            Way::Into(increment) => self.files()?.datasets.finish_increment(increment).await?,
+            _ => {}
+        }
+        self.way = Way::Unknown;
+        Ok(())
+    }
+
+    /// Gives up: what came is freed in the background, and what it was received into is as before.
     ///
     /// # Errors
-    /// Errors of the pool: then the next import frees it.
+    /// Errors of the pool: then the next import does that.
     pub async fn abort(&mut self) -> Result<(), ReceiveError> {
-        let Some(receiving) = self.receiving.take() else { return Ok(()) };
-        Ok(self.files()?.datasets.abort_receive(&receiving).await?)
+        match std::mem::replace(&mut self.way, Way::Unknown) {
+            Way::New(receiving) => self.files()?.datasets.abort_receive(&receiving).await?,
+            Way::Into(increment) => self.files()?.datasets.abort_increment(&increment).await?,
+            _ => {}
+        }
+        Ok(())
     }
 
     fn files(&self) -> Result<Arc<Files>, ReceiveError> {
@@ -182,11 +273,22 @@ impl Receiver {
     }
 
     async fn begin(&mut self, files: &Files, begin: Begin) -> Result<(), ReceiveError> {
-        let Begin { fs_guid, next_object, dataset, from, to, properties } = begin;
-        self.sent = format!("{dataset}@{}", to.name);
-        if let Some(from) = from {
-            return Err(ReceiveError::Incremental { from: format!("{dataset}@{}", from.name) });
+        let full = |point: &Point| format!("{}@{}", begin.dataset, point.name);
+        let is_first = self.about.sent.is_empty();
+        self.newest = Some(begin.to.guid).filter(|_| !self.options.new_handles);
+        self.about.snapshot = format!("{}@{}", self.name, begin.to.name);
+        self.about.sent = full(&begin.to);
+        if is_first {
+            self.about.since = begin.from.as_ref().map(full);
         }
+        match begin.from.clone() {
+            Some(from) => self.begin_changed(files, begin, from).await,
+            None => self.begin_new(files, begin).await,
+        }
+    }
+
+    async fn begin_new(&mut self, files: &Files, begin: Begin) -> Result<(), ReceiveError> {
+        let Begin { fs_guid, next_object, to, properties, .. } = begin;
         let wanted = ReceiveWanted {
             name: self.name.clone(),
             fs_guid: (!self.options.new_handles).then_some(fs_guid),
@@ -196,135 +298,44 @@ impl Receiver {
             snapshot_created: to.created,
             properties,
         };
-        let datasets = &files.datasets;
-        match self.options.dry {
-            true => datasets.check_receive(&wanted)?,
-            false => self.receiving = Some(datasets.begin_receive(wanted.clone()).await?),
-        }
-        self.wanted = Some(wanted);
-        Ok(())
-    }
-
-    /// Carries out a record.
-    async fn make(&self, files: &Files, record: Record) -> Result<(), ReceiveError> {
-        let Some(receiving) = &self.receiving else { return Ok(()) };
-        let to = (files, receiving.dataset());
-        match record {
-            Record::Object(inode) => self.object(to, *inode).await,
-            Record::Data { object, page, content } => {
-                let pages = content.chunks(4096).map(|page| dirty_page(Page::with_prefix(page)));
-                let pages = (page..).zip(pages).collect();
-                self.pages(to, object, pages).await
-            }
-            Record::Entries { object, entries } => self.entries(to, object, entries).await,
-            // An incremental stream alone has others.
-            _ => Ok(()),
-        }
-    }
-
-    async fn object(&self, to: To<'_>, inode: Inode) -> Result<(), ReceiveError> {
-        let (_, dataset) = to;
-        dataset.keep_id(inode.object);
-        let made = dataset.object_or_new(&inode);
-        let tree = made.inode();
-        let inode = Inode { root: tree.root, refer_bytes: tree.refer_bytes, ..inode };
-        let demand = demand(CHANGE_BYTES, 2 * TREE_SECTORS);
-        self.change(to, demand, &[Change::Inode(inode)]).await
-    }
-
-    async fn pages(
-        &self,
-        (files, dataset): To<'_>,
-        object: ObjectId,
-        pages: Vec<(u64, DirtyPage)>,
-    ) -> Result<(), ReceiveError> {
-        let (count, bytes) = (pages.len() as u64, pages.len() as u64 * 4096);
-        let promise = match files.datasets.promise(dataset, bytes).await {
-            Ok(promise) => promise,
-            Err(Refused::Quota) => return Err(ReceiveError::Quota(self.name.clone())),
-            Err(Refused::Reserved) => return Err(ReceiveError::NoSpace(self.name.clone())),
-            Err(Refused::Pool(error)) => return Err(self.pool_error(error)),
+        self.way = match self.options.dry {
+            true => files.datasets.check_receive(&wanted).map(|()| Way::Nowhere)?,
+            false => Way::New(files.datasets.begin_receive(wanted).await?),
         };
-        // It may have left memory since its last record.
-        let file = self.in_memory((files, dataset), object).await?;
-        let demand = demand(bytes + CHANGE_BYTES, count + 2 * TREE_SECTORS);
-        let admission = files.pool.admit(demand).await.map_err(|of| self.pool_error(of))?;
-        let _writer = file.writer.lock().await;
-        let hold = files.pool.hold(admission).map_err(|of| self.pool_error(of))?;
-        self.check_alive(dataset)?;
-        promise.spend(hold.txg());
-        files.apply(dataset, &hold, &[Change::Pages(object, pages)], None);
         Ok(())
     }
 
-    async fn entries(
-        &self,
-        to: To<'_>,
-        object: ObjectId,
-        entries: Vec<Dirent>,
+    async fn begin_changed(
+        &mut self,
+        files: &Files,
+        begin: Begin,
+        from: Point,
     ) -> Result<(), ReceiveError> {
-        let directory = self.in_memory(to, object).await?;
-        let bytes = entries.len() as u64 * ENTRY_BYTES + CHANGE_BYTES;
-        let demand = demand(bytes, entries.len() as u64 / 8 + 2 * TREE_SECTORS);
-        let changes: Vec<Change> =
-            entries.into_iter().map(|entry| Change::Entry(object, entry)).collect();
-        let done = self.change(to, demand, &changes).await;
-        drop(directory);
-        done
-    }
-
-    /// Makes changes of one object, which is in memory.
-    async fn change(
-        &self,
-        (files, dataset): To<'_>,
-        demand: Demand,
-        changes: &[Change],
-    ) -> Result<(), ReceiveError> {
-        let admission = files.pool.admit(demand).await.map_err(|of| self.pool_error(of))?;
-        let hold = files.pool.hold(admission).map_err(|of| self.pool_error(of))?;
-        self.check_alive(dataset)?;
-        files.apply(dataset, &hold, changes, None);
-        Ok(())
-    }
-
-    async fn in_memory(
-        &self,
-        (files, dataset): To<'_>,
-        id: ObjectId,
-    ) -> Result<Arc<Object>, ReceiveError> {
-        let found = dataset.object(&files.pool, id).await;
-        let found = found.map_err(|error| self.pool_error(error))?;
-        found.ok_or_else(|| self.ended())
-    }
-
-    /// Under a hold: fails if the dataset was destroyed, with one above it.
-    fn check_alive(&self, dataset: &Dataset) -> Result<(), ReceiveError> {
-        if dataset.is_destroyed() { Err(self.ended()) } else { Ok(()) }
-    }
-
-    fn ended(&self) -> ReceiveError {
-        ReceiveError::Dataset(DatasetError::ReceiveEnded(self.name.clone()))
-    }
-
-    fn pool_error(&self, error: PoolError) -> ReceiveError {
-        match error {
-            PoolError::NoSpace => ReceiveError::NoSpace(self.name.clone()),
-            error => ReceiveError::Pool(error),
+        let Begin { fs_guid, next_object, dataset, to, properties, .. } = begin;
+        if self.options.new_handles {
+            return Err(ReceiveError::NewHandles(format!("{dataset}@{}", from.name)));
         }
+        let wanted = IncrementWanted {
+            name: self.name.clone(),
+            fs_guid,
+            next_object,
+            sent: dataset,
+            from: (from.name, from.guid),
+            snapshot: to.name,
+            snapshot_guid: to.guid,
+            snapshot_created: to.created,
+            properties,
+            force: self.options.force,
+        };
+        self.sums.of_changes();
+        self.way = match self.options.dry {
+            true => Way::Compared(files.datasets.check_increment(&wanted).await?),
+            false => Way::Into(files.datasets.begin_increment(wanted).await?),
+        };
+        Ok(())
     }
 }
-
-/// The files of the pool, and the dataset that is received.
-type To<'a> = (&'a Files, &'a Arc<Dataset>);
 
 fn random_guid(files: &Files) -> Guid {
     Guid(files.pool.world().random().max(1))
-}
-
-/// Memory that an entry takes until it is on disk.
-const ENTRY_BYTES: u64 = 512;
-
-fn demand(dirty_bytes: u64, sectors: u64) -> Demand {
-    let (class, lane) = (SpaceClass::Write, Lane::Bulk);
-    Demand { dirty_bytes, sectors, log_bytes: 0, class, lane }
 }

@@ -1,4 +1,5 @@
-//! Sending a snapshot as a stream ([`aquifer_stream`]).
+//! Sending a snapshot as a stream ([`aquifer_stream`]), whole or what changed since an older one
+//! ([`changed`]).
 //!
 //! The stream comes in pages of some megabytes. Each is made from the roots alone, and its cursor
 //! has all that the next one needs: the daemon keeps nothing in between, and a slow reader delays
@@ -7,10 +8,14 @@
 //! Of a file its pages travel as they read, found from its extents: what is a hole takes nothing.
 //! Files without a name do not travel, nor do tails that are being freed.
 
+mod changed;
+
 use std::ops::Range;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use aquifer_dataset::{Dataset, DatasetError, LookError};
+use aquifer_blockio::Page;
+use aquifer_dataset::{Dataset, DatasetError, LookError, Snapshot};
 use aquifer_object::Object;
 use aquifer_object::btree::Scan;
 use aquifer_ondisk::ObjectId;
@@ -27,6 +32,22 @@ use crate::types::zero_page;
 
 /// Bytes of a page after which it ends.
 const PAGE_BYTES: usize = 4 << 20;
+/// Steps after which a page ends of which only the size is asked for.
+const SIZE_STEPS_MAX: u64 = 100_000;
+/// What is looked at, if it is two snapshots.
+const NEW: usize = 0;
+const OLD: usize = 1;
+
+/// What is to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SendWanted<'a> {
+    /// The snapshot, as `dataset@name`.
+    pub snapshot: &'a str,
+    /// Only what changed since this older one of the same dataset: `@name`, or its full name.
+    pub from: Option<&'a str>,
+    /// Only the size of the stream is wanted: content is not read.
+    pub size_only: bool,
+}
 
 /// Where the next page begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +70,10 @@ struct Place {
 /// Some bytes of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SendPage {
-    /// The bytes.
+    /// The bytes; none if only the size is wanted.
     pub bytes: Vec<u8>,
+    /// How many bytes of the stream this is.
+    pub stream_bytes: u64,
     /// Where the next page begins; `None` after the last one.
     pub next: Option<SendCursor>,
 }
@@ -67,6 +90,35 @@ pub enum SendError {
          remove it, and send a later snapshot"
     )]
     Damaged {
+        /// The object.
+        object: u64,
+        /// The snapshot.
+        snapshot: String,
+    },
+    /// It is not older.
+    #[error(
+        "{from:?} is not older than {snapshot:?}: send the newer one with -i and the older one"
+    )]
+    NotOlder {
+        /// The one that should be.
+        from: String,
+        /// The snapshot that is sent.
+        snapshot: String,
+    },
+    /// They are of two datasets.
+    #[error("{from:?} is no snapshot of the dataset of {snapshot:?}: send -i @NAME {snapshot}")]
+    AnotherDataset {
+        /// The older one.
+        from: String,
+        /// The snapshot that is sent.
+        snapshot: String,
+    },
+    /// An id means two files.
+    #[error(
+        "object {object} in {snapshot:?} is another file than it was: send the whole snapshot, \
+         without -i"
+    )]
+    AnotherFile {
         /// The object.
         object: u64,
         /// The snapshot.
@@ -102,64 +154,136 @@ struct Making<'a> {
     snapshot: &'a str,
     looks: Looks<'a>,
     encoder: Encoder,
+    size_only: bool,
+    /// Bytes of records of which only the size is wanted.
+    unread_bytes: u64,
+    steps: u64,
 }
 
 impl Files {
-    /// A page of the stream of a snapshot, given as `dataset@name`.
+    /// A page of the stream of a snapshot.
     ///
     /// # Errors
-    /// There is no such snapshot; damaged files; a cursor of another stream; a snapshot that was
-    /// destroyed meanwhile.
+    /// There is no such snapshot, or the older one is not older; damaged files; a cursor of another
+    /// stream; a snapshot that was destroyed meanwhile.
     pub async fn send_page(
         &self,
-        name: &str,
+        wanted: SendWanted<'_>,
         cursor: Option<SendCursor>,
     ) -> Result<SendPage, SendError> {
+        let SendWanted { snapshot: name, size_only, .. } = wanted;
         let _turn = self.comparing.lock().await;
         let (dataset, snapshot) = self.datasets.snapshot_by_name(name)?;
+        let from = self.older(&wanted, &dataset, &snapshot)?;
         let version = self.datasets.version(name)?;
-        let mark = mark_of(&[version.guid().0]);
-        let looks = Looks::new(vec![version.look(&self.pool)?]);
+        let old = from.as_ref().map(|(full, _)| self.datasets.version(full)).transpose()?;
+        let versions = [Some(&version), old.as_ref()].into_iter().flatten();
+        let guids: Vec<u64> = versions.clone().map(|of| of.guid().0).collect();
+        let mark = mark_of(&guids);
+        let looks: Result<Vec<_>, _> = versions.map(|of| of.look(&self.pool)).collect();
+        let looks = Looks::new(looks?);
         let SendCursor { chain, place, .. } = match cursor {
             Some(cursor) if cursor.mark == mark => cursor,
             Some(_) => return Err(SendError::Others(name.into())),
             None => SendCursor { mark, chain: Chain::default(), place: Place::default() },
         };
-        let encoder = Encoder::after(chain);
-        let mut making = Making { files: self, dataset: &dataset, snapshot: name, looks, encoder };
+        let mut making = Making {
+            files: self,
+            dataset: &dataset,
+            snapshot: name,
+            looks,
+            encoder: Encoder::after(chain),
+            size_only,
+            unread_bytes: 0,
+            steps: 0,
+        };
         if cursor.is_none() {
-            let record = &snapshot.record;
             making.encoder.put(&Record::Begin(Begin {
                 fs_guid: dataset.fs_guid,
                 next_object: dataset.free_id(),
                 dataset: self.datasets.full_name(&dataset),
-                from: None,
-                to: Point { guid: record.guid, created: record.created, name: record.name.clone() },
+                from: from.as_ref().map(|(_, from)| point(from)),
+                to: point(&snapshot),
                 properties: dataset.local_values(),
             }));
         }
-        let next = making.objects(place).await?;
+        let next = match from.is_some() {
+            true => making.changed_objects(place).await?,
+            false => making.objects(place).await?,
+        };
         if next.is_none() {
             making.encoder.end();
         }
-        let (bytes, chain) = making.encoder.into_parts();
+        let stream_bytes = making.encoder.len() as u64 + making.unread_bytes;
+        let (mut bytes, chain) = making.encoder.into_parts();
+        if size_only {
+            bytes.clear();
+        }
         let next = next.map(|place| SendCursor { mark, chain, place });
-        Ok(SendPage { bytes, next })
+        Ok(SendPage { bytes, stream_bytes, next })
     }
+
+    /// The older snapshot, with its full name, if only what changed since is wanted.
+    fn older(
+        &self,
+        wanted: &SendWanted<'_>,
+        dataset: &Dataset,
+        snapshot: &Snapshot,
+    ) -> Result<Option<(String, Arc<Snapshot>)>, SendError> {
+        let Some(from) = wanted.from else { return Ok(None) };
+        let full = match from.starts_with('@') {
+            true => format!("{}{from}", self.datasets.full_name(dataset)),
+            false => from.into(),
+        };
+        let (of, old) = self.datasets.snapshot_by_name(&full)?;
+        let both = || (full.clone(), wanted.snapshot.to_string());
+        if of.id != dataset.id {
+            let (from, snapshot) = both();
+            return Err(SendError::AnotherDataset { from, snapshot });
+        }
+        if old.txg >= snapshot.txg {
+            let (from, snapshot) = both();
+            return Err(SendError::NotOlder { from, snapshot });
+        }
+        Ok(Some((full, old)))
+    }
+}
+
+fn point(snapshot: &Snapshot) -> Point {
+    let record = &snapshot.record;
+    Point { guid: record.guid, created: record.created, name: record.name.clone() }
 }
 
 impl Making<'_> {
     fn is_full(&self) -> bool {
-        self.encoder.len() >= PAGE_BYTES
+        let is_long = self.size_only && self.steps >= SIZE_STEPS_MAX;
+        self.encoder.len() >= PAGE_BYTES || is_long
+    }
+
+    /// One more step: see [`Looks::step`].
+    async fn step(&mut self) -> Result<(), LookError> {
+        self.steps += 1;
+        self.looks.step().await
+    }
+
+    /// Fails if an object lost changes.
+    fn check(&self, inode: &Inode) -> Result<(), SendError> {
+        match inode.damaged {
+            true => {
+                let (object, snapshot) = (inode.object.0, self.snapshot.into());
+                Err(SendError::Damaged { object, snapshot })
+            }
+            false => Ok(()),
+        }
     }
 
     /// The objects from a place on, until the page is full. Returns the next place.
     async fn objects(&mut self, place: Place) -> Result<Option<Place>, SendError> {
         let pool = &*self.files.pool;
         let mut within = place.within;
-        let mut scan = Scan::<Objects, _>::new(pool, self.looks.objects(0), place.object, None)?;
+        let mut scan = Scan::<Objects, _>::new(pool, self.looks.objects(NEW), place.object, None)?;
         while let Some(inode) = scan.next().await? {
-            self.looks.step().await?;
+            self.step().await?;
             let id = inode.object.0;
             let Some(inode) = visible(Some(inode)) else { continue };
             if self.is_full() {
@@ -180,10 +304,7 @@ impl Making<'_> {
         inode: Inode,
         within: Option<u64>,
     ) -> Result<Option<u64>, SendError> {
-        if inode.damaged {
-            let (object, snapshot) = (inode.object.0, self.snapshot.into());
-            return Err(SendError::Damaged { object, snapshot });
-        }
+        self.check(&inode)?;
         if within.is_none() {
             self.encoder.put(&Record::Object(Box::new(inode.clone())));
         }
@@ -206,7 +327,7 @@ impl Making<'_> {
         // Pages that follow each other are one record, whatever extents they are in.
         let mut run = from..from;
         loop {
-            self.looks.step().await?;
+            self.step().await?;
             let extent = scan.next().await?;
             let pages = extent.map(|extent| {
                 let end = extent.page.saturating_add(extent.pages.into());
@@ -236,12 +357,13 @@ impl Making<'_> {
         if pages.is_empty() {
             return Ok(());
         }
-        self.looks.step().await?;
-        let read = file.read_pages(&self.files.pool, pages.start, pages.end).await?;
-        let mut content = Vec::with_capacity(read.len() * 4096);
-        for page in read {
-            content.extend_from_slice(page.unwrap_or_else(zero_page).as_slice());
+        self.step().await?;
+        if self.size_only {
+            self.unread_bytes += Encoder::data_bytes(pages.end - pages.start);
+            return Ok(());
         }
+        let read = file.read_pages(&self.files.pool, pages.start, pages.end).await?;
+        let content = joined(read);
         self.encoder.put(&Record::Data { object: file.id, page: pages.start, content });
         Ok(())
     }
@@ -251,7 +373,7 @@ impl Making<'_> {
         let mut scan = Scan::<Directory, _>::new(pool, inode.root, from, None)?;
         let mut entries: Vec<Dirent> = Vec::new();
         while let Some(entry) = scan.next().await? {
-            self.looks.step().await?;
+            self.step().await?;
             if entries.len() >= ENTRIES_MAX {
                 self.entries(object, &mut entries);
             }
@@ -271,6 +393,15 @@ impl Making<'_> {
             self.encoder.put(&Record::Entries { object, entries });
         }
     }
+}
+
+/// The content of pages, of which those that are none are zeros.
+fn joined(pages: Vec<Option<Page>>) -> Vec<u8> {
+    let mut content = Vec::with_capacity(pages.len() * 4096);
+    for page in pages {
+        content.extend_from_slice(page.unwrap_or_else(zero_page).as_slice());
+    }
+    content
 }
 
 impl std::fmt::Display for SendCursor {

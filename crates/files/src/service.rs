@@ -59,6 +59,7 @@ impl Service {
             pool.replay(files.as_ref()).await?;
             world.spawn("txg", pool.clone().run());
             datasets.ensure_root().await?;
+            datasets.settle_all().await;
             if datasets.has_background_work() {
                 // Objects that a crash left to be freed do not wait for a client's change.
                 pool.request_txg();

@@ -18,6 +18,7 @@ use aquifer_ondisk::layout::CONFIG_SECTORS;
 use aquifer_ondisk::log_batch::BatchHeader;
 use aquifer_ondisk::log_change::LogChange;
 use aquifer_ondisk::pool_root::PoolRoot;
+use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::reply::ReplyEntry;
 use aquifer_ondisk::tree_node::{Dead, Directory, Extents, Namespace, Node, Objects, Replies};
 use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
@@ -72,6 +73,7 @@ pub fn run(input: &[u8]) {
         30 => read_as::<InheritedRecord>(bytes),
         31 => read_as::<FileSnapshotRecord>(bytes),
         32 => read_as::<FileSweepRecord>(bytes),
+        33 => read_as::<ReceivingRecord>(bytes),
         _ => {}
     }
 }

@@ -14,13 +14,14 @@ use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::open_work::OpenWorkRecord;
 use aquifer_ondisk::pool_root::{PoolRoot, TreeSlot};
+use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::reply::REPLIES_MAX;
 use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::{Namespace, NodeOwner, Replies};
 use aquifer_ondisk::types::{DatasetId, ObjectId, Txg};
 
 use crate::finding::{At, Kind};
-use crate::objects;
+use crate::objects::{self, How};
 use crate::report::DatasetSummary;
 use crate::scan::{Scan, Use};
 use crate::snapshots::{self, Head, Snapshots};
@@ -61,6 +62,8 @@ struct Items {
     standby: BTreeSet<DatasetId>,
     /// Datasets that items other than a record belong to.
     others: BTreeSet<DatasetId>,
+    /// Datasets of which the head is half of something, with the snapshots they go back to.
+    receiving: BTreeMap<DatasetId, Txg>,
     /// The counter of dataset ids.
     next: Option<u64>,
 }
@@ -83,7 +86,8 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
     for (id, dataset) in &items.datasets {
         let mut summary =
             DatasetSummary { id: *id, name: items.path(*id), ..DatasetSummary::default() };
-        let how = (dataset.birth, dataset.destroyed);
+        let is_half = items.receiving.contains_key(id);
+        let how = How { birth: dataset.birth, destroyed: dataset.destroyed, is_half };
         let none = Snapshots::default();
         let of_it = items.snapshots.get(id).unwrap_or(&none);
         scan.inherits = items.inherits(*id);
@@ -190,6 +194,7 @@ impl Items {
             (_, CLASS_SNAPSHOT | CLASS_SWEEP | CLASS_KEEP | CLASS_LISTER | CLASS_INHERITED) => {
                 self.of_a_snapshot(dataset, (class, Txg(number)), &item.value)
             }
+            (_, CLASS_RECEIVING) if number == 0 => self.of_a_receive(dataset, &item.value),
             (_, CLASS_ROLLBACK) if number == 0 => self.of_a_rollback(dataset, &item.value),
             _ => return invalid("of no known class".into()),
         };
@@ -212,6 +217,11 @@ impl Items {
     fn of_a_rollback(&mut self, dataset: DatasetId, value: &[u8]) -> Result<(), FormatError> {
         let record = RollbackRecord::decode(value)?;
         self.snapshots.entry(dataset).or_default().rollback = Some(record);
+        Ok(())
+    }
+
+    fn of_a_receive(&mut self, dataset: DatasetId, value: &[u8]) -> Result<(), FormatError> {
+        self.receiving.insert(dataset, ReceivingRecord::decode(value)?.from);
         Ok(())
     }
 
@@ -261,6 +271,7 @@ impl Items {
         }
         self.check_lines(&mut invalid);
         self.check_listers(&mut invalid);
+        self.check_receiving(&mut invalid);
         let (mut names, mut guids) = (BTreeSet::new(), BTreeSet::new());
         for id in &self.others {
             if self.datasets.get(id).is_some_and(|dataset| dataset.destroyed) {
@@ -384,3 +395,4 @@ const CLASS_FILE_SNAPSHOT: u8 = ItemClass::FileSnapshot as u8;
 const CLASS_FILE_SWEEP: u8 = ItemClass::FileSweep as u8;
 const CLASS_LISTER: u8 = ItemClass::Lister as u8;
 const CLASS_HIDDEN_LINE: u8 = ItemClass::HiddenLine as u8;
+const CLASS_RECEIVING: u8 = ItemClass::Receiving as u8;

@@ -31,23 +31,34 @@ struct Gathered {
     unread: BTreeSet<ObjectId>,
     /// Every directory could be read to its end.
     whole: bool,
-    /// The dataset is being emptied, or was being received: its names have no meaning.
-    destroyed: bool,
+    /// Its names have no meaning.
+    unnamed: bool,
 }
 
-/// Walks the objects of a dataset whose record lies in a node born in `birth`. A `destroyed` one is
-/// being emptied, or was being received: its names have no meaning any more, or none yet. If it has
-/// a floor, it is an old head that a rollback left: it owns only what was born above.
+/// A dataset whose objects are walked.
+#[derive(Clone, Copy)]
+pub(crate) struct How {
+    /// Birth of the node in which its record lies.
+    pub birth: Txg,
+    /// It is being emptied, or was being received: its names have no meaning any more, or none yet.
+    /// If it has a floor, it is an old head that a rollback left: it owns only what was born above.
+    pub destroyed: bool,
+    /// What changed is being received into it: its names have no meaning for now.
+    pub is_half: bool,
+}
+
+/// Walks the objects of a dataset.
 pub(crate) async fn walk(
     scan: &mut Scan<'_>,
     id: DatasetId,
     record: &DatasetRecord,
-    (birth, destroyed): (Txg, bool),
+    How { birth, destroyed, is_half }: How,
     summary: &mut DatasetSummary,
 ) {
     scan.floor = if destroyed { record.floor } else { Txg(0) };
     let owner = NodeOwner { dataset: id, object: ObjectId(0) };
-    let mut gathered = Gathered { whole: true, destroyed, ..Gathered::default() };
+    let unnamed = destroyed || is_half;
+    let mut gathered = Gathered { whole: true, unnamed, ..Gathered::default() };
     let mut table = Walk::<Objects>::new(owner, ObjectId(0), record.objects, birth, None);
     while let Some(leaf) = table.next(scan).await {
         let roots: Vec<_> = leaf.entries.iter().filter_map(|inode| inode.root.as_ref()).collect();
@@ -63,7 +74,7 @@ pub(crate) async fn walk(
     summary.objects = gathered.objects.len() as u64;
     summary.entries = gathered.references.len() as u64;
     summary.refer_bytes = gathered.refer_bytes;
-    if !destroyed {
+    if !unnamed {
         let mut links = Links::new(id, &mut gathered.objects);
         links.enter(scan, &gathered.references, table.whole);
         if table.whole && gathered.whole {
@@ -117,7 +128,7 @@ async fn walk_object(
             let count = directory::walk(scan, tree, owner, inode, references).await;
             gathered.whole &= count.is_some();
             // The list of orphans does not count its entries.
-            let counts = id != ORPHANS && !gathered.destroyed && scan.floor == Txg(0);
+            let counts = id != ORPHANS && !gathered.unnamed && scan.floor == Txg(0);
             if let Some(count) = count.filter(|count| counts && *count != inode.entries) {
                 scan.findings.add(Kind::EntryCount, at, || {
                     let says = inode.entries;

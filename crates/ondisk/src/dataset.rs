@@ -99,6 +99,8 @@ pub enum ItemClass {
     FileSweep = 17,
     /// Of dataset 0: work on the free space of a disk that goes on or is suspended.
     OpenWork = 19,
+    /// What is being received into the head.
+    Receiving = 22,
 }
 
 impl ItemClass {
@@ -123,6 +125,7 @@ impl ItemClass {
             16 => ItemClass::FileSnapshot,
             17 => ItemClass::FileSweep,
             19 => ItemClass::OpenWork,
+            22 => ItemClass::Receiving,
             _ => return None,
         })
     }

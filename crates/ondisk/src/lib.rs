@@ -22,6 +22,7 @@ pub mod log_batch;
 pub mod log_change;
 pub mod open_work;
 pub mod pool_root;
+pub mod receiving;
 pub mod reply;
 pub mod resilver_mark;
 pub mod scrub;

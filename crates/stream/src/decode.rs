@@ -64,6 +64,14 @@ impl Decoder {
         Ok(Some(record))
     }
 
+    /// Of a stream that has ended: what came behind it, for the decoder of another one.
+    pub fn take_rest(&mut self) -> Vec<u8> {
+        let rest = self.bytes.split_off(self.taken.min(self.bytes.len()));
+        self.bytes.clear();
+        self.taken = 0;
+        rest
+    }
+
     /// Whether all of the stream came.
     pub fn has_ended(&self) -> bool {
         self.order.has_ended()

@@ -7,7 +7,7 @@ use aquifer_ondisk::Writer;
 use aquifer_ondisk::codec::checksum128;
 
 use crate::order::count;
-use crate::record::{Counts, End, Record};
+use crate::record::{Counts, End, PAGE_BYTES, Record};
 
 /// Bytes of a record before its payload.
 pub(crate) const HEADER_BYTES: usize = 16;
@@ -59,6 +59,12 @@ impl Encoder {
     pub fn end(&mut self) {
         let Chain { sum, counts, .. } = self.chain;
         self.put(&Record::End(End { counts, digest: sum }));
+    }
+
+    /// Bytes of a [`Record::Data`] of so many pages.
+    pub fn data_bytes(pages: u64) -> u64 {
+        let around = HEADER_BYTES + 16 + SUM_BYTES;
+        pages.saturating_mul(PAGE_BYTES as u64).saturating_add(around as u64)
     }
 
     /// Bytes so far.

@@ -79,6 +79,19 @@ pub struct Counts {
     pub drops: u64,
 }
 
+impl Counts {
+    /// Adds those of another stream.
+    pub fn add(&mut self, other: &Counts) {
+        let Counts { objects, removed, pages, hole_pages, entries, drops } = self;
+        let mine = [objects, removed, pages, hole_pages, entries, drops];
+        let Counts { objects, removed, pages, hole_pages, entries, drops } = *other;
+        let theirs = [objects, removed, pages, hole_pages, entries, drops];
+        for (mine, theirs) in mine.into_iter().zip(theirs) {
+            *mine = mine.saturating_add(theirs);
+        }
+    }
+}
+
 /// The end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {

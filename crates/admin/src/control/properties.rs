@@ -57,6 +57,7 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
         | DatasetError::FilesGone { .. }
         | DatasetError::SameHandles { .. }
         | DatasetError::ReceiveEnded(_)
+        | DatasetError::Increment(_)
         | DatasetError::HasClones { .. }
         | DatasetError::GaveUp => ApiError::conflict(message),
         DatasetError::Labels(_) | DatasetError::DeadUnreadable(_) | DatasetError::Pool(_) => {

@@ -53,10 +53,10 @@ impl Control {
         self: &Arc<Self>,
         request: ReceiveRequest,
     ) -> Result<ReceiveBegun, ApiError> {
-        let ReceiveRequest { name, dry_run, new_handles } = request;
+        let ReceiveRequest { name, dry_run, new_handles, force } = request;
         let serving = self.pool_of(&name)?;
         let made = (!dry_run).then(|| name.clone());
-        let options = ReceiveOptions { dry: dry_run, new_handles };
+        let options = ReceiveOptions { dry: dry_run, new_handles, force };
         let receiver = Receiver::new(&serving.service().files, name, options);
         let session = Arc::new(Session {
             pool: serving.name().into(),
@@ -145,7 +145,9 @@ impl Control {
         Ok(ReceiveSummary {
             snapshot,
             sent,
+            since: received.since,
             objects: counts.objects,
+            removed: counts.removed,
             bytes: counts.pages.saturating_mul(4096),
             notes,
         })
@@ -256,7 +258,8 @@ fn api_error(error: ReceiveError) -> ApiError {
         ReceiveError::Dataset(error) => properties::api_error(error),
         ReceiveError::Stream(_)
         | ReceiveError::Contradicts(_)
-        | ReceiveError::Incremental { .. } => ApiError::invalid(message),
+        | ReceiveError::NewHandles(_)
+        | ReceiveError::DryRow => ApiError::invalid(message),
         ReceiveError::Quota(_) | ReceiveError::NoSpace(_) | ReceiveError::Left => {
             ApiError::conflict(message)
         }

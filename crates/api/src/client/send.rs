@@ -3,7 +3,7 @@
 use hyper::Method;
 
 use super::{Answer, Client, JSON, broken, parsed};
-use crate::send::NEXT;
+use crate::send::{NEXT, SIZE};
 use crate::{
     ReceiveBegun, ReceiveEnd, ReceiveRequest, ReceiveSummary, ReceivedPart, SendQuery, SentPart,
 };
@@ -17,7 +17,10 @@ impl Client {
         let body = serde_json::to_vec(query).map_err(broken)?.into();
         let (headers, bytes) = self.ask(Method::POST, "/send", JSON, body).await?;
         let next = headers.get(NEXT).and_then(|next| next.to_str().ok()).map(Into::into);
-        Ok(SentPart { bytes: bytes.into(), next })
+        let size = headers.get(SIZE).and_then(|size| size.to_str().ok()?.parse().ok());
+        let bytes: Vec<u8> = bytes.into();
+        let stream_bytes = size.unwrap_or(bytes.len() as u64);
+        Ok(SentPart { bytes, stream_bytes, next })
     }
 
     /// Begins to receive a stream.

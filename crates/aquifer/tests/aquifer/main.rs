@@ -24,6 +24,7 @@ mod hardware;
 mod history;
 mod holds;
 mod hosts;
+mod increments;
 mod inject;
 mod life;
 mod listing;

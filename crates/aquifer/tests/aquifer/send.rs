@@ -12,14 +12,19 @@ const MIB: usize = 1 << 20;
 
 /// `aquifer send ... > FILE`.
 fn send(place: &Place, snapshot: &str, name: &str) {
+    send_words(place, &[snapshot], name);
+}
+
+/// The same, with options.
+pub fn send_words(place: &Place, words: &[&str], name: &str) {
     let file = File::create(place.path(name)).unwrap();
-    let mut command = place.command(&["send", snapshot]);
+    let mut command = place.command(&[&["send"], words].concat());
     let output = command.stdin(Stdio::null()).stdout(file).output().unwrap();
     assert!(output.status.success(), "{output:?}\n{}", place.log());
 }
 
 /// `aquifer receive ... < FILE`.
-fn receive(place: &Place, words: &[&str], from: &Place, name: &str) -> Said {
+pub fn receive(place: &Place, words: &[&str], from: &Place, name: &str) -> Said {
     let mut command = place.command(&[&["receive"], words].concat());
     let output = command.stdin(File::open(from.path(name)).unwrap()).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();

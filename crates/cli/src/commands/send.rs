@@ -20,6 +20,12 @@ pub struct SendArgs {
     /// Say on stderr how much was sent.
     #[arg(short = 'v')]
     verbose: bool,
+    /// Send only what changed since this older snapshot of the same dataset, as @NAME.
+    #[arg(short = 'i', value_name = "OLD")]
+    from: Option<String>,
+    /// The same, with all snapshots between: as one stream after the other.
+    #[arg(short = 'I', value_name = "OLD", conflicts_with = "from")]
+    from_all: Option<String>,
     /// The snapshot, such as tank/vms@before.
     #[arg(value_name = "DATASET@NAME")]
     snapshot: String,
@@ -38,7 +44,11 @@ pub struct ReceiveArgs {
     /// was sent.
     #[arg(long)]
     new_handles: bool,
-    /// Full name of the new dataset, such as tank/copy.
+    /// Of a stream made with -i: drop what was changed in the dataset since its newest snapshot.
+    #[arg(short = 'F')]
+    force: bool,
+    /// Full name of the new dataset, such as tank/copy; of a stream made with -i, the dataset that
+    /// has the older snapshot.
     dataset: String,
 }
 
@@ -48,19 +58,16 @@ const ALIVE_EVERY: Duration = Duration::from_secs(10);
 const PARTS_WAITING: usize = 2;
 
 pub(super) async fn send(client: &Client, output: Output, args: SendArgs) -> Result<(), Failure> {
-    let SendArgs { dry_run, verbose, snapshot } = args;
+    let SendArgs { dry_run, verbose, from, from_all, snapshot } = args;
+    let steps = match from_all {
+        Some(from) => steps(client, &snapshot, from).await?,
+        None => vec![SendQuery { snapshot: snapshot.clone(), from, ..SendQuery::default() }],
+    };
+    if dry_run && steps.iter().any(|step| step.from.is_none()) {
+        return would_send(client, output, &snapshot).await;
+    }
     if dry_run {
-        let query = SnapshotQuery { name: Some(snapshot.clone()), recursive: false };
-        let found = client.snapshots(&query).await?;
-        let Some(found) = found.first().filter(|_| snapshot.contains('@')) else {
-            return Err(Failure::usage(format!("{snapshot:?} is no snapshot: write DATASET@NAME")));
-        };
-        let text = format!(
-            "would send {}: {} on disk, and more where it is compressed\n",
-            found.name,
-            output.size(found.refer_bytes)
-        );
-        return output.answer(found, |_| text);
+        return would_send_changes(client, output, steps).await;
     }
     if stdout().is_terminal() {
         let why = "a stream is no text: send it to a file (> FILE) or a command (| COMMAND)";
@@ -75,25 +82,22 @@ pub(super) async fn send(client: &Client, output: Output, args: SendArgs) -> Res
         }
         out.flush()
     });
-    let mut query = SendQuery { snapshot: snapshot.clone(), after: None };
     let mut sent_bytes = 0u64;
-    let failed = loop {
-        let SentPart { bytes, next } = match client.send_part(&query).await {
-            Ok(part) => part,
-            Err(error) => break Some(error),
-        };
-        sent_bytes += bytes.len() as u64;
-        let is_last = next.is_none();
-        query.after = next;
-        // The writer has ended if it could not write: it says why.
-        if to_writer.send(bytes).await.is_err() || is_last {
-            break None;
+    let mut failed = None;
+    for step in steps {
+        match send_one(client, step, &to_writer).await {
+            Ok(Some(bytes)) => sent_bytes = sent_bytes.saturating_add(bytes),
+            Ok(None) => break,
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
         }
-    };
+    }
     drop(to_writer);
     let written = writer.await.map_err(Failure::failed)?;
     if let Some(error) = failed {
-        return Err(error.into());
+        return Err(error);
     }
     let why =
         |error| Failure::failed(format!("the stream of {snapshot:?} cannot be written: {error}"));
@@ -106,16 +110,108 @@ pub(super) async fn send(client: &Client, output: Output, args: SendArgs) -> Res
     Ok(())
 }
 
+/// Gives the bytes of a stream to a writer, and returns how many; `None`: the writer has ended,
+/// since it could not write.
+async fn send_one(
+    client: &Client,
+    mut query: SendQuery,
+    to: &mpsc::Sender<Vec<u8>>,
+) -> Result<Option<u64>, Failure> {
+    let mut sent_bytes = 0u64;
+    loop {
+        let SentPart { bytes, next, .. } = client.send_part(&query).await?;
+        sent_bytes = sent_bytes.saturating_add(bytes.len() as u64);
+        let is_last = next.is_none();
+        query.after = next;
+        if to.send(bytes).await.is_err() {
+            return Ok(None);
+        }
+        if is_last {
+            return Ok(Some(sent_bytes));
+        }
+    }
+}
+
+/// From each snapshot to the next one, from an older one to a newer one.
+async fn steps(client: &Client, new: &str, old: String) -> Result<Vec<SendQuery>, Failure> {
+    let dataset = new.split_once('@').map_or(new, |(dataset, _)| dataset);
+    let old = if old.starts_with('@') { format!("{dataset}{old}") } else { old };
+    let query = SnapshotQuery { name: Some(dataset.into()), recursive: false };
+    let listed = client.snapshots(&query).await?;
+    let of_it = listed.into_iter().filter(|of| of.path.is_none() && of.dataset == dataset);
+    let names: Vec<String> = of_it.map(|of| of.name).collect();
+    let at = |name: &str| names.iter().position(|of| of == name);
+    let ends = [old, new.to_string()];
+    let between = match (at(&ends[0]), at(new)) {
+        (Some(from), Some(to)) if from < to => names.get(from..=to).unwrap_or_default(),
+        // The daemon says why.
+        _ => &ends,
+    };
+    let step = |pair: &[String]| {
+        let (from, snapshot) = (pair.first().cloned(), pair.last().cloned().unwrap_or_default());
+        SendQuery { snapshot, from, ..SendQuery::default() }
+    };
+    Ok(between.windows(2).map(step).collect())
+}
+
+async fn would_send(client: &Client, output: Output, snapshot: &str) -> Result<(), Failure> {
+    let query = SnapshotQuery { name: Some(snapshot.into()), recursive: false };
+    let found = client.snapshots(&query).await?;
+    let Some(found) = found.first().filter(|_| snapshot.contains('@')) else {
+        return Err(Failure::usage(format!("{snapshot:?} is no snapshot: write DATASET@NAME")));
+    };
+    let text = format!(
+        "would send {}: {} on disk, and more where it is compressed\n",
+        found.name,
+        output.size(found.refer_bytes)
+    );
+    output.answer(found, |_| text)
+}
+
+/// What `send -n -i` says.
+#[derive(Debug, serde::Serialize)]
+struct WouldSend {
+    snapshot: String,
+    from: String,
+    stream_bytes: u64,
+}
+
+/// The daemon compares both snapshots as for a stream, and reads no content.
+async fn would_send_changes(
+    client: &Client,
+    output: Output,
+    steps: Vec<SendQuery>,
+) -> Result<(), Failure> {
+    let mut stream_bytes = 0u64;
+    let (first, last) = (steps.first().cloned(), steps.last().cloned());
+    for step in steps {
+        let mut query = SendQuery { size_only: true, ..step };
+        loop {
+            let part = client.send_part(&query).await?;
+            stream_bytes = stream_bytes.saturating_add(part.stream_bytes);
+            query.after = part.next;
+            if query.after.is_none() {
+                break;
+            }
+        }
+    }
+    let snapshot = last.map_or_else(String::new, |last| last.snapshot);
+    let from = first.and_then(|first| first.from).unwrap_or_default();
+    let size = output.size(stream_bytes);
+    let text = format!("would send {snapshot}, what changed since {from}: a stream of {size}\n");
+    output.answer(&WouldSend { snapshot, from, stream_bytes }, |_| text)
+}
+
 pub(super) async fn receive(
     client: &Client,
     output: Output,
     args: ReceiveArgs,
 ) -> Result<(), Failure> {
-    let ReceiveArgs { dry_run, verbose, new_handles, dataset } = args;
+    let ReceiveArgs { dry_run, verbose, new_handles, force, dataset } = args;
     if stdin().is_terminal() {
         return Err(Failure::usage("the stream comes from stdin: < FILE, or COMMAND |"));
     }
-    let request = ReceiveRequest { name: dataset, dry_run, new_handles };
+    let request = ReceiveRequest { name: dataset, dry_run, new_handles, force };
     let id = client.begin_receive(&request).await?.id;
     let (to_us, mut parts) = mpsc::channel(PARTS_WAITING);
     // Not waited for: it may sit in a read that never ends.
@@ -142,10 +238,17 @@ pub(super) async fn receive(
 }
 
 fn text(done: &ReceiveSummary, tense: &str, output: Output) -> String {
-    let ReceiveSummary { snapshot, sent, objects, bytes, notes } = done;
+    let ReceiveSummary { snapshot, sent, since, objects, removed, bytes, notes } = done;
     let bytes = output.size(*bytes);
     let notes: String = notes.iter().map(|note| format!("{note}\n")).collect();
-    format!("{tense} {snapshot} ({sent}): {objects} files and directories, {bytes}\n{notes}")
+    let what = match since {
+        None => format!("({sent}): {objects} files and directories, {bytes}"),
+        Some(since) => format!(
+            "({sent}, what changed since {since}): {objects} files and directories changed, \
+             {removed} removed, {bytes}"
+        ),
+    };
+    format!("{tense} {snapshot} {what}\n{notes}")
 }
 
 /// Reads stdin in parts, to its end or an error.

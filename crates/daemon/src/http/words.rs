@@ -250,8 +250,10 @@ pub(super) fn roll_back(RollBack { name, destroy_later, force }: &RollBack) -> T
     words.told(About::snapshots(name))
 }
 
-pub(super) fn receive(ReceiveRequest { name, dry_run, new_handles }: &ReceiveRequest) -> Told {
-    let words = Words::of("receive").flag(*dry_run, "-n").flag(*new_handles, "--new-handles");
+pub(super) fn receive(request: &ReceiveRequest) -> Told {
+    let ReceiveRequest { name, dry_run, new_handles, force } = request;
+    let words = Words::of("receive").flag(*dry_run, "-n").flag(*force, "-F");
+    let words = words.flag(*new_handles, "--new-handles");
     let about = if *dry_run { About::Nothing } else { About::Dataset(name.clone(), Vec::new()) };
     words.word(name).told(about)
 }

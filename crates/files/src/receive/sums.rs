@@ -1,4 +1,5 @@
-//! Whether names, links and directories of a stream add up.
+//! Whether names, links and directories of a stream add up. Of what changed since a snapshot, what
+//! comes and what goes: in the snapshot they do.
 //!
 //! Names come before or after what they name, so each side is summed: an object adds a hash of what
 //! its names must say of it, as often as it has names, and each name takes away the hash of what it
@@ -10,7 +11,7 @@
 //! With that, each directory has one name, in the directory that it says it is in. Directories that
 //! lie in each other would add up too: so the ways up are followed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use aquifer_ondisk::codec::checksum128;
 use aquifer_ondisk::dirent::Dirent;
@@ -20,7 +21,7 @@ use aquifer_ondisk::{ObjectId, Writer};
 use aquifer_stream::Record;
 
 /// Directories of a stream at most: each takes some 40 bytes of memory.
-const DIRECTORIES_MAX: usize = 500_000;
+pub(super) const DIRECTORIES_MAX: usize = 500_000;
 
 /// What a hash is of.
 #[derive(Debug, Clone, Copy)]
@@ -47,87 +48,109 @@ impl Sums {
         Sums { key, sum: 0, above: HashMap::new(), has_root: false }
     }
 
+    /// It is about what changed: the root directory may stay as it is.
+    pub fn of_changes(&mut self) {
+        self.has_root = true;
+    }
+
     /// Takes a record of a stream that has everything.
     pub fn take(&mut self, record: &Record) -> Result<(), String> {
         match record {
-            Record::Object(inode) => self.object(inode)?,
+            Record::Object(inode) => self.object_comes(inode)?,
             Record::Entries { object, entries } => {
-                entries.iter().for_each(|entry| self.entry(*object, entry));
+                entries.iter().for_each(|entry| self.entry_comes(*object, entry));
             }
             _ => {}
         }
         Ok(())
     }
 
-    /// Fails unless all add up.
+    /// Fails unless all add up. Directories may lie in each other.
     pub fn check(&self) -> Result<(), String> {
         if !self.has_root {
             return Err("it has no root directory".into());
         }
-        if self.sum != 0 {
-            return Err("its names do not fit its files".into());
+        match self.sum {
+            0 => Ok(()),
+            _ => Err("its names do not fit its files".into()),
         }
-        let mut reached: HashSet<ObjectId> = HashSet::from([ROOT_DIRECTORY]);
-        for id in self.above.keys() {
-            let (mut way, mut at) = (Vec::new(), *id);
-            while !reached.contains(&at) {
-                way.push(at);
-                at = self.above.get(&at).copied().unwrap_or(ROOT_DIRECTORY);
-                if way.len() > self.above.len() {
-                    return Err(format!("directory {} lies in itself", id.0));
-                }
+    }
+
+    /// The directories above those that came.
+    pub fn above(&self) -> &HashMap<ObjectId, ObjectId> {
+        &self.above
+    }
+
+    /// An object is there now.
+    pub fn object_comes(&mut self, inode: &Inode) -> Result<(), String> {
+        self.object(inode, Sign::Plus);
+        if inode.object == ROOT_DIRECTORY {
+            self.has_root = true;
+        } else if inode.kind == FileKind::Directory {
+            if self.above.len() >= DIRECTORIES_MAX {
+                return Err(format!("it has more than {DIRECTORIES_MAX} directories"));
             }
-            reached.extend(way);
+            self.above.insert(inode.object, inode.parent);
         }
         Ok(())
     }
 
-    fn object(&mut self, inode: &Inode) -> Result<(), String> {
+    /// An object is not there any more, or not like that.
+    pub fn object_goes(&mut self, inode: &Inode) {
+        self.object(inode, Sign::Minus);
+    }
+
+    fn object(&mut self, inode: &Inode, sign: Sign) {
         let Inode { object, generation, kind, nlink, entries, parent, .. } = inode;
         let is_directory = *kind == FileKind::Directory;
         if is_directory {
-            self.add(Of::Entry, &[object.0], *entries);
-            self.add(Of::Directory, &[object.0], u64::from(nlink.saturating_sub(2)));
+            self.add(Of::Entry, &[object.0], *entries, sign);
+            self.add(Of::Directory, &[object.0], u64::from(nlink.saturating_sub(2)), sign);
         }
-        if *object == ROOT_DIRECTORY {
-            self.has_root = true;
-            return Ok(());
+        if *object != ROOT_DIRECTORY {
+            let names = if is_directory { 1 } else { u64::from(*nlink) };
+            let above = if is_directory { parent.0 } else { 0 };
+            self.add(Of::Name, &[object.0, *generation, *kind as u64, above], names, sign);
         }
-        if is_directory && self.above.len() >= DIRECTORIES_MAX {
-            return Err(format!("it has more than {DIRECTORIES_MAX} directories"));
-        }
-        let names = if is_directory { 1 } else { u64::from(*nlink) };
-        let above = if is_directory { parent.0 } else { 0 };
-        self.add(Of::Name, &[object.0, *generation, *kind as u64, above], names);
-        if is_directory {
-            self.above.insert(*object, *parent);
-        }
-        Ok(())
     }
 
-    fn entry(&mut self, directory: ObjectId, entry: &Dirent) {
+    /// A name is there now.
+    pub fn entry_comes(&mut self, directory: ObjectId, entry: &Dirent) {
+        self.entry(directory, entry, Sign::Minus);
+    }
+
+    /// A name is not there any more.
+    pub fn entry_goes(&mut self, directory: ObjectId, entry: &Dirent) {
+        self.entry(directory, entry, Sign::Plus);
+    }
+
+    fn entry(&mut self, directory: ObjectId, entry: &Dirent, sign: Sign) {
         let is_directory = entry.kind == FileKind::Directory;
         let above = if is_directory { directory.0 } else { 0 };
         let says = [entry.object.0, entry.generation, entry.kind as u64, above];
-        self.add(Of::Name, &says, MINUS_ONE);
-        self.add(Of::Entry, &[directory.0], MINUS_ONE);
+        self.add(Of::Name, &says, 1, sign);
+        self.add(Of::Entry, &[directory.0], 1, sign);
         if is_directory {
-            self.add(Of::Directory, &[directory.0], MINUS_ONE);
+            self.add(Of::Directory, &[directory.0], 1, sign);
         }
     }
 
-    fn add(&mut self, of: Of, what: &[u64], times: u64) {
+    fn add(&mut self, of: Of, what: &[u64], times: u64, sign: Sign) {
         let mut w = Writer::new();
         w.u64(self.key);
         w.u64(of as u64);
         what.iter().for_each(|part| w.u64(*part));
-        let hash = checksum128(w.as_bytes());
-        self.sum = match times {
-            MINUS_ONE => self.sum.wrapping_sub(hash),
-            times => self.sum.wrapping_add(hash.wrapping_mul(u128::from(times))),
+        let all = checksum128(w.as_bytes()).wrapping_mul(u128::from(times));
+        self.sum = match sign {
+            Sign::Plus => self.sum.wrapping_add(all),
+            Sign::Minus => self.sum.wrapping_sub(all),
         };
     }
 }
 
-/// Takes a hash away. Entries are counted below 2^63.
-const MINUS_ONE: u64 = u64::MAX;
+/// Whether hashes are added or taken away.
+#[derive(Debug, Clone, Copy)]
+enum Sign {
+    Plus,
+    Minus,
+}

@@ -21,6 +21,7 @@ mod handles;
 mod history;
 mod holds;
 mod idle;
+mod increments;
 mod labels;
 mod large;
 mod links;

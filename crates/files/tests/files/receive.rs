@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use aquifer_dataset::DatasetError;
 use aquifer_files::{
     FileHandle, FileKind, FsError, NodeKind, ReceiveError, ReceiveOptions, Received, Receiver,
-    SendError, Service, SetAttributes, Stability,
+    SendError, SendWanted, Service, SetAttributes, Stability,
 };
 use aquifer_sim::Rng;
 use aquifer_stream::{Decoder, Record, StreamError};
@@ -13,27 +13,43 @@ use aquifer_stream::{Decoder, Record, StreamError};
 use crate::bed::{Bed, find, make, noise, read, root, write};
 use crate::diff::{DATASET, Model, change};
 
-const NEW_HANDLES: ReceiveOptions = ReceiveOptions { dry: false, new_handles: true };
-const STANDBY: ReceiveOptions = ReceiveOptions { dry: false, new_handles: false };
+const NEW_HANDLES: ReceiveOptions = ReceiveOptions { dry: false, new_handles: true, force: false };
+pub const STANDBY: ReceiveOptions = ReceiveOptions { dry: false, new_handles: false, force: false };
 
-async fn snapshot(service: &Service, name: &str) {
+pub async fn snapshot(service: &Service, name: &str) {
     service.datasets.snapshot(&[name.into()], false).await.unwrap();
 }
 
-/// The whole stream. Each cursor goes through its text.
-async fn stream(service: &Service, to: &str) -> Result<Vec<u8>, SendError> {
-    let (mut bytes, mut cursor) = (Vec::new(), None);
-    loop {
-        let page = service.files.send_page(to, cursor).await?;
-        bytes.extend(page.bytes);
-        match page.next {
-            None => return Ok(bytes),
-            Some(next) => cursor = Some(next.to_string().parse().unwrap()),
-        }
-    }
+/// The whole stream. Each cursor goes through its text. Its size was said before.
+pub async fn stream(service: &Service, to: &str) -> Result<Vec<u8>, SendError> {
+    changes(service, to, None).await
 }
 
-async fn receive(
+/// The same, of what changed since an older snapshot.
+pub async fn changes(
+    service: &Service,
+    snapshot: &str,
+    from: Option<&str>,
+) -> Result<Vec<u8>, SendError> {
+    let (mut bytes, mut size) = (Vec::new(), 0);
+    for size_only in [true, false] {
+        let mut cursor = None;
+        loop {
+            let wanted = SendWanted { snapshot, from, size_only };
+            let page = service.files.send_page(wanted, cursor).await?;
+            bytes.extend(page.bytes);
+            size += if size_only { page.stream_bytes } else { 0 };
+            match page.next {
+                None => break,
+                Some(next) => cursor = Some(next.to_string().parse().unwrap()),
+            }
+        }
+    }
+    assert_eq!(size, bytes.len() as u64);
+    Ok(bytes)
+}
+
+pub async fn receive(
     service: &Service,
     name: &str,
     bytes: &[u8],
@@ -54,7 +70,7 @@ async fn receive(
 }
 
 /// What a stream holds, other than whose it is.
-fn content(bytes: &[u8]) -> Vec<Record> {
+pub fn content(bytes: &[u8]) -> Vec<Record> {
     let (mut decoder, mut records) = (Decoder::default(), Vec::new());
     decoder.push(bytes);
     while let Some(record) = decoder.next_record().unwrap() {
@@ -68,7 +84,7 @@ fn content(bytes: &[u8]) -> Vec<Record> {
 
 /// A file as a client sees it, but for the handle's file system and the space it takes.
 #[derive(Debug, PartialEq)]
-struct Seen {
+pub struct Seen {
     object: u64,
     generation: u64,
     cookie: u64,
@@ -76,7 +92,7 @@ struct Seen {
     content: Vec<u8>,
 }
 
-async fn see(service: &Service, dataset: &str) -> BTreeMap<String, Seen> {
+pub async fn see(service: &Service, dataset: &str) -> BTreeMap<String, Seen> {
     let mut seen = BTreeMap::new();
     let mut left = vec![(String::new(), 0, service.files.root(dataset).unwrap())];
     while let Some((path, cookie, handle)) = left.pop() {
@@ -118,7 +134,7 @@ async fn see(service: &Service, dataset: &str) -> BTreeMap<String, Seen> {
 }
 
 /// One of each kind, and a name that was removed again.
-async fn some_of_each(service: &Service, top: FileHandle) {
+pub async fn some_of_each(service: &Service, top: FileHandle) {
     let set = SetAttributes { mode: Some(0o751), ..SetAttributes::default() };
     let made = service.files.mkdir(&root(), top, b"deep", &set).await.kept().await.0.unwrap();
     let deeper = service.files.mkdir(&root(), made.handle, b"er", &set).await.kept().await;
@@ -189,7 +205,7 @@ fn a_received_copy_is_what_was_sent() {
 }
 
 /// A dataset with a large file and many small ones, and its snapshot `a`.
-async fn populate(service: &Service) -> FileHandle {
+pub async fn populate(service: &Service) -> FileHandle {
     service.datasets.create(DATASET, &[]).await.unwrap();
     let top = service.files.root(DATASET).unwrap();
     for at in 0..300 {
@@ -238,7 +254,7 @@ fn handles_go_on_when_a_copy_takes_the_place_of_what_was_sent() {
 
 /// How the receiver ends in the middle.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum End {
+pub enum End {
     Abort,
     Export,
     Kill,
@@ -296,7 +312,7 @@ fn what_cannot_be_received_leaves_nothing() {
         let sent = stream(&service, "tank/d@a").await.unwrap();
         let names = || service.datasets.list().into_iter().map(|of| of.name).collect::<Vec<_>>();
         let before = names();
-        let dry = ReceiveOptions { dry: true, new_handles: false };
+        let dry = ReceiveOptions { dry: true, ..STANDBY };
         receive(&service, "tank/copy", &sent, dry).await.unwrap();
         for cut in [0, 1, 40, 5000, sent.len() / 2, sent.len() - 1] {
             for options in [dry, STANDBY] {

@@ -4,11 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use aquifer_blockio::sabotage::{Rule, leave_out};
 
-use crate::{damage, destroy, full, handles, large, quota, replay, rollback, scrub, walk};
+use crate::{
+    damage, destroy, full, handles, increments, large, quota, replay, rollback, scrub, walk,
+};
 
 type Scenario = fn();
 
-const FOUND_BY: [(Rule, Scenario); 17] = [
+const FOUND_BY: [(Rule, Scenario); 18] = [
     (
         Rule::ReplayRaisesIds,
         replay::a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names,
@@ -40,6 +42,7 @@ const FOUND_BY: [(Rule, Scenario); 17] = [
     (Rule::WalkShowsThePath, walk::a_walk_in_pieces_misses_nothing_that_stays),
     (Rule::ScrubReadsEveryCopy, scrub::a_scrub_goes_on_over_restarts_and_pauses),
     (Rule::MendsFromVerified, scrub::a_scrub_mends_a_side_that_has_rotted),
+    (Rule::IdsAreFreeFirst, increments::made::an_id_that_comes_back_waits_until_it_is_free),
     (Rule::OrphansAreReadAgain, rollback::what_waited_to_be_freed_waits_again),
 ];
 

@@ -10,6 +10,7 @@
 
 mod calls;
 mod control;
+mod increments;
 mod model;
 mod received;
 mod reserved;

@@ -13,7 +13,8 @@ use std::time::Duration;
 use aquifer_blockio::World;
 use aquifer_checker::lives::SCALE;
 use aquifer_files::{
-    CreateHow, Credentials, FileHandle, ReceiveOptions, Receiver, Service, SetAttributes, Stability,
+    CreateHow, Credentials, FileHandle, ReceiveOptions, Receiver, SendWanted, Service,
+    SetAttributes, Stability,
 };
 use aquifer_pool::import::ImportOptions;
 use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
@@ -21,7 +22,7 @@ use aquifer_stream::{Decoder, Encoder, Record};
 
 use crate::{Shape, disks_of, inspected, open, story, with_datasets};
 
-const SOURCE: &str = "tank/sent";
+pub const SOURCE: &str = "tank/sent";
 /// Pages of a file at most.
 const PAGES: u64 = 64;
 
@@ -58,7 +59,7 @@ pub struct Run {
 }
 
 /// The records of a stream, but for those that say whose it is.
-fn content(bytes: &[u8]) -> Vec<u8> {
+pub fn content(bytes: &[u8]) -> Vec<u8> {
     let (mut decoder, mut encoder) = (Decoder::default(), Encoder::default());
     decoder.push(bytes);
     while let Some(record) = decoder.next_record().unwrap() {
@@ -70,9 +71,19 @@ fn content(bytes: &[u8]) -> Vec<u8> {
 }
 
 async fn stream(service: &Service, snapshot: &str) -> Result<Vec<u8>, String> {
+    changes(service, snapshot, None).await
+}
+
+/// The stream of a snapshot, or of what changed since another one.
+pub async fn changes(
+    service: &Service,
+    snapshot: &str,
+    from: Option<&str>,
+) -> Result<Vec<u8>, String> {
+    let wanted = SendWanted { snapshot, from, size_only: false };
     let (mut bytes, mut cursor) = (Vec::new(), None);
     loop {
-        let page = service.files.send_page(snapshot, cursor).await;
+        let page = service.files.send_page(wanted, cursor).await;
         let page = page.map_err(|error| format!("send {snapshot}: {error}"))?;
         bytes.extend(page.bytes);
         cursor = page.next;
@@ -82,15 +93,54 @@ async fn stream(service: &Service, snapshot: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-fn is_full(error: &str) -> bool {
+pub fn is_full(error: &str) -> bool {
     error.contains("out of space") || error.contains("no room")
 }
 
-/// Some operations on the source. Those that find no room change nothing.
-async fn change(service: &Service, rng: &mut Rng) -> Result<(), String> {
+/// The root directory, or one that may be new, or was emptied or moved just now.
+async fn directory(
+    service: &Service,
+    rng: &mut Rng,
+    top: FileHandle,
+) -> Result<FileHandle, String> {
     let (files, cred) = (&service.files, Credentials::root());
-    let root = files.root(SOURCE).ok_or("the source is gone")?;
+    let name = |rng: &mut Rng| format!("d{}", rng.below(3)).into_bytes();
+    let (one, other) = (name(rng), name(rng));
+    match rng.below(12) {
+        0 => {
+            let set = SetAttributes::default();
+            let _ = files.mkdir(&cred, top, &one, &set).await.kept().await;
+        }
+        1 => drop(files.rmdir(&cred, top, &one).await.kept().await),
+        2 => {
+            // Into another one, or out of it.
+            let found = files.lookup(&cred, top, &other).await.0;
+            let to = found.map_or(top, |found| found.handle);
+            let _ = files.rename(&cred, (top, &one), (to, b"in")).await.kept().await;
+        }
+        3 => {
+            if let Ok(found) = files.lookup(&cred, top, &other).await.0 {
+                let from = (found.handle, &b"in"[..]);
+                let _ = files.rename(&cred, from, (top, &one)).await.kept().await;
+            }
+        }
+        _ => {}
+    }
+    let found = files.lookup(&cred, top, &one).await.0;
+    Ok(found.map_or(top, |found| found.handle))
+}
+
+/// Some operations on the source. Those that find no room change nothing.
+pub async fn change(service: &Service, rng: &mut Rng) -> Result<(), String> {
+    change_in(service, rng, SOURCE).await
+}
+
+/// The same in another dataset that is in service.
+pub async fn change_in(service: &Service, rng: &mut Rng, dataset: &str) -> Result<(), String> {
+    let (files, cred) = (&service.files, Credentials::root());
+    let top = files.root(dataset).ok_or_else(|| format!("{dataset} is gone"))?;
     for _ in 0..1 + rng.below(6) {
+        let root = directory(service, rng, top).await?;
         let name = format!("f{}", rng.below(4)).into_bytes();
         let found: Option<FileHandle> =
             files.lookup(&cred, root, &name).await.0.ok().map(|found| found.handle);
@@ -108,7 +158,8 @@ async fn change(service: &Service, rng: &mut Rng) -> Result<(), String> {
             }
             2 => {
                 let to = format!("f{}", rng.below(4)).into_bytes();
-                let _ = files.rename(&cred, (root, &name), (root, &to)).await.kept().await;
+                let above = directory(service, rng, top).await?;
+                let _ = files.rename(&cred, (root, &name), (above, &to)).await.kept().await;
             }
             _ => {
                 let mut data = vec![0; 1 + rng.index(8 * 4096)];
@@ -145,7 +196,7 @@ async fn copy(
     let gives_up = rng.below(4) == 0;
     let state = if gives_up { State::Gone } else { State::Perhaps };
     model.lock().unwrap().copies.insert(name.clone(), Copy { state, snapshot, content });
-    let options = ReceiveOptions { dry: false, new_handles: rng.coin() };
+    let options = ReceiveOptions { dry: false, new_handles: rng.coin(), force: false };
     let mut receiver = Receiver::new(&service.files, name.clone(), options);
     let upto = if gives_up { rng.index(bytes.len()) } else { bytes.len() };
     let mut left = &bytes[..upto];
@@ -223,7 +274,7 @@ fn names(model: &Mutex<Model>, of: impl Fn(&Copy) -> bool) -> Vec<String> {
     model.copies.iter().filter(|(_, copy)| of(copy)).map(|(name, _)| name.clone()).collect()
 }
 
-async fn opened(world: &Arc<dyn World>, disks: &[SimDisk]) -> Result<Service, String> {
+pub async fn opened(world: &Arc<dyn World>, disks: &[SimDisk]) -> Result<Service, String> {
     let options = ImportOptions { scale: SCALE, ..ImportOptions::default() };
     open(world.clone(), disks, &options).await
 }

@@ -38,6 +38,20 @@ impl Items {
         }
     }
 
+    /// What is being received into a dataset can be rolled back, and no client sees it.
+    pub(super) fn check_receiving(&self, invalid: &mut impl FnMut(DatasetId, String)) {
+        for (id, from) in &self.receiving {
+            let newest = self.snapshots.get(id).and_then(|of| of.list.keys().next_back());
+            if newest != Some(from) {
+                invalid(*id, format!("cannot go back to the snapshot of {from}, not its newest"));
+            }
+            let is_living = self.datasets.get(id).is_some_and(|of| of.is_living());
+            if !is_living || !self.standby.contains(id) {
+                invalid(*id, "is being received into, and does not stand by".into());
+            }
+        }
+    }
+
     /// Each snapshot is listed by the dataset on whose line it is, or by one that comes from it. A
     /// hidden one is there because a line begins with it.
     pub(super) fn check_listers(&self, invalid: &mut impl FnMut(DatasetId, String)) {

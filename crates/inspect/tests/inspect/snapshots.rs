@@ -1,9 +1,10 @@
 //! A dataset with a snapshot, which shares a page with the head, and what can be wrong with it.
 
 use aquifer_inspect::{Kind, Report};
-use aquifer_ondisk::dataset::{ItemClass, SnapshotRecord, SweepRecord};
+use aquifer_ondisk::dataset::{ItemClass, PROPERTY_STANDBY, SnapshotRecord, SweepRecord};
 use aquifer_ondisk::dead::{Bucket, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadKind, DeadSums};
 use aquifer_ondisk::inode::{FileKind, Time};
+use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::tree_node::{Dead, Extents, NodeOwner, Objects};
 use aquifer_ondisk::types::Run;
 use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg};
@@ -23,6 +24,7 @@ struct Sketch {
     blocks: Vec<(u64, DeadBlock)>,
     /// Added to the sums that the tree claims.
     surplus: u64,
+    more: Vec<(ItemClass, u64, Vec<u8>)>,
 }
 
 fn owner(object: u64) -> NodeOwner {
@@ -89,6 +91,7 @@ fn with_snapshot(change: impl FnOnce(&mut Sketch)) -> Report {
                 (PLAIN, block(DeadKind::Extent, Run::new(old.place, 2), TAKEN)),
             ],
             surplus: 0,
+            more: vec![],
         };
         change(&mut sketch);
         below.record.dead = pool.tree::<Dead>(owner(0), entries(&sketch), 2);
@@ -96,6 +99,7 @@ fn with_snapshot(change: impl FnOnce(&mut Sketch)) -> Report {
         below.more = snapshots.map(|(at, of)| (ItemClass::Snapshot, at, of.encode())).collect();
         let sweeps = sketch.sweeps.into_iter();
         below.more.extend(sweeps.map(|(at, of)| (ItemClass::Sweep, at, of.encode())));
+        below.more.extend(sketch.more);
     })
 }
 
@@ -157,6 +161,22 @@ fn sums_and_records() {
         sketch.snapshots.push((12, twin));
     });
     assert!(kinds(&report).contains(&Kind::DatasetInvalid), "two of one name: {report}");
+}
+
+/// What is being received into a dataset can be rolled back, and no client sees it.
+#[test]
+fn a_head_that_is_half_of_something() {
+    let receiving = |from| (ItemClass::Receiving, 0, ReceivingRecord { from }.encode());
+    let standby = || (ItemClass::Property, PROPERTY_STANDBY, b"on".to_vec());
+    let report = with_snapshot(|sketch| sketch.more = vec![standby(), receiving(TAKEN)]);
+    assert_eq!(kinds(&report), [], "{report}");
+    let report = with_snapshot(|sketch| sketch.more = vec![receiving(TAKEN)]);
+    only(&report, Kind::DatasetInvalid);
+    let report = with_snapshot(|sketch| sketch.more = vec![standby(), receiving(Txg(10))]);
+    only(&report, Kind::DatasetInvalid);
+    let odd = (ItemClass::Receiving, 0, vec![1, 0, 0]);
+    let report = with_snapshot(|sketch| sketch.more = vec![standby(), odd]);
+    only(&report, Kind::ItemInvalid);
 }
 
 #[test]

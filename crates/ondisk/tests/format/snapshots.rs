@@ -9,6 +9,7 @@ use aquifer_ondisk::dead::{
 };
 use aquifer_ondisk::file_snapshot::{FileSnapshotRecord, FileSweepRecord};
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
+use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::types::{SEGMENT_SECTORS, SEQUENCE_LIMIT};
 use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
 use proptest::prelude::*;
@@ -55,6 +56,15 @@ pub fn lister() -> impl Strategy<Value = ListerRecord> {
 /// The one in the document.
 pub fn one_lister() -> ListerRecord {
     ListerRecord { dataset: Some(DatasetId(7)) }
+}
+
+pub fn receiving() -> impl Strategy<Value = ReceivingRecord> {
+    txg().prop_map(|from| ReceivingRecord { from })
+}
+
+/// The one in the document.
+pub fn one_receiving() -> ReceivingRecord {
+    ReceivingRecord { from: Txg(80) }
 }
 
 pub fn of_file() -> impl Strategy<Value = FileSnapshotRecord> {

@@ -22,6 +22,7 @@ use aquifer_ondisk::log_batch::BatchHeader;
 use aquifer_ondisk::log_change::{self, LogChange};
 use aquifer_ondisk::open_work::OpenWorkRecord;
 use aquifer_ondisk::pool_root::PoolRoot;
+use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::reply::ReplyEntry;
 use aquifer_ondisk::resilver_mark::ResilverMark;
 use aquifer_ondisk::scrub::ScrubRecord;
@@ -289,6 +290,17 @@ impl Structure for ListerRecord {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         ListerRecord::decode(bytes)
+    }
+}
+
+impl Structure for ReceivingRecord {
+    const NAME: &'static str = "receiving record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        ReceivingRecord::decode(bytes)
     }
 }
 

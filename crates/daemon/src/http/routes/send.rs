@@ -1,6 +1,6 @@
 //! Routes of streams.
 
-use aquifer_api::send::NEXT;
+use aquifer_api::send::{NEXT, SIZE};
 use aquifer_api::{self as api, ApiError};
 use axum::body::Bytes;
 use axum::extract::State;
@@ -16,9 +16,10 @@ pub(super) async fn send(State(control): Control_, Body(query): Body<api::SendQu
         Err(error) => return refusal(error),
     };
     let stream = (CONTENT_TYPE, "application/octet-stream");
+    let size = (SIZE, part.stream_bytes.to_string());
     match part.next {
-        Some(next) => ([stream], [(NEXT, next)], part.bytes).into_response(),
-        None => ([stream], part.bytes).into_response(),
+        Some(next) => ([stream], [size, (NEXT, next)], part.bytes).into_response(),
+        None => ([stream], [size], part.bytes).into_response(),
     }
 }
 

@@ -1,0 +1,164 @@
+//! What changed between two snapshots, from one daemon to another: the real binary, pipes, files
+//! and NFS.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use crate::bed::{noise, with_file};
+use crate::eyes::client::Client;
+use crate::send::{receive, send_words};
+use crate::support::{Place, Said};
+
+const MIB: usize = 1 << 20;
+
+fn fill(client: &mut Client, file: &[u8], seed: u64, from: usize, mib: usize) {
+    let content = noise(seed, mib * MIB);
+    for (at, piece) in content.chunks(65536).enumerate() {
+        client.write(file, (from * MIB + at * 65536) as u64, piece, false);
+    }
+    client.commit(file);
+}
+
+fn has(client: &mut Client, file: &[u8], seed: u64, from: usize, mib: usize) {
+    let content = noise(seed, mib * MIB);
+    for (at, piece) in content.chunks(65536).enumerate() {
+        let offset = (from * MIB + at * 65536) as u64;
+        assert!(client.read_bytes(file, offset, 65536).unwrap() == piece, "{at}");
+    }
+}
+
+#[track_caller]
+fn received(said: Said) {
+    assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
+}
+
+#[test]
+fn a_copy_follows_by_increments_and_takes_the_place_of_what_was_sent() {
+    let (here, there) = (Place::new(), Place::new());
+    let (disk, other_disk) = (here.image("disk"), there.image("disk"));
+    let (_daemon, daemon) = (here.serve(), there.serve());
+    let file = with_file(&here, "tank", &[&disk]);
+    let mut client = Client::new(&here, "127.0.0.1");
+    fill(&mut client, &file, 1, 0, 8);
+    here.must(&["snapshot", "tank/vms@a"]);
+    fill(&mut client, &file, 2, 3, 3);
+    here.must(&["snapshot", "tank/vms@b"]);
+    fill(&mut client, &file, 3, 5, 1);
+    here.must(&["snapshot", "tank/vms@c"]);
+    there.must(&["pool", "create", "backup", &other_disk]);
+    send_words(&here, &["tank/vms@a"], "a");
+    received(receive(&there, &["backup/vms"], &here, "a"));
+
+    let said = here.must(&["send", "-n", "-i", "@a", "tank/vms@b"]);
+    let text = "would send tank/vms@b, what changed since @a: a stream of 3M\n";
+    assert_eq!(said, text);
+    let json = here.json(&["send", "-n", "-i", "@a", "tank/vms@b"]);
+    send_words(&here, &["-i", "@a", "tank/vms@b"], "ab");
+    let bytes = std::fs::metadata(here.path("ab")).unwrap().len();
+    assert_eq!(json["stream_bytes"].as_u64(), Some(bytes));
+    let text = "(tank/vms@b, what changed since tank/vms@a): 1 files and directories changed, 0 \
+                removed, 3M\n";
+    let said = receive(&there, &["-n", "backup/vms"], &here, "ab");
+    assert_eq!(said.out, format!("would receive backup/vms@b {text}"), "{said:?}");
+    // The daemon dies in the middle: the copy is what it was.
+    let whole = std::fs::read(here.path("ab")).unwrap();
+    let mut receiving = there.command(&["receive", "backup/vms"]);
+    let mut receiving = receiving.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut input = receiving.stdin.take().unwrap();
+    input.write_all(&whole[..whole.len() * 2 / 3]).unwrap();
+    there.wait_for(|| {
+        let said = there.ask(&["diff", "backup/vms@a", "backup/vms"]);
+        said.err.contains("is being received into")
+    });
+    daemon.kill9();
+    drop(input);
+    assert!(!receiving.wait().unwrap().success());
+    let _daemon = there.serve();
+    assert_eq!(there.must(&["diff", "backup/vms@a", "backup/vms"]), "");
+    let said = receive(&there, &["-v", "backup/vms"], &here, "ab");
+    assert_eq!(said.out, format!("received backup/vms@b {text}"), "{said:?}");
+    assert_eq!(there.must(&["diff", "backup/vms@b", "backup/vms"]), "");
+
+    // All between, in one go: b again is refused, and nothing is lost.
+    send_words(&here, &["-I", "@a", "tank/vms@c"], "abc");
+    let said = receive(&there, &["backup/vms"], &here, "abc");
+    assert!(said.err.contains("\"backup/vms@b\" exists already"), "{said:?}");
+    there.must(&["rollback", "-r", "backup/vms@a"]);
+    received(receive(&there, &["backup/vms"], &here, "abc"));
+    let listed = there.json(&["list", "-t", "snapshot", "backup/vms"]);
+    let names = listed.as_array().unwrap().iter().map(|of| of["name"].as_str().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), ["backup/vms@a", "backup/vms@b", "backup/vms@c"]);
+
+    // It takes the place of what was sent: the client goes on with its handle.
+    there.must(&["set", "standby=off", "backup/vms"]);
+    let said = receive(&there, &["backup/vms"], &here, "ab");
+    assert!(said.err.contains("is in service: set standby=on on it"), "{said:?}");
+    let mut client = Client::new(&there, "127.0.0.1");
+    let root = client.mount("/backup/vms");
+    assert_eq!(client.lookup(&root, "disk.raw").unwrap(), file);
+    has(&mut client, &file, 2, 3, 2);
+    has(&mut client, &file, 3, 5, 1);
+    fill(&mut client, &file, 4, 0, 1);
+    // And back: the first one follows the second.
+    there.must(&["snapshot", "backup/vms@d"]);
+    here.must(&["set", "standby=on", "tank/vms"]);
+    send_words(&there, &["-i", "@c", "backup/vms@d"], "cd");
+    received(receive(&here, &["tank/vms"], &there, "cd"));
+    there.must(&["set", "standby=on", "backup/vms"]);
+    here.must(&["set", "standby=off", "tank/vms"]);
+    let mut client = Client::new(&here, "127.0.0.1");
+    has(&mut client, &file, 4, 0, 1);
+    has(&mut client, &file, 3, 5, 1);
+    here.must(&["pool", "export", "tank"]);
+    there.must(&["pool", "export", "backup"]);
+    here.must(&["inspect", "--deep", "-d", &disk, "tank"]);
+    there.must(&["inspect", "--deep", "-d", &other_disk, "backup"]);
+}
+
+#[test]
+fn increments_that_do_not_fit_are_refused() {
+    let place = Place::new();
+    let disk = place.image("disk");
+    let _daemon = place.serve();
+    let file = with_file(&place, "tank", &[&disk]);
+    let mut client = Client::new(&place, "127.0.0.1");
+    fill(&mut client, &file, 1, 0, 1);
+    place.must(&["snapshot", "tank/vms@a"]);
+    fill(&mut client, &file, 2, 0, 1);
+    place.must(&["snapshot", "tank/vms@b"]);
+    send_words(&place, &["tank/vms@a"], "a");
+    send_words(&place, &["-i", "tank/vms@a", "tank/vms@b"], "ab");
+    let refused = |words: &[&str], why: &str| {
+        let said = receive(&place, words, &place, "ab");
+        assert_eq!((said.code, said.err), (1, format!("aquifer: {why}\n")));
+    };
+    refused(
+        &["tank/copy"],
+        "the stream has only what changed since \"tank/vms@a\", and there is no dataset \
+         \"tank/copy\": send \"tank/vms@a\" without -i, and receive that first",
+    );
+    received(receive(&place, &["tank/copy"], &place, "a"));
+    refused(
+        &["--new-handles", "tank/copy"],
+        "the stream has what changed since \"tank/vms@a\", for a copy with the file handles of \
+         that: leave out --new-handles",
+    );
+    place.must(&["set", "standby=on", "tank/vms"]);
+    place.must(&["set", "standby=off", "tank/copy"]);
+    client.write(&file, 0, &noise(9, 4096), true);
+    place.must(&["set", "standby=on", "tank/copy"]);
+    refused(
+        &["tank/copy"],
+        "\"tank/copy\" was changed since its newest snapshot: receive -F drops these changes",
+    );
+    received(receive(&place, &["-F", "tank/copy"], &place, "ab"));
+    place.refuses(
+        &["send", "-i", "@b", "tank/vms@a"],
+        "\"tank/vms@b\" is not older than \"tank/vms@a\": send the newer one with -i and the \
+         older one",
+    );
+    place.refuses(
+        &["send", "-I", "@none", "tank/vms@b"],
+        "snapshot \"tank/vms@none\" does not exist; `aquifer list -t snapshot` shows those that do",
+    );
+}

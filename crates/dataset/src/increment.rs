@@ -1,0 +1,467 @@
+//! What changed since a snapshot, received into the dataset that has this snapshot.
+//!
+//! The changes go into the head, over many txgs. The dataset stands by, so no client sees it
+//! meanwhile. Its last txg takes the snapshot that was sent, and takes away the record that stands
+//! for a head that is neither one nor the other. Whatever ends it before (a crash, an abort, a bad
+//! stream), a rollback to the old snapshot follows: at once, or at the next import.
+//!
+//! Invariants:
+//! - The record is on disk before the first change, and goes in the txg of the snapshot, or of the
+//!   rollback.
+//! - The receiver alone changes the dataset. Changes of clients that found it before it stood by
+//!   have ended, or are refused ([`Dataset::takes_changes`]).
+//! - The old snapshot is the newest one on the line, and stays so: none is taken of the dataset or
+//!   of its files, and it is not destroyed.
+//! - The dead tree names nothing that an earlier rollback brought back: so the next rollback need
+//!   not wait, also that of an import.
+
+mod error;
+mod slot;
+
+use std::sync::Arc;
+
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_object::btree::{self, Difference};
+use aquifer_ondisk::config::{
+    FEATURE_RECEIVE, FEATURE_RECEIVE_INCREMENT, FEATURE_ROLLBACK, FEATURE_SNAPSHOTS,
+};
+use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey, SnapshotRecord};
+use aquifer_ondisk::inode::{Inode, Time};
+use aquifer_ondisk::keeping::KeepRecord;
+use aquifer_ondisk::receiving::ReceivingRecord;
+use aquifer_ondisk::tree_node::Objects;
+use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
+use aquifer_pool::{Pool, PoolError, turn_of_others};
+
+use crate::dataset::{Dataset, ORPHANS};
+use crate::datasets::Datasets;
+use crate::error::DatasetError;
+use crate::property::{LocalValues, Property};
+use crate::receive::{stays, travelling};
+use crate::rollback::RollbackOptions;
+use crate::snapshots::{Act, Snapshot, check_name};
+
+pub use error::IncrementError;
+pub(crate) use slot::{Coming, Slot, Stage};
+
+/// Txgs for which the end of a receive waits for what was removed.
+const FREEING_TXGS_MAX: usize = 100;
+/// The same, for an id that is needed again.
+const ID_TXGS_MAX: usize = 10_000;
+
+/// What is to be received.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// The full name of the dataset.
+    pub name: String,
+    /// The file system guid of the one that was sent.
+    pub fs_guid: Guid,
+    /// The first object id that is free there.
+    pub next_object: u64,
+    /// The full name of the one that was sent.
+    pub sent: String,
+    /// The snapshot that the dataset must have: its name, behind the '@', and its guid.
+    pub from: (String, Guid),
+    /// The name of the one that it has then.
+    pub snapshot: String,
+    /// Its guid, and when it was taken.
+    pub snapshot_guid: Guid,
+    /// See `snapshot_guid`.
+    pub snapshot_created: Time,
+    /// Properties that are set where it comes from.
+    pub properties: Vec<(String, String)>,
+    /// Drops what was changed in the dataset since its newest snapshot.
+    pub force: bool,
+}
+
+impl Dataset {
+    /// Whether something is being received into it.
+    pub fn is_receiving(&self) -> bool {
+        self.increment.get().is_some()
+    }
+
+    /// Whether something is being received into it that may have to go back to this snapshot.
+    pub(crate) fn goes_back_to(&self, snapshot: Txg) -> bool {
+        self.increment.get().is_some_and(|of| of.from == snapshot)
+    }
+
+    /// Whether changes of clients may join a txg. Called under a hold of it.
+    pub fn takes_changes(&self) -> bool {
+        !self.is_destroyed() && !self.is_receiving()
+    }
+}
+
+/// What is being received into a dataset.
+#[derive(Debug)]
+pub struct Increment {
+    dataset: Arc<Dataset>,
+    wanted: Wanted,
+}
+
+impl Increment {
+    /// The dataset. Only the receiver may change it.
+    pub fn dataset(&self) -> &Arc<Dataset> {
+        &self.dataset
+    }
+}
+
+/// The dataset is marked, in memory, until this is dropped.
+struct Marked<'a>(&'a Dataset);
+
+impl Marked<'_> {
+    /// The mark stays.
+    fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Marked<'_> {
+    fn drop(&mut self) {
+        self.0.increment.set(None);
+    }
+}
+
+impl Datasets {
+    /// The dataset that this would be received into. Changes nothing.
+    ///
+    /// # Errors
+    /// The dataset is not there, is in service, has other handles, another newest snapshot, or
+    /// changes since; the snapshot exists; errors of the pool.
+    pub async fn check_increment(&self, wanted: &Wanted) -> Result<Arc<Dataset>, DatasetError> {
+        let (dataset, from) = self.place_of_increment(wanted)?;
+        self.check_no_increment(&dataset)?;
+        self.pool.sync().await?;
+        if !wanted.force && self.has_changed(&dataset, &from).await? {
+            return Err(IncrementError::Changed(wanted.name.clone()).into());
+        }
+        Ok(dataset)
+    }
+
+    /// Fails if something is being received into a dataset.
+    pub(crate) fn check_no_increment(&self, dataset: &Dataset) -> Result<(), DatasetError> {
+        match dataset.is_receiving() {
+            true => Err(IncrementError::Busy(self.full_name(dataset)).into()),
+            false => Ok(()),
+        }
+    }
+
+    /// The dataset, and the old snapshot.
+    fn place_of_increment(
+        &self,
+        wanted: &Wanted,
+    ) -> Result<(Arc<Dataset>, Arc<Snapshot>), DatasetError> {
+        let Wanted { name, snapshot, .. } = wanted;
+        let full = format!("{name}@{snapshot}");
+        check_name(&full, snapshot)?;
+        let from = format!("{}@{}", wanted.sent, wanted.from.0);
+        let dataset = self.by_name(name).filter(|dataset| !dataset.is_destroyed());
+        let no_copy = || IncrementError::NoCopy { name: name.clone(), from: from.clone() };
+        let dataset = dataset.ok_or_else(no_copy)?;
+        if dataset.fs_guid != wanted.fs_guid {
+            let (name, sent) = (name.clone(), wanted.sent.clone());
+            return Err(IncrementError::OtherHandles { name, sent }.into());
+        }
+        if self.value(&dataset, Property::Standby).0 != "on" {
+            return Err(IncrementError::InService(name.clone()).into());
+        }
+        let listed = dataset.snapshots(self.pool.committed_txg());
+        let is_it = |of: &Arc<Snapshot>| of.record.guid == wanted.snapshot_guid;
+        if dataset.listing.lock().has_name(snapshot) || listed.iter().any(is_it) {
+            return Err(DatasetError::Exists(full));
+        }
+        let known = listed.iter().find(|of| of.record.guid == wanted.from.1).cloned();
+        let later = |of: &Snapshot| self.later_than(&dataset, &listed, of);
+        match (known, listed.last()) {
+            (Some(known), _) => match later(&known) {
+                None => Ok((dataset.clone(), known)),
+                Some(newest) => {
+                    Err(IncrementError::NotNewest { from, newest, is_there: true }.into())
+                }
+            },
+            (None, newest) => {
+                let newest = match newest {
+                    Some(newest) => format!("{name:?} has {:?} as its newest", newest.record.name),
+                    None => format!("{name:?} has no snapshot"),
+                };
+                Err(IncrementError::NotNewest { from, newest, is_there: false }.into())
+            }
+        }
+    }
+
+    /// What is later than a snapshot that a dataset lists, or in the way of a rollback to it.
+    fn later_than(
+        &self,
+        dataset: &Dataset,
+        listed: &[Arc<Snapshot>],
+        of: &Snapshot,
+    ) -> Option<String> {
+        let name = self.full_name(dataset);
+        if let Some(newest) = listed.last().filter(|newest| newest.txg > of.txg) {
+            return Some(format!("{name:?} has {:?} as its newest", newest.record.name));
+        }
+        let snapshots = dataset.snapshots.lock();
+        if let Some(newest) = snapshots.files.after(of.txg).last() {
+            let record = &newest.record;
+            let newest = self.file_snapshot_name(dataset, &record.path, &record.name);
+            return Some(format!("{newest:?} is newer"));
+        }
+        let is_newest = of.line == dataset.id && snapshots.newest() == Some(of.txg);
+        (!is_newest).then(|| format!("that is not on the line of {name:?}"))
+    }
+
+    /// Begins to receive. From here on only the receiver changes the dataset, until
+    /// [`Datasets::finish_increment`] or [`Datasets::abort_increment`].
+    ///
+    /// # Errors
+    /// As [`Datasets::check_increment`].
+    pub async fn begin_increment(&self, wanted: Wanted) -> Result<Increment, DatasetError> {
+        let _act = self.acts.lock().await;
+        let (dataset, from) = self.place_of_increment(&wanted)?;
+        self.settle(&dataset).await?;
+        self.wait_for_returning(&dataset).await?;
+        if dataset.dead.lock().damaged {
+            return Err(DatasetError::DeadUnreadable(wanted.name));
+        }
+        for feature in
+            [FEATURE_SNAPSHOTS, FEATURE_ROLLBACK, FEATURE_RECEIVE, FEATURE_RECEIVE_INCREMENT]
+        {
+            self.use_feature(feature).await?;
+        }
+        let mut marked = self.mark(&dataset, &from).await;
+        // What was changed before is on disk then.
+        self.pool.sync().await?;
+        if self.has_changed(&dataset, &from).await? {
+            drop(marked);
+            if !wanted.force {
+                return Err(IncrementError::Changed(wanted.name).into());
+            }
+            let options = RollbackOptions { destroy_later: false, force: true };
+            let full = format!("{}@{}", wanted.name, from.record.name);
+            self.rollback_in_turn(&full, options).await?;
+            self.wait_for_returning(&dataset).await?;
+            marked = self.mark(&dataset, &from).await;
+        }
+        {
+            let hold = self.hold_act().await?;
+            if dataset.is_destroyed() {
+                return Err(DatasetError::NotFound(wanted.name));
+            }
+            // If its txg fails, the record may be on disk all the same.
+            dataset.increment.set(Some(Coming { from: from.txg, stage: Stage::Left }));
+            marked.keep();
+            if !left_out(Rule::IncrementIsMarked) {
+                let key = ItemKey::new(dataset.id, ItemClass::Receiving, 0);
+                let value = ReceivingRecord { from: from.txg }.encode();
+                let mut state = self.state.lock();
+                state.items.entry(hold.txg()).or_default().insert(key, Some(Item { key, value }));
+            }
+        }
+        self.act_on_disk().await?;
+        dataset.increment.set(Some(Coming { from: from.txg, stage: Stage::Comes }));
+        dataset.keep_id(ObjectId(wanted.next_object.saturating_sub(1)));
+        Ok(Increment { dataset, wanted })
+    }
+
+    /// Lets no change of a client join a txg from now on.
+    async fn mark<'a>(&self, dataset: &'a Arc<Dataset>, from: &Snapshot) -> Marked<'a> {
+        let shut = dataset.entrance.shut_for_a_while();
+        dataset.entrance.is_empty().await;
+        dataset.increment.set(Some(Coming { from: from.txg, stage: Stage::Comes }));
+        drop(shut);
+        Marked(dataset)
+    }
+
+    /// Whether clients would see another dataset than this snapshot, as of the last commit.
+    async fn has_changed(&self, dataset: &Dataset, from: &Snapshot) -> Result<bool, PoolError> {
+        // Before the root is looked at: from here on nothing below it is reused.
+        let _reading = self.pool.reading();
+        let (old, new) = (from.record.objects, dataset.table.lock().committed);
+        let mut compare = btree::compare::<Objects, Pool>(&self.pool, old, new)?;
+        while let Some(Difference { old, new, .. }) = compare.next().await? {
+            if seen(old) != seen(new) {
+                return Ok(true);
+            }
+            turn_of_others().await;
+        }
+        Ok(false)
+    }
+
+    /// The snapshot that was sent is taken, and the dataset is whole again, in one txg. It is on
+    /// disk when this returns.
+    ///
+    /// # Errors
+    /// The dataset was destroyed, or has a snapshot of this name by now; errors of the pool.
+    pub async fn finish_increment(&self, increment: &Increment) -> Result<(), DatasetError> {
+        let Increment { dataset, wanted } = increment;
+        self.free_removed(dataset).await?;
+        let (sync, own) = {
+            let _act = self.acts.lock().await;
+            self.end_increment(dataset, wanted).await?;
+            let sync = travelling(&wanted.properties).remove(&Property::Sync);
+            (sync, dataset.local.lock().get(&Property::Sync).cloned())
+        };
+        // Its changes are logged from now on, or are not: that takes txgs of its own.
+        if sync != own && !dataset.is_destroyed() {
+            self.set(&self.full_name(dataset), Property::Sync.name(), sync.as_deref()).await?;
+        }
+        Ok(())
+    }
+
+    /// The caller holds the lock of acts.
+    async fn end_increment(
+        &self,
+        dataset: &Arc<Dataset>,
+        wanted: &Wanted,
+    ) -> Result<(), DatasetError> {
+        let mut taken_later = Vec::new();
+        {
+            let hold = self.hold_act().await?;
+            let coming = dataset.increment.get().filter(|of| of.stage == Stage::Comes);
+            let Some(coming) = coming.filter(|_| !dataset.is_destroyed()) else {
+                return Err(DatasetError::ReceiveEnded(wanted.name.clone()));
+            };
+            if dataset.listing.lock().has_name(&wanted.snapshot) {
+                let name = self.full_name(dataset);
+                return Err(DatasetError::Exists(format!("{name}@{}", wanted.snapshot)));
+            }
+            let record = SnapshotRecord {
+                guid: wanted.snapshot_guid,
+                created: wanted.snapshot_created,
+                refer_bytes: 0,
+                line: dataset.record.lock().line,
+                objects: None,
+                name: wanted.snapshot.clone(),
+            };
+            let take = Act::Take { dataset: dataset.id, record, keep: KeepRecord::default() };
+            let (before, after) = self.values_with(dataset, wanted);
+            let mut state = self.state.lock();
+            let items = state.items.entry(hold.txg()).or_default();
+            items.extend([no_record(dataset.id)]);
+            for property in before.keys().chain(after.keys()) {
+                let key = ItemKey::new(dataset.id, ItemClass::Property, *property as u64);
+                let value = after.get(property).map(|value| value.clone().into_bytes());
+                items.insert(key, value.map(|value| Item { key, value }));
+            }
+            *dataset.local.lock() = after;
+            // Its record is written whatever else changes.
+            state.renamed.entry(hold.txg()).or_default().insert(dataset.id);
+            dataset.increment.set(Some(Coming { stage: Stage::Ends, ..coming }));
+            match left_out(Rule::IncrementIsOneTxg) {
+                true => taken_later.push(take),
+                false => state.snapshot_acts.entry(hold.txg()).or_default().push(take),
+            }
+        }
+        self.refresh_properties();
+        self.act_on_disk().await?;
+        self.act(taken_later).await?;
+        dataset.increment.set(None);
+        // Objects that are read from disk again show what clients must see.
+        dataset.table.lock().let_clean_ones_go();
+        Ok(())
+    }
+
+    /// The values of a copy, before and after: those that travel are the sender's.
+    fn values_with(&self, dataset: &Dataset, wanted: &Wanted) -> (LocalValues, LocalValues) {
+        let before = dataset.local.lock().clone();
+        let is_own = |property: Property| stays(property) || property == Property::Sync;
+        let mut after = travelling(&wanted.properties);
+        after.retain(|property, _| !is_own(*property));
+        let own = before.iter().filter(|(property, _)| is_own(**property));
+        after.extend(own.map(|(property, value)| (*property, value.clone())));
+        (before, after)
+    }
+
+    /// Gives up what is being received: the dataset goes back to the old snapshot.
+    ///
+    /// # Errors
+    /// Errors of the pool: then the next import does that.
+    pub async fn abort_increment(&self, increment: &Increment) -> Result<(), DatasetError> {
+        let dataset = &increment.dataset;
+        let _act = self.acts.lock().await;
+        let coming = dataset.increment.get().filter(|of| of.stage == Stage::Comes);
+        let Some(coming) = coming.filter(|_| !dataset.is_destroyed()) else { return Ok(()) };
+        dataset.increment.set(Some(Coming { stage: Stage::Left, ..coming }));
+        self.settle(dataset).await
+    }
+
+    /// Import, before clients come: what a crash left half goes back to the old snapshot. If that
+    /// fails, the dataset stays out of use: no pool stays out of service for a copy.
+    pub async fn settle_all(&self) {
+        let _act = self.acts.lock().await;
+        for dataset in self.living().into_iter().filter(|dataset| dataset.is_receiving()) {
+            if let Err(error) = self.settle(&dataset).await {
+                tracing::error!(
+                    class = "receive.half", dataset = %self.full_name(&dataset), %error,
+                    "what was received by half is not rolled back: the dataset stays out of use"
+                );
+            }
+        }
+    }
+
+    /// Rolls a dataset back, if somebody left something half. The caller holds the lock of acts.
+    pub(crate) async fn settle(&self, dataset: &Arc<Dataset>) -> Result<(), DatasetError> {
+        let Some(Coming { from, stage }) = dataset.increment.get() else { return Ok(()) };
+        if stage != Stage::Left {
+            return Err(IncrementError::Busy(self.full_name(dataset)).into());
+        }
+        if left_out(Rule::IncrementIsRolledBack) {
+            dataset.increment.set(None);
+            return Ok(());
+        }
+        let known = {
+            let snapshots = dataset.snapshots.lock();
+            snapshots.get(from).filter(|_| snapshots.newest() == Some(from))
+        };
+        let no_way = || IncrementError::NoWayBack(self.full_name(dataset));
+        let snapshot = known.ok_or_else(no_way)?;
+        self.wait_for_returning(dataset).await?;
+        let options = RollbackOptions { destroy_later: false, force: true };
+        self.go_back(dataset, &snapshot, options, Vec::new()).await?;
+        dataset.table.lock().let_clean_ones_go();
+        Ok(())
+    }
+
+    /// Waits a while until what was removed is freed. What the next snapshot shows of it would stay
+    /// until that is destroyed.
+    async fn free_removed(&self, dataset: &Dataset) -> Result<(), PoolError> {
+        for _ in 0..FREEING_TXGS_MAX {
+            if dataset.orphans.lock().is_empty() {
+                break;
+            }
+            self.pool.sync().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until an object that was removed is freed, and its id means nothing any more.
+    ///
+    /// # Errors
+    /// That takes too long; errors of the pool.
+    pub async fn wait_for_id(&self, dataset: &Dataset, id: ObjectId) -> Result<(), DatasetError> {
+        // It leaves the list before the txg that frees it is on disk.
+        let mut off_the_list = 0;
+        for _ in 0..ID_TXGS_MAX {
+            if dataset.object(&self.pool, id).await?.is_none() {
+                return Ok(());
+            }
+            off_the_list += usize::from(!dataset.orphans.lock().contains(&id));
+            if off_the_list > 3 {
+                break;
+            }
+            self.pool.sync().await?;
+        }
+        let (name, object) = (self.full_name(dataset), id.0);
+        Err(IncrementError::NotFreed { name, object }.into())
+    }
+}
+
+/// The item of what is being received, gone.
+pub(crate) fn no_record(id: DatasetId) -> (ItemKey, Option<Item>) {
+    (ItemKey::new(id, ItemClass::Receiving, 0), None)
+}
+
+/// An object as far as clients see it.
+fn seen(inode: Option<Inode>) -> Option<Inode> {
+    let inode = inode.filter(|of| of.nlink > 0 && of.object != ORPHANS && of.origin.0 == 0)?;
+    Some(Inode { refer_bytes: 0, ..inode })
+}

@@ -1,0 +1,245 @@
+//! What changed between two snapshots.
+//!
+//! The trees of both are compared pointer by pointer. Births would not do: they say nothing of what
+//! is gone.
+
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_object::Object;
+use aquifer_object::btree::{self, Difference};
+use aquifer_object::extent_tree::{ChangedPages, compare_extents};
+use aquifer_ondisk::ObjectId;
+use aquifer_ondisk::inode::{FileKind, Inode};
+use aquifer_ondisk::tree_node::{Directory, Objects};
+use aquifer_stream::{DATA_PAGES_MAX, ENTRIES_MAX, Encoder, HOLE_PAGES_MAX, KEYS_MAX, Record};
+use futures_util::future::try_join_all;
+
+use super::{Making, NEW, OLD, Place, SendError, joined};
+use crate::diff::paths::visible;
+
+/// Pages that are read at once.
+const READ_PAGES_MAX: u64 = 2 * DATA_PAGES_MAX;
+/// Runs that they make up.
+const READS_MAX: usize = 128;
+
+impl Making<'_> {
+    /// The objects that changed, from a place on, until the page is full. Returns the next place.
+    pub(super) async fn changed_objects(
+        &mut self,
+        place: Place,
+    ) -> Result<Option<Place>, SendError> {
+        let pool = &*self.files.pool;
+        let mut within = place.within;
+        let (old, new) = (self.looks.objects(OLD), self.looks.objects(NEW));
+        let mut compare = btree::compare_from::<Objects, _>(pool, old, new, place.object)?;
+        while let Some(Difference { key, old, new }) = compare.next().await? {
+            self.step().await?;
+            let (old, new) = (visible(old), visible(new));
+            if key < place.object || travels(old.as_ref()) == travels(new.as_ref()) {
+                continue;
+            }
+            if self.is_full() {
+                return Ok(Some(Place { object: key, within: None }));
+            }
+            let within = if key == place.object { within.take() } else { None };
+            let left = match (old, new) {
+                (Some(Inode { object, generation, .. }), None) => {
+                    self.encoder.put(&Record::Remove { object, generation });
+                    None
+                }
+                (None, Some(new)) => self.object(new, within).await?,
+                (Some(old), Some(new)) => self.changed_object((old, new), within).await?,
+                (None, None) => None,
+            };
+            if let Some(within) = left {
+                return Ok(Some(Place { object: key, within: Some(within) }));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn changed_object(
+        &mut self,
+        (old, new): (Inode, Inode),
+        within: Option<u64>,
+    ) -> Result<Option<u64>, SendError> {
+        self.check(&new)?;
+        let what = |of: &Inode| (of.generation, of.kind, of.hash_seed);
+        if what(&old) != what(&new) {
+            let snapshot = self.snapshot.into();
+            return Err(SendError::AnotherFile { object: new.object.0, snapshot });
+        }
+        if within.is_none() {
+            self.encoder.put(&Record::Object(Box::new(new.clone())));
+        }
+        let from = within.unwrap_or(0);
+        match new.kind {
+            FileKind::Regular | FileKind::Symlink => self.changed_content((old, new), from).await,
+            FileKind::Directory => self.changed_names((old, new), from).await,
+            _ => Ok(None),
+        }
+    }
+
+    /// Pages and holes of a file. What lies beyond its size goes with the size.
+    async fn changed_content(
+        &mut self,
+        (old, new): (Inode, Inode),
+        from: u64,
+    ) -> Result<Option<u64>, SendError> {
+        let pool = &*self.files.pool;
+        let end_page = new.size.div_ceil(4096);
+        if from >= end_page {
+            return Ok(None);
+        }
+        let mut compare = compare_extents(pool, old.root, new.root, from)?;
+        let file = Object::new(self.dataset.id, new);
+        let (mut changed, mut found) = (Vec::new(), Runs::default());
+        loop {
+            self.step().await?;
+            let is_more = compare.next(&mut changed).await?;
+            for pages in changed.drain(..) {
+                found.add(pages, end_page);
+            }
+            let is_over = !is_more || compare.known_to() >= end_page;
+            if is_over {
+                found.close();
+            }
+            if is_over || self.is_full() || found.are_many() {
+                self.put_runs(&file, found.take()).await?;
+            }
+            if is_over {
+                return Ok(None);
+            }
+            if self.is_full() {
+                let next = found.open.map_or(compare.known_to(), |run| run.from_page);
+                return Ok(Some(next.max(from)));
+            }
+        }
+    }
+
+    /// Puts a record of each run. Their content is read at once: the runs of a disk image are small
+    /// and lie anywhere.
+    async fn put_runs(&mut self, file: &Object, runs: Vec<ChangedPages>) -> Result<(), SendError> {
+        self.step().await?;
+        let pool = &*self.files.pool;
+        let is_read = |run: &&ChangedPages| run.is_data && !self.size_only;
+        let reads = runs.iter().filter(is_read);
+        let reads = reads.map(|run| file.read_pages(pool, run.from_page, run.to_page));
+        let mut read = try_join_all(reads).await?.into_iter();
+        for run in &runs {
+            let (object, page, pages) = (file.id, run.from_page, run.to_page - run.from_page);
+            if !run.is_data {
+                self.encoder.put(&Record::Hole { object, page, pages });
+            } else if self.size_only {
+                self.unread_bytes += Encoder::data_bytes(pages);
+            } else {
+                let content = joined(read.next().unwrap_or_default());
+                self.encoder.put(&Record::Data { object, page, content });
+            }
+        }
+        Ok(())
+    }
+
+    async fn changed_names(
+        &mut self,
+        (old, new): (Inode, Inode),
+        from: u64,
+    ) -> Result<Option<u64>, SendError> {
+        let (pool, object) = (&*self.files.pool, new.object);
+        let mut compare = btree::compare_from::<Directory, _>(pool, old.root, new.root, from)?;
+        let (mut entries, mut drops) = (Vec::new(), Vec::new());
+        while let Some(Difference { key, new, .. }) = compare.next().await? {
+            self.step().await?;
+            if key < from {
+                continue;
+            }
+            if entries.len() >= ENTRIES_MAX || drops.len() >= KEYS_MAX {
+                self.drops(object, &mut drops);
+                self.entries(object, &mut entries);
+            }
+            if self.is_full() {
+                self.drops(object, &mut drops);
+                self.entries(object, &mut entries);
+                return Ok(Some(key));
+            }
+            match new {
+                Some(entry) => entries.push(entry),
+                None => drops.push(key),
+            }
+        }
+        self.drops(object, &mut drops);
+        self.entries(object, &mut entries);
+        Ok(None)
+    }
+
+    fn drops(&mut self, object: ObjectId, keys: &mut Vec<u64>) {
+        if !keys.is_empty() {
+            let keys = std::mem::take(keys);
+            self.encoder.put(&Record::Drops { object, keys });
+        }
+    }
+}
+
+/// Changed pages as runs of one kind, whatever extents they are in, none larger than a record.
+#[derive(Debug, Default)]
+struct Runs {
+    /// Those that are whole.
+    whole: Vec<ChangedPages>,
+    pages: u64,
+    /// The next pages may belong to it.
+    open: Option<ChangedPages>,
+}
+
+impl Runs {
+    fn add(&mut self, pages: ChangedPages, end_page: u64) {
+        let pages = ChangedPages { to_page: pages.to_page.min(end_page), ..pages };
+        // A birth says nothing of a hole.
+        let births_only = left_out(Rule::IncrementsComparePointers) && !pages.is_data;
+        if pages.from_page >= pages.to_page || births_only {
+            return;
+        }
+        match &mut self.open {
+            Some(run) if run.to_page == pages.from_page && run.is_data == pages.is_data => {
+                run.to_page = pages.to_page;
+            }
+            _ => {
+                self.close();
+                self.open = Some(pages);
+            }
+        }
+        let most = if pages.is_data { DATA_PAGES_MAX } else { HOLE_PAGES_MAX };
+        while let Some(run) = self.open.filter(|run| run.to_page - run.from_page >= most) {
+            let cut = run.from_page + most;
+            self.put(ChangedPages { to_page: cut, ..run });
+            let rest = ChangedPages { from_page: cut, ..run };
+            self.open = Some(rest).filter(|rest| rest.from_page < rest.to_page);
+        }
+    }
+
+    /// No more pages belong to the last one.
+    fn close(&mut self) {
+        if let Some(run) = self.open.take() {
+            self.put(run);
+        }
+    }
+
+    fn put(&mut self, run: ChangedPages) {
+        self.pages += if run.is_data { run.to_page - run.from_page } else { 0 };
+        self.whole.push(run);
+    }
+
+    /// Those that are whole.
+    fn take(&mut self) -> Vec<ChangedPages> {
+        self.pages = 0;
+        std::mem::take(&mut self.whole)
+    }
+
+    /// Whether it is time to read them.
+    fn are_many(&self) -> bool {
+        self.pages >= READ_PAGES_MAX || self.whole.len() >= READS_MAX
+    }
+}
+
+/// What of an object counts.
+fn travels(inode: Option<&Inode>) -> Option<Inode> {
+    inode.map(|inode| Inode { refer_bytes: 0, line: 1, ..inode.clone() })
+}
