@@ -22,6 +22,7 @@ use crate::entrance::{Entrance, Passage};
 use crate::property::{LocalValues, Properties};
 use crate::snapshots::{Listing, Snapshots};
 use crate::table::{CLEAN_OBJECTS_MAX, Table};
+use crate::tails::Tails;
 use crate::unlogged::Unlogged;
 
 pub use aquifer_ondisk::types::{ORPHANS, ROOT_DIRECTORY};
@@ -37,6 +38,8 @@ pub struct Dataset {
     pub(crate) local: Mutex<LocalValues>,
     pub(crate) properties: RwLock<Arc<Properties>>,
     pub(crate) orphans: Mutex<BTreeSet<ObjectId>>,
+    /// The orphans of which it is known whether they are tails.
+    pub(crate) tails: Mutex<Tails>,
     /// It is a view of this snapshot, read-only; `None`: the head.
     pub(crate) snapshot: Option<Txg>,
     /// The snapshots on its line.
@@ -110,6 +113,7 @@ impl Dataset {
             local: Mutex::new(local),
             properties: RwLock::new(Arc::new(properties)),
             orphans: Mutex::new(BTreeSet::new()),
+            tails: Mutex::default(),
             snapshot: None,
             snapshots: Mutex::default(),
             listing: Mutex::default(),
@@ -414,6 +418,7 @@ impl Dataset {
             listed: snapshots.listed(),
             files: snapshots.files.lists(),
             returning: snapshots.returning(),
+            files_returning: snapshots.files.returning().map(|(_, id, of)| (id, of)).collect(),
         }
     }
 
@@ -437,6 +442,7 @@ impl Dataset {
         }
         for id in gone {
             table.objects.remove(id);
+            self.tails.lock().forget(*id);
         }
         table.committed = table.synced;
         if let Some(RollbackRecord { change, ctime, .. }) = rollback.filter(|of| of.txg == txg)

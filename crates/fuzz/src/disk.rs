@@ -10,7 +10,7 @@ use aquifer_ondisk::dataset::{
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
-use aquifer_ondisk::file_snapshot::{FileSnapshotRecord, FileSweepRecord};
+use aquifer_ondisk::file_snapshot::{FileRollbackRecord, FileSnapshotRecord, FileSweepRecord};
 use aquifer_ondisk::history::{HistoryCounters, HistoryRecord};
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
@@ -72,6 +72,7 @@ pub fn run(input: &[u8]) {
         30 => read_as::<InheritedRecord>(bytes),
         31 => read_as::<FileSnapshotRecord>(bytes),
         32 => read_as::<FileSweepRecord>(bytes),
+        33 => read_as::<FileRollbackRecord>(bytes),
         _ => {}
     }
 }

@@ -56,8 +56,10 @@ pub const FEATURE_INHERITED: &str = "inherited";
 pub const FEATURE_FILE_SNAPSHOTS: &str = "file-snapshots";
 /// Feature: datasets are, or were, received, and may stand by.
 pub const FEATURE_RECEIVE: &str = "receive";
+/// A file was rolled back to a snapshot of its own.
+pub const FEATURE_FILE_ROLLBACK: &str = "file-rollback";
 /// The features that this software knows.
-pub const FEATURES: [&str; 9] = [
+pub const FEATURES: [&str; 10] = [
     FEATURE_SNAPSHOTS,
     FEATURE_KEEPING,
     FEATURE_MOVED,
@@ -67,6 +69,7 @@ pub const FEATURES: [&str; 9] = [
     FEATURE_INHERITED,
     FEATURE_FILE_SNAPSHOTS,
     FEATURE_RECEIVE,
+    FEATURE_FILE_ROLLBACK,
 ];
 /// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.
 pub const VDEV_SEGMENTS_MAX: u64 = Place::SECTOR_LIMIT / SEGMENT_SECTORS - 1;

@@ -1,13 +1,18 @@
-//! Rollback of a dataset.
+//! Rollback of a dataset, or of a file.
+
+use std::sync::Arc;
 
 use aquifer_api::{ApiError, RollBack, RolledBack};
-use aquifer_dataset::RollbackOptions;
+use aquifer_dataset::{Dataset, RollbackOptions};
+use aquifer_nfs::lock::LockView;
+use aquifer_ondisk::ObjectId;
 
 use super::datasets::act_on;
+use super::serving::Serving;
 use super::{Control, properties, snapshots};
 
 impl Control {
-    /// Rolls a dataset back to a snapshot. When this returns it is on disk.
+    /// Rolls a dataset, or a file, back to a snapshot. When this returns it is on disk.
     ///
     /// # Errors
     /// There is no such snapshot, there are later ones, or clients would lose locks' data or what
@@ -16,21 +21,14 @@ impl Control {
         let _act = self.act().await?;
         let RollBack { name, destroy_later, force } = request;
         let serving = self.pool_of_one(&name)?;
-        snapshots::files::refuse(&serving, &name, "be rolled back to")?;
+        let options = RollbackOptions { destroy_later, force };
+        if serving.service().files.names_files(&name) {
+            return self.roll_file_back(&serving, name, options).await;
+        }
         let datasets = serving.service().datasets.clone();
         let (dataset, _) = datasets.snapshot_by_name(&name).map_err(properties::api_error)?;
         let full = datasets.full_name(&dataset);
-        if !force {
-            let (locks, _) = self.frontend.locks();
-            let held = locks.iter().filter(|lock| lock.file.fs_guid == dataset.fs_guid).count();
-            if held > 0 {
-                return Err(ApiError::conflict(format!(
-                    "clients hold {held} locks in {full:?}, and would find other content under \
-                     them: `aquifer locks` shows whose they are. Stop them, or use -f"
-                )));
-            }
-        }
-        let options = RollbackOptions { destroy_later, force };
+        self.check_locks(&full, force, |lock| is_in(lock, &dataset))?;
         let to = name.clone();
         let destroyed =
             act_on(&serving, async move { datasets.rollback(&to, options).await }).await?;
@@ -45,6 +43,58 @@ impl Control {
         );
         Ok(RolledBack { name: full, destroyed })
     }
+
+    async fn roll_file_back(
+        &self,
+        serving: &Serving,
+        name: String,
+        options: RollbackOptions,
+    ) -> Result<RolledBack, ApiError> {
+        let (dataset, snapshot) = snapshots::files::one(serving, &name).await?;
+        let datasets = serving.service().datasets.clone();
+        let (record, object) = (&snapshot.record, snapshot.object());
+        let full = datasets.file_snapshot_name(&dataset, &record.path, &record.name);
+        let file = full.rsplit_once('@').map_or(full.as_str(), |(file, _)| file).to_string();
+        self.check_locks(&file, options.force, |lock| is_of(lock, &dataset, object))?;
+        let id = snapshot.id;
+        let roll = async move { datasets.rollback_file(&dataset, id, options).await };
+        let destroyed = act_on(serving, roll).await?;
+        tracing::warn!(
+            class = "file.rolled_back",
+            file = %file,
+            snapshot = %full,
+            destroyed = destroyed.join(" "),
+            "file rolled back to a snapshot"
+        );
+        Ok(RolledBack { name: file, destroyed })
+    }
+
+    /// Refuses if clients hold such locks.
+    fn check_locks(
+        &self,
+        full: &str,
+        force: bool,
+        is_there: impl Fn(&LockView) -> bool,
+    ) -> Result<(), ApiError> {
+        let (locks, _) = self.frontend.locks();
+        let held = locks.iter().filter(|lock| is_there(lock)).count();
+        match held {
+            0 => Ok(()),
+            _ if force => Ok(()),
+            _ => Err(ApiError::conflict(format!(
+                "clients hold {held} locks in {full:?}, and would find other content under them: \
+                 `aquifer locks` shows whose they are. Stop them, or use -f"
+            ))),
+        }
+    }
+}
+
+fn is_in(lock: &LockView, dataset: &Dataset) -> bool {
+    lock.file.fs_guid == dataset.fs_guid
+}
+
+fn is_of(lock: &LockView, dataset: &Arc<Dataset>, object: ObjectId) -> bool {
+    is_in(lock, dataset) && lock.file.object == object
 }
 
 /// Those of files have full names.

@@ -12,7 +12,9 @@ use aquifer_ondisk::tree_node::{Dead, Directory, Extents, Form, Namespace, Objec
 use crate::damages::{one_free_work, one_open_work};
 use crate::keeping::{hold_clock, keep};
 use crate::memory::peak_of;
-use crate::snapshots::{one_file_sweep, one_inherited, one_lister, one_of_file, one_rollback};
+use crate::snapshots::{
+    one_file_rollback, one_file_sweep, one_inherited, one_lister, one_of_file, one_rollback,
+};
 use crate::structures::Structure;
 use crate::values::{
     act, batch, changes, counters, damage, dataset, dead_list, dead_sums, dirent, earlier_part,
@@ -130,6 +132,11 @@ fn small() -> Vec<Sample> {
         sample("inherited_record_v1", "value of a namespace item of class 14", one_inherited()),
         sample("file_snapshot_record_v1", "value of a namespace item of class 16", one_of_file()),
         sample("file_sweep_record_v1", "value of a namespace item of class 17", one_file_sweep()),
+        sample(
+            "file_rollback_record_v1",
+            "value of a namespace item of class 20",
+            one_file_rollback(),
+        ),
         sample("keep_record_v1", "value of a namespace item of class 10", keep()),
         sample("hold_clock_v1", "value of a namespace item of class 11", hold_clock()),
         sample("free_work_record_v1", "value of a namespace item of class 15", one_free_work()),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aquifer_api::{ApiError, SnapshotInfo, guid_text};
-use aquifer_dataset::FileSnapshot;
+use aquifer_dataset::{Dataset, FileSnapshot};
 use aquifer_files::file_snapshots::FileNameError;
 use aquifer_ondisk::Txg;
 
@@ -95,6 +95,26 @@ pub(super) async fn find(
     files.retain(|file| is_seen(file.txg()));
     let name = serving.service().datasets.full_name(&dataset);
     Ok(vec![SnapshotsOf { name, dataset, snapshots: Vec::new(), files }])
+}
+
+/// The one snapshot of a file that a text means.
+pub(in super::super) async fn one(
+    serving: &Serving,
+    name: &str,
+) -> Result<(Arc<Dataset>, Arc<FileSnapshot>), ApiError> {
+    let mut found = find(serving, name, |_| true).await?;
+    let SnapshotsOf { dataset, files, .. } = found.pop().ok_or_else(|| no_such(name))?;
+    match <[Arc<FileSnapshot>; 1]>::try_from(files) {
+        Ok([one]) => Ok((dataset, one)),
+        Err(files) if files.is_empty() => Err(no_such(name)),
+        Err(files) => {
+            Err(ApiError::invalid(format!("{name:?} means {} snapshots: name one", files.len())))
+        }
+    }
+}
+
+fn no_such(name: &str) -> ApiError {
+    api_error(FileNameError::NoSnapshot(name.into()))
 }
 
 pub(super) fn info(of: &SnapshotsOf, file: &FileSnapshot, used: Option<u64>) -> SnapshotInfo {
