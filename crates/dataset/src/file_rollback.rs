@@ -1,6 +1,6 @@
-//! Rollback of a file to a snapshot of it, in line.
+//! Rollback of a file to a snapshot of it, in line, or of several files in one txg.
 //!
-//! The file's root becomes the snapshot's again, by the sync of the rollback's txg, after all
+//! A file's root becomes the snapshot's again, by the sync of the rollback's txg, after all
 //! changes of clients in it. It costs the same whatever the file's size. Three things follow, as
 //! with a dataset ([`crate::rollback`]):
 //!
@@ -24,6 +24,7 @@
 //!
 //! [`FileSnapshotRecord::settled`]: aquifer_ondisk::file_snapshot::FileSnapshotRecord::settled
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
@@ -32,7 +33,7 @@ use aquifer_ondisk::config::FEATURE_FILE_ROLLBACK;
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::file_snapshot::{FileRollbackRecord, FileSnapshotId};
 use aquifer_ondisk::inode::{Inode, Time};
-use aquifer_ondisk::{DatasetId, Txg};
+use aquifer_ondisk::{DatasetId, ObjectId, Txg};
 use aquifer_pool::{PoolError, SyncContext};
 use aquifer_sync::Mutex;
 
@@ -54,6 +55,14 @@ pub(crate) struct FileBack {
     done: Arc<Mutex<Option<Inode>>>,
 }
 
+/// Files that can be rolled back, in the order of their ids, and later snapshots of them.
+#[derive(Debug, Default)]
+struct Checked {
+    /// Each with its snapshot and that one's full name.
+    wanted: BTreeMap<ObjectId, (String, Arc<FileSnapshot>)>,
+    later: Vec<Arc<FileSnapshot>>,
+}
+
 /// A file whose door is shut until this is dropped, or its rollback is queued.
 struct Shut(Option<Arc<Object>>);
 
@@ -66,54 +75,57 @@ impl Drop for Shut {
 }
 
 impl Datasets {
-    /// Rolls a file back to a snapshot of it: the newest one, or with `destroy_later` one whose
-    /// later ones are destroyed with it, in the same txg. It is on disk when this returns. Returns
-    /// the full names of the destroyed snapshots.
+    /// Rolls files of a dataset back, each to a snapshot of it, all in one txg: to the newest one,
+    /// or with `destroy_later` one whose later ones are destroyed with it, in the same txg. It is
+    /// on disk when this returns. Returns the full names of the destroyed snapshots.
     ///
     /// # Errors
-    /// There is no such snapshot, there are later ones, the file was removed or is damaged, a
-    /// client may lose data that waits for COMMIT, or the file cannot go back to this one. Then
-    /// nothing has changed.
-    pub async fn rollback_file(
+    /// There is no such snapshot, two are of one file, there are later ones, a file was removed or
+    /// is damaged, a client may lose data that waits for COMMIT, or a file cannot go back to this
+    /// one. Then nothing has changed. If the object table cannot be read at one of the files, that
+    /// one stays as it is.
+    pub async fn rollback_files(
         &self,
         dataset: &Arc<Dataset>,
-        id: FileSnapshotId,
+        ids: &[FileSnapshotId],
         options: RollbackOptions,
     ) -> Result<Vec<String>, DatasetError> {
         let _act = self.acts.lock().await;
-        let (full, snapshot, later) = self.check_rollback_file(dataset, id, options)?;
+        let Checked { wanted, later } = self.check_rollback_files(dataset, ids, options)?;
         self.wait_for_returning(dataset).await?;
-        if dataset.dead.lock().damaged {
+        if dataset.dead.lock().damaged || !self.find_tails(dataset).await? {
             return Err(DatasetError::DeadUnreadable(self.full_name(dataset)));
         }
-        let object = dataset.object(&self.pool, snapshot.object()).await?;
-        let is_it = |object: &Arc<Object>| {
-            let state = object.state.lock();
-            state.inode.generation == snapshot.record.inode.generation
-        };
-        let object = object.filter(is_it).ok_or_else(|| DatasetError::FileRemoved(full.clone()))?;
-        if !self.find_tails(dataset).await? {
-            return Err(DatasetError::DeadUnreadable(self.full_name(dataset)));
+        let mut backs = Vec::new();
+        for (full, snapshot) in wanted.into_values() {
+            let object = dataset.object(&self.pool, snapshot.object()).await?;
+            let generation = snapshot.record.inode.generation;
+            let is_it = |object: &Arc<Object>| object.inode().generation == generation;
+            let object = object.filter(is_it);
+            let object = object.ok_or_else(|| DatasetError::FileRemoved(full.clone()))?;
+            let (dataset, done) = (dataset.id, Arc::default());
+            backs.push((full, FileBack { dataset, object, snapshot, done }));
         }
         self.use_feature(FEATURE_FILE_ROLLBACK).await?;
-        // Before the door is shut: changes that wait at it hold admissions.
-        let admission = self.admit_act(1 + later.len() as u64).await?;
-        let mut shut = self.shut_file(dataset, &full, &object, options).await?;
-        let hold = self.pool.hold(admission)?;
-        let done = Arc::new(Mutex::new(None));
+        // Before the doors are shut: changes that wait at them hold admissions.
+        let admission = self.admit_act((backs.len() + later.len()) as u64).await?;
+        let mut shut = Vec::new();
+        for (full, FileBack { object, .. }) in &backs {
+            shut.push(self.shut_file(dataset, full, object, options).await?);
+        }
         {
-            let back = FileBack { dataset: dataset.id, object, snapshot, done: done.clone() };
+            let hold = self.pool.hold(admission)?;
             let ids = later.iter().map(|of| of.id).collect();
             let mut state = self.state.lock();
-            state.file_backs.entry(hold.txg()).or_default().push(back);
+            let all = backs.iter().map(|(_, back)| back.clone());
+            state.file_backs.entry(hold.txg()).or_default().extend(all);
             let acts = state.snapshot_acts.entry(hold.txg()).or_default();
             acts.push(Act::DestroyFiles { line: dataset.id, ids, at_once: true });
         }
-        // From here on the commit opens the door, also if this is cut off.
-        shut.0 = None;
-        drop(hold);
+        // From here on the commit opens the doors, also if this is cut off.
+        shut.iter_mut().for_each(|shut| shut.0 = None);
         self.act_on_disk().await?;
-        if done.lock().is_none() {
+        if let Some((full, _)) = backs.into_iter().find(|(_, back)| back.done.lock().is_none()) {
             return Err(DatasetError::FileDamaged(full));
         }
         let shown = later.iter().filter(|of| !of.record.hidden);
@@ -124,39 +136,47 @@ impl Datasets {
         self.file_snapshot_name(dataset, &of.record.path, &of.record.name)
     }
 
-    /// The full name, the snapshot, and the later ones of the file.
-    #[expect(clippy::type_complexity, reason = "used once")]
-    fn check_rollback_file(
+    /// Refuses what cannot be rolled back to.
+    fn check_rollback_files(
         &self,
         dataset: &Dataset,
-        id: FileSnapshotId,
+        ids: &[FileSnapshotId],
         options: RollbackOptions,
-    ) -> Result<(String, Arc<FileSnapshot>, Vec<Arc<FileSnapshot>>), DatasetError> {
+    ) -> Result<Checked, DatasetError> {
         let snapshots = dataset.snapshots.lock();
-        let is_there = |of: &Arc<FileSnapshot>| !of.record.hidden && !dataset.is_destroyed();
-        let known = snapshots.files.get(id).filter(is_there);
-        let snapshot = known.ok_or_else(|| DatasetError::NotFound(self.full_name(dataset)))?;
-        let full = self.name_of_file(dataset, &snapshot);
-        let mut later = snapshots.files.after(id.txg());
-        later.retain(|of| of.object() == snapshot.object());
-        let newest = later.iter().rfind(|of| !of.record.hidden);
-        if let Some(newest) = newest.filter(|_| !options.destroy_later) {
-            let newest = self.name_of_file(dataset, newest);
-            return Err(DatasetError::LaterSnapshots { name: full, newest });
+        let mut checked = Checked::default();
+        for id in ids {
+            let is_there = |of: &Arc<FileSnapshot>| !of.record.hidden && !dataset.is_destroyed();
+            let known = snapshots.files.get(*id).filter(is_there);
+            let snapshot = known.ok_or_else(|| DatasetError::NotFound(self.full_name(dataset)))?;
+            let full = self.name_of_file(dataset, &snapshot);
+            let mut later = snapshots.files.after(id.txg());
+            later.retain(|of| of.object() == snapshot.object());
+            let newest = later.iter().rfind(|of| !of.record.hidden);
+            if let Some(newest) = newest.filter(|_| !options.destroy_later) {
+                let newest = self.name_of_file(dataset, newest);
+                return Err(DatasetError::LaterSnapshots { name: full, newest });
+            }
+            let newest = snapshots.all().pop().filter(|newest| newest.txg > id.txg());
+            if let Some(newest) = newest.filter(|_| !left_out(Rule::NoRollbackPastSnapshots)) {
+                let newest = format!("{}@{}", self.full_name(dataset), newest.record.name);
+                return Err(DatasetError::PastSnapshots { name: full, newest });
+            }
+            if !snapshot.record.settled && !left_out(Rule::SettledSnapshotsOnly) {
+                return Err(DatasetError::Unsettled(full));
+            }
+            // What the file has given up of the clone's origin would have to be counted again.
+            if dataset.inherited.lock().is_some() {
+                return Err(DatasetError::FileOfClone(full));
+            }
+            if checked.wanted.contains_key(&snapshot.object()) {
+                let why = "is the second of one file: one command rolls it back to one".into();
+                return Err(DatasetError::BadName { name: full, why });
+            }
+            checked.wanted.insert(snapshot.object(), (full, snapshot));
+            checked.later.extend(later);
         }
-        let newest = snapshots.all().pop().filter(|newest| newest.txg > id.txg());
-        if let Some(newest) = newest.filter(|_| !left_out(Rule::NoRollbackPastSnapshots)) {
-            let newest = format!("{}@{}", self.full_name(dataset), newest.record.name);
-            return Err(DatasetError::PastSnapshots { name: full, newest });
-        }
-        if !snapshot.record.settled && !left_out(Rule::SettledSnapshotsOnly) {
-            return Err(DatasetError::Unsettled(full));
-        }
-        // What the file has given up of the clone's origin would have to be counted again.
-        if dataset.inherited.lock().is_some() {
-            return Err(DatasetError::FileOfClone(full));
-        }
-        Ok((full, snapshot, later))
+        Ok(checked)
     }
 
     /// Waits until no change of a file is under way, and shuts its door.

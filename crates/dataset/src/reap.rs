@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aquifer_object::extent_tree::DrainedExtents;
-use aquifer_object::{Above, Gate, Object, btree, extent_tree};
+use aquifer_object::{Above, Gate, Object, TreeRoot, btree, extent_tree};
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, Objects};
 use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
@@ -128,16 +128,12 @@ impl Datasets {
             tree.root = drained.root;
             drained.entries.len()
         } else {
-            let gate = Above::new(gate, inode.floor());
-            let drained = drain_extents(&gate, &object, tree.root, budget).await?;
-            gate.free_extents(object.owner(), &drained.freed);
-            tree.root = drained.root;
-            let freed_bytes = drained.refer_sectors.saturating_mul(4096);
-            tree.refer_bytes = tree.refer_bytes.saturating_sub(freed_bytes);
+            let (freed_bytes, taken) =
+                free_some(gate, (&object, &inode), &mut tree, budget).await?;
             if let Some(origin) = origin {
                 charge(origin, freed_bytes, gathered);
             }
-            drained.freed.len()
+            taken
         };
         if tree.root.is_none() {
             tree.refer_bytes = 0;
@@ -184,6 +180,22 @@ impl Datasets {
         let file = dataset.object(&self.pool, id).await?;
         Ok(file.map(|file| (file, inode)))
     }
+}
+
+/// Frees some of a file, and returns the bytes and the number of entries.
+async fn free_some(
+    gate: &Gate<'_>,
+    (object, inode): (&Object, &Inode),
+    tree: &mut TreeRoot,
+    budget: usize,
+) -> Result<(u64, usize), PoolError> {
+    let gate = Above::new(gate, inode.floor());
+    let drained = drain_extents(&gate, object, tree.root, budget).await?;
+    gate.free_extents(object.owner(), &drained.freed);
+    tree.root = drained.root;
+    let freed_bytes = drained.refer_sectors.saturating_mul(4096);
+    tree.refer_bytes = tree.refer_bytes.saturating_sub(freed_bytes);
+    Ok((freed_bytes, drained.freed.len()))
 }
 
 /// Subtracts the bytes that a cut-off tail gave back from the sum of the file that it was cut from.

@@ -1,11 +1,12 @@
 //! Rollback of a dataset, or of a file.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use aquifer_api::{ApiError, RollBack, RolledBack};
 use aquifer_dataset::{Dataset, RollbackOptions};
 use aquifer_nfs::lock::LockView;
 use aquifer_ondisk::ObjectId;
+use aquifer_ondisk::file_snapshot::FileSnapshotId;
 
 use super::datasets::act_on;
 use super::serving::Serving;
@@ -23,7 +24,7 @@ impl Control {
         let serving = self.pool_of_one(&name)?;
         let options = RollbackOptions { destroy_later, force };
         if serving.service().files.names_files(&name) {
-            return self.roll_file_back(&serving, name, options).await;
+            return self.roll_files_back(&serving, name, options).await;
         }
         let datasets = serving.service().datasets.clone();
         let (dataset, _) = datasets.snapshot_by_name(&name).map_err(properties::api_error)?;
@@ -44,29 +45,29 @@ impl Control {
         Ok(RolledBack { name: full, destroyed })
     }
 
-    async fn roll_file_back(
+    async fn roll_files_back(
         &self,
         serving: &Serving,
         name: String,
         options: RollbackOptions,
     ) -> Result<RolledBack, ApiError> {
-        let (dataset, snapshot) = snapshots::files::one(serving, &name).await?;
-        let datasets = serving.service().datasets.clone();
-        let (record, object) = (&snapshot.record, snapshot.object());
-        let full = datasets.file_snapshot_name(&dataset, &record.path, &record.name);
-        let file = full.rsplit_once('@').map_or(full.as_str(), |(file, _)| file).to_string();
-        self.check_locks(&file, options.force, |lock| is_of(lock, &dataset, object))?;
-        let id = snapshot.id;
-        let roll = async move { datasets.rollback_file(&dataset, id, options).await };
+        let (dataset, files) = snapshots::files::of_dataset(serving, &name).await?;
+        let of_files = name.rsplit_once('@').map_or(name.as_str(), |(files, _)| files).to_string();
+        let objects: BTreeSet<ObjectId> = files.iter().map(|of| of.object()).collect();
+        let is_of = |lock: &LockView| is_in(lock, &dataset) && objects.contains(&lock.file.object);
+        self.check_locks(&of_files, options.force, is_of)?;
+        let ids: Vec<FileSnapshotId> = files.iter().map(|of| of.id).collect();
+        let (datasets, of) = (serving.service().datasets.clone(), dataset.clone());
+        let roll = async move { datasets.rollback_files(&of, &ids, options).await };
         let destroyed = act_on(serving, roll).await?;
         tracing::warn!(
             class = "file.rolled_back",
-            file = %file,
-            snapshot = %full,
+            snapshot = %name,
+            files = files.len(),
             destroyed = destroyed.join(" "),
-            "file rolled back to a snapshot"
+            "files rolled back to a snapshot"
         );
-        Ok(RolledBack { name: file, destroyed })
+        Ok(RolledBack { name: of_files, destroyed })
     }
 
     /// Refuses if clients hold such locks.
@@ -91,10 +92,6 @@ impl Control {
 
 fn is_in(lock: &LockView, dataset: &Dataset) -> bool {
     lock.file.fs_guid == dataset.fs_guid
-}
-
-fn is_of(lock: &LockView, dataset: &Arc<Dataset>, object: ObjectId) -> bool {
-    is_in(lock, dataset) && lock.file.object == object
 }
 
 /// Those of files have full names.

@@ -63,7 +63,7 @@ async fn roll_back(
     options: RollbackOptions,
 ) -> Result<Vec<String>, DatasetError> {
     let dataset = service.datasets.by_name("tank/d").unwrap();
-    service.datasets.rollback_file(&dataset, to.id, options).await
+    service.datasets.rollback_files(&dataset, &[to.id], options).await
 }
 
 async fn destroy(service: &Service, dataset: &Arc<Dataset>, these: &[&FileSnapshot]) {
@@ -285,7 +285,7 @@ pub fn what_cannot_be_done_is_refused() {
         let names = ["tank/c:disk@x".to_string()];
         service.files.snapshot_files(&names).await.unwrap();
         let (clone, of_clone) = service.files.file_snapshots("tank/c:disk@x").await.unwrap();
-        let refused = service.datasets.rollback_file(&clone, of_clone[0].id, GENTLY).await;
+        let refused = service.datasets.rollback_files(&clone, &[of_clone[0].id], GENTLY).await;
         assert_eq!(refused, Err(DatasetError::FileOfClone("tank/c:disk@x".into())));
         service.datasets.destroy("tank/c", true).await.unwrap();
         // A file that is gone.
@@ -299,6 +299,45 @@ pub fn what_cannot_be_done_is_refused() {
             settle(&service).await;
         }
         assert_eq!(service.files.getattr(disk).await, Err(FsError::Stale));
+    });
+    bed.assert_clean();
+}
+
+/// Two disks of a VM go back at one moment, or neither does.
+#[test]
+fn several_files_go_back_together() {
+    let mut bed = bed();
+    bed.life(async |service| {
+        let (dataset, disk) = with_disk(&service).await;
+        let top = service.files.root("tank/d").unwrap();
+        let second = make(&service, top, "disk2").await;
+        fill(&service, second, 100).await;
+        service.files.snapshot_files(&["tank/d:disk*@a".into()]).await.unwrap();
+        let ids: Vec<_> = {
+            let (_, set) = service.files.file_snapshots("tank/d:disk*@a").await.unwrap();
+            set.iter().map(|of| of.id).collect()
+        };
+        let newer = take(&service, "b").await;
+        for (file, salt) in [(disk, 1000), (second, 2000)] {
+            fill(&service, file, salt).await;
+        }
+        let options = RollbackOptions { destroy_later: true, ..GENTLY };
+        write(&service, second, 0, &noise(2000, 1), Stability::Unstable).await.unwrap();
+        let refused = service.datasets.rollback_files(&dataset, &ids, options).await;
+        assert_eq!(refused, Err(DatasetError::WaitsForCommit("tank/d:disk2@a".into())));
+        is_filled(&service, disk, 1000).await;
+        // No door stays shut.
+        write(&service, disk, 0, &noise(1000, 1), Stability::FileSync).await.unwrap();
+        service.pool.sync().await.unwrap();
+        let twice = [one(&service, "a").await.id, newer.id];
+        let refused = service.datasets.rollback_files(&dataset, &twice, options).await;
+        assert!(refused.unwrap_err().to_string().contains("the second of one file"));
+        let gone = service.datasets.rollback_files(&dataset, &ids, options).await.unwrap();
+        assert_eq!(gone, ["tank/d:disk@b"]);
+        is_filled(&service, disk, 0).await;
+        is_filled(&service, second, 100).await;
+        settle(&service).await;
+        assert_eq!(dataset.dead_bytes(), 0);
     });
     bed.assert_clean();
 }

@@ -125,7 +125,7 @@ async fn roll_a_file_back(service: &Service, rng: &mut Rng, dataset: &str) {
     let list = dataset.file_snapshots(service.pool.committed_txg());
     let Some(to) = list.iter().rev().nth(rng.index(3)) else { return };
     let options = RollbackOptions { destroy_later: true, force: true };
-    match service.datasets.rollback_file(&dataset, to.id, options).await {
+    match service.datasets.rollback_files(&dataset, &[to.id], options).await {
         Ok(_) if rng.coin() => {
             let doomed = BTreeSet::from([to.id]);
             service.datasets.destroy_file_snapshots(&[(dataset, doomed)]).await.unwrap();
@@ -305,7 +305,7 @@ pub fn what_comes_back_to_a_file_is_met() {
             let is_past = start.object > files[0].object.0 && start.object < 1 << 63;
             if is_past && WalkPosition::head_of(start.key).is_some() && !rolled {
                 let options = RollbackOptions::default();
-                service.datasets.rollback_file(&dataset, id, options).await.unwrap();
+                service.datasets.rollback_files(&dataset, &[id], options).await.unwrap();
                 let these = [(dataset.clone(), BTreeSet::from([id]))];
                 service.datasets.destroy_file_snapshots(&these).await.unwrap();
                 for _ in 0..20 {

@@ -222,7 +222,9 @@ async fn look(files: &Files, root: FileHandle) -> Result<Tree, FsError> {
             let pieces = read.into_pieces();
             let bytes: Vec<u8> =
                 pieces.flat_map(|(page, range)| page.as_slice()[range].to_vec()).collect();
-            let mark = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+            // A rollback came between, and it has become shorter.
+            let first = bytes.first_chunk().ok_or(FsError::Stale)?;
+            let mark = u64::from_le_bytes(*first);
             let expected = if mark == 0 { vec![0; PAGE] } else { page(mark) };
             assert!(bytes == expected, "page {at} of {name} is none that was written: {mark}");
             marks.push(mark);
@@ -485,7 +487,7 @@ fn a_rule_left_out_is_found() {
         (Rule::FileDeathsPass, 300),
         (Rule::OldFilesHaveAFloor, 100),
         (Rule::TailsTakeTheFloor, 300),
-        (Rule::FileRollbackShutsTheDoor, 300),
+        (Rule::FileRollbackShutsTheDoor, 600),
         (Rule::NoRollbackPastSnapshots, 300),
     ] {
         if !only.is_empty() && format!("{rule:?}") != only {

@@ -97,24 +97,15 @@ pub(super) async fn find(
     Ok(vec![SnapshotsOf { name, dataset, snapshots: Vec::new(), files }])
 }
 
-/// The one snapshot of a file that a text means.
-pub(in super::super) async fn one(
+/// The same, with their dataset.
+pub(in super::super) async fn of_dataset(
     serving: &Serving,
     name: &str,
-) -> Result<(Arc<Dataset>, Arc<FileSnapshot>), ApiError> {
-    let mut found = find(serving, name, |_| true).await?;
-    let SnapshotsOf { dataset, files, .. } = found.pop().ok_or_else(|| no_such(name))?;
-    match <[Arc<FileSnapshot>; 1]>::try_from(files) {
-        Ok([one]) => Ok((dataset, one)),
-        Err(files) if files.is_empty() => Err(no_such(name)),
-        Err(files) => {
-            Err(ApiError::invalid(format!("{name:?} means {} snapshots: name one", files.len())))
-        }
-    }
-}
-
-fn no_such(name: &str) -> ApiError {
-    api_error(FileNameError::NoSnapshot(name.into()))
+) -> Result<(Arc<Dataset>, Vec<Arc<FileSnapshot>>), ApiError> {
+    let found = find(serving, name, |_| true).await?.pop();
+    let SnapshotsOf { dataset, files, .. } =
+        found.ok_or_else(|| api_error(FileNameError::NoSnapshot(name.into())))?;
+    Ok((dataset, files))
 }
 
 pub(super) fn info(of: &SnapshotsOf, file: &FileSnapshot, used: Option<u64>) -> SnapshotInfo {

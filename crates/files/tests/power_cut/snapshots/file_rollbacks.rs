@@ -13,7 +13,10 @@ use super::client::Act;
 use super::files::{are_later, content, dataset_of, doom_later};
 use super::{Model, Run, tell};
 
-/// Rolls a file back, mostly to one of its newest snapshots. Later ones of it are destroyed.
+/// A file that is to go back: to what, and the name that it has.
+type Wanted = (Arc<FileSnapshot>, Vec<u64>, String);
+
+/// Rolls files back, mostly to one of the newest snapshots. Later ones of them are destroyed.
 pub(super) async fn act(
     service: &Service,
     model: &Mutex<Model>,
@@ -21,40 +24,36 @@ pub(super) async fn act(
     run: &Mutex<Run>,
 ) -> Result<(), String> {
     let dataset = dataset_of(service, model)?;
-    let all = dataset.file_snapshots(service.pool.committed_txg());
-    let most = if rng.below(4) == 0 { 12 } else { 3 };
-    let mut found = None;
-    for snapshot in all.into_iter().rev().skip(rng.index(most)).take(3) {
-        let marks = content(service, &dataset, &snapshot).await?;
-        let name = name_of(service, model, &snapshot).await?;
-        found = name.map(|name| (snapshot, marks, name));
-        if found.is_some() {
-            break;
-        }
-    }
-    let Some((snapshot, marks, name)) = found else { return Ok(()) };
+    let states = model.lock().unwrap().states.len();
+    let wanted = choose(service, model, rng).await?;
     let target = {
         let mut model = model.lock().unwrap();
-        let mut target = (*model.head()).clone();
-        if changes_names(&model) || target.insert(name.clone(), marks).is_none() {
+        if changes_names(&model) || model.states.len() != states || wanted.is_empty() {
             return Ok(());
         }
+        let mut target = (*model.head()).clone();
+        let back = wanted.iter().map(|(_, marks, name)| (name.clone(), marks.clone()));
+        target.extend(back);
         let target = Arc::new(target);
         model.rolled += 1;
         model.target = Some(target.clone());
         target
     };
-    let later = doom_later(service, model, snapshot.txg(), Some(snapshot.object()))?;
-    let (of, path) = (snapshot.object(), &snapshot.record.path);
-    tell(&format!("roll {name} ({of}) back to {path}@{} {}", snapshot.record.name, snapshot.txg()));
+    let mut later = Vec::new();
+    for (snapshot, _, name) in &wanted {
+        later.extend(doom_later(service, model, snapshot.txg(), Some(snapshot.object()))?);
+        let (of, record) = (snapshot.object(), &snapshot.record);
+        tell(&format!("roll {name} ({of}) back to {}@{}", record.path, record.name));
+    }
     let options = RollbackOptions { destroy_later: true, force: false };
-    let done = service.datasets.rollback_file(&dataset, snapshot.id, options).await;
-    tell(&format!("  {name}: {done:?}"));
+    let ids: Vec<_> = wanted.iter().map(|(snapshot, ..)| snapshot.id).collect();
+    let done = service.datasets.rollback_files(&dataset, &ids, options).await;
+    tell(&format!("  {done:?}"));
     let mut model = model.lock().unwrap();
     model.target = None;
     match done {
         Ok(destroyed) => {
-            run.lock().unwrap().file_rollbacks += 1;
+            run.lock().unwrap().file_rollbacks += ids.len() as u64;
             assert_eq!(destroyed, later);
             are_later(&mut model, true);
             // It may have come before: a rewind could show that.
@@ -69,8 +68,31 @@ pub(super) async fn act(
             are_later(&mut model, false);
             Ok(())
         }
-        Err(error) => Err(format!("roll {name} back: {error}")),
+        Err(error) => Err(format!("roll {ids:?} back: {error}")),
     }
+}
+
+/// The files to roll back: one, or all of its set.
+async fn choose(
+    service: &Service,
+    model: &Mutex<Model>,
+    rng: &mut Rng,
+) -> Result<Vec<Wanted>, String> {
+    let dataset = dataset_of(service, model)?;
+    let all = dataset.file_snapshots(service.pool.committed_txg());
+    let most = if rng.below(4) == 0 { 12 } else { 3 };
+    let (from, with_set) = (rng.index(most), rng.coin());
+    let mut wanted: Vec<Wanted> = Vec::new();
+    for snapshot in all.into_iter().rev().skip(from).take(6) {
+        let is_other = |(first, ..): &Wanted| !with_set || first.txg() != snapshot.txg();
+        if wanted.first().is_some_and(is_other) {
+            break;
+        }
+        let marks = content(service, &dataset, &snapshot).await?;
+        let name = name_of(service, model, &snapshot).await?;
+        wanted.extend(name.map(|name| (snapshot, marks, name)));
+    }
+    Ok(wanted)
 }
 
 /// The name that a file has now, if no name changes meanwhile.
