@@ -93,7 +93,7 @@ impl Datasets {
         let _act = self.acts.lock().await;
         let Checked { wanted, later } = self.check_rollback_files(dataset, ids, options)?;
         self.wait_for_returning(dataset).await?;
-        if dataset.dead.lock().damaged || !self.find_tails(dataset).await? {
+        if dataset.dead.lock().damaged || !self.find_tails(dataset, usize::MAX).await? {
             return Err(DatasetError::DeadUnreadable(self.full_name(dataset)));
         }
         let mut backs = Vec::new();

@@ -37,6 +37,7 @@ use crate::datasets::Datasets;
 use crate::dead::These;
 use crate::error::DatasetError;
 use crate::snapshots::{Act, check_name};
+use crate::tails::LOOKED_UP_MAX;
 
 pub(crate) use list::FileSnapshots;
 use list::Names;
@@ -134,7 +135,7 @@ impl Datasets {
         for new in wanted {
             let tails_known = match known.get(&new.dataset.id) {
                 Some(tails_known) => *tails_known,
-                None => self.find_tails(&new.dataset).await?,
+                None => self.find_tails(&new.dataset, LOOKED_UP_MAX).await?,
             };
             known.insert(new.dataset.id, tails_known);
             takes.push(Take { new, guid: self.new_guid(), created, tails_known });

@@ -8,14 +8,20 @@
 use std::collections::BTreeMap;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_object::btree::{self, Scan};
+use aquifer_object::btree;
 use aquifer_ondisk::tree_node::{Directory, Objects};
 use aquifer_ondisk::{ObjectId, Txg};
-use aquifer_pool::{Pool, PoolError, SyncContext};
+use aquifer_pool::{Pool, PoolError, SyncContext, turn_of_others};
 
 use crate::dataset::{Dataset, ORPHANS};
 use crate::datasets::Datasets;
 use crate::sync::Gathered;
+
+/// Orphans that the snapshot of a file looks up at most. With more, it does not know whether it is
+/// settled.
+pub(crate) const LOOKED_UP_MAX: usize = 20_000;
+/// Entries of the list read at a time.
+const AT_ONCE: usize = 1_000;
 
 /// See the module's head.
 #[derive(Debug, Default)]
@@ -45,23 +51,50 @@ impl Tails {
 }
 
 impl Datasets {
-    /// Looks up which orphans of a dataset are tails. From here on all its tails are known, those
-    /// too that later syncs cut off. Returns `false` if the list, or one of them, cannot be read.
-    pub(crate) async fn find_tails(&self, dataset: &Dataset) -> Result<bool, PoolError> {
-        match self.look_for_tails(dataset).await {
+    /// Looks up which orphans of a dataset are tails, at most so many. From here on all its tails
+    /// are known, those too that later syncs cut off. Returns `false` if there are more, or the
+    /// list, or one of them, cannot be read.
+    pub(crate) async fn find_tails(
+        &self,
+        dataset: &Dataset,
+        at_most: usize,
+    ) -> Result<bool, PoolError> {
+        match self.look_for_tails(dataset, at_most).await {
             Err(error) if error.cannot_be_read() => Ok(false),
-            found => found.map(|()| true),
+            found => found,
         }
     }
 
-    async fn look_for_tails(&self, dataset: &Dataset) -> Result<(), PoolError> {
+    async fn look_for_tails(&self, dataset: &Dataset, at_most: usize) -> Result<bool, PoolError> {
+        let (mut from, mut looked_at) = (0, 0);
+        loop {
+            let (last, new) = self.look_at_some(dataset, from).await?;
+            looked_at += new;
+            match last {
+                None => return Ok(true),
+                Some(_) if looked_at > at_most => return Ok(false),
+                Some(last) => from = last.saturating_add(1),
+            }
+            turn_of_others().await;
+        }
+    }
+
+    /// Looks at some orphans from a key of the list on. Returns the last key, unless that was the
+    /// rest of the list, and how many had to be looked up.
+    async fn look_at_some(
+        &self,
+        dataset: &Dataset,
+        from: u64,
+    ) -> Result<(Option<u64>, usize), PoolError> {
         // Before the root is looked at.
         let _reading = self.pool.reading();
         let table = dataset.table.lock().committed;
         let list = btree::lookup::<Objects, Pool>(&self.pool, table, ORPHANS.0).await?;
         let root = list.and_then(|list| list.root);
-        let mut scan = Scan::<Directory, Pool>::new(&self.pool, root, 0, None)?;
-        while let Some(entry) = scan.next().await? {
+        let some = btree::collect_range::<Directory, Pool>(&self.pool, root, from, None, AT_ONCE);
+        let some = some.await?;
+        let mut looked_at = 0;
+        for entry in &some {
             if dataset.tails.lock().knows(entry.object) {
                 continue;
             }
@@ -69,8 +102,10 @@ impl Datasets {
             let tail = inode.filter(|inode| inode.is_tail());
             let file = tail.map_or(ObjectId(0), |inode| inode.origin);
             dataset.tails.lock().note(entry.object, file);
+            looked_at += 1;
         }
-        Ok(())
+        let last = some.last().filter(|_| some.len() == AT_ONCE).map(|entry| entry.key);
+        Ok((last, looked_at))
     }
 
     /// Whether a file has no tail in this sync whose bytes count in its sum: whose file was not

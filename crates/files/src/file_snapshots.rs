@@ -190,6 +190,8 @@ impl Files {
             }
             found = below;
         }
+        // A directory has its names in the order of their hashes.
+        found.sort_by(|a, b| a.path.cmp(&b.path));
         match found.is_empty() {
             true => Err(FileNameError::NoMatch(text.into())),
             false => Ok(found),

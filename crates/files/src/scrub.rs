@@ -326,7 +326,7 @@ impl Files {
         let dataset = self.datasets.by_id(DatasetId(dataset)).filter(|_| is_namespace)?;
         // All groups of a dead tree are one.
         let object = if object >= WalkPosition::dead_group(0) { u64::MAX } else { object.max(1) };
-        (!dataset.is_destroyed()).then(|| (dataset, ObjectId(object)))
+        (!dataset.is_destroyed()).then_some((dataset, ObjectId(object)))
     }
 
     /// The pages of a file in a span; none for any other object.

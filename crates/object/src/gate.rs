@@ -297,12 +297,12 @@ mod tests {
         assert_eq!(of(&shown, 11), Some((40, 10)), "a snapshot came later");
         (shown.listed, shown.floor) = (vec![Txg(10)], Txg(5));
         assert_eq!(of(&shown, 6), Some((10, 0)), "the snapshot of the rollback is gone");
+        let any = ObjectId(7);
+        assert!(shown.covers(any, Txg(5)) && !shown.covers(any, Txg(11)));
         shown.files_returning.insert(ObjectId(7), Returning { txg: Txg(45), to: Txg(10) });
         assert_eq!(of(&shown, 6), Some((10, 0)), "no snapshot of the file lies in its life");
         shown.files = Arc::new(BTreeMap::from([(ObjectId(7), vec![Txg(12)])]));
         assert_eq!(of(&shown, 6), Some((45, 0)), "not among what comes back to the file");
-        let any = ObjectId(7);
-        assert!(shown.covers(any, Txg(5)) && !shown.covers(any, Txg(11)));
     }
 
     #[test]
