@@ -262,7 +262,7 @@ pub enum Rule {
 
 /// The number of rules that there may be.
 #[cfg(sabotage)]
-const RULES_MAX: usize = 128;
+const RULES_MAX: usize = 256;
 
 #[cfg(sabotage)]
 static LEFT_OUT: [std::sync::atomic::AtomicBool; RULES_MAX] =
