@@ -106,12 +106,13 @@ pub struct SnapshotsDestroyed {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RollBack {
-    /// Full name of the snapshot.
+    /// Full name of the snapshot, of a dataset or of a file; of files a pattern may mean several.
     pub name: String,
-    /// Destroys later snapshots of the dataset.
+    /// Destroys later snapshots of the dataset, or of the file.
     #[serde(default)]
     pub destroy_later: bool,
-    /// Also while clients hold locks, or have UNSTABLE data that waits for their COMMIT.
+    /// Also while clients hold locks, or have UNSTABLE data that waits for their COMMIT, and of a
+    /// damaged file.
     #[serde(default)]
     pub force: bool,
 }
@@ -119,7 +120,7 @@ pub struct RollBack {
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RolledBack {
-    /// Full name of the dataset.
+    /// Full name of the dataset, or what stood before the `@` of files: `tank/vms:web01/disk0.vhd`.
     pub name: String,
     /// Full names of the snapshots that were destroyed.
     pub destroyed: Vec<String>,

@@ -234,6 +234,22 @@ pub enum Rule {
     FileSnapshotsComeLast,
     /// What is cut off a file dies as that file's.
     TailsAreTheirFiles,
+    /// What a file was rolled back to lives again.
+    FileRollbackRevives,
+    /// What dies of a file that was rolled back does not stand among what comes back.
+    FileDeathsPass,
+    /// What a file was before a rollback does not own what it shares with the snapshot.
+    OldFilesHaveAFloor,
+    /// Nor do the tails that were cut off since the snapshot.
+    TailsTakeTheFloor,
+    /// No change of a file begins while it is rolled back.
+    FileRollbackShutsTheDoor,
+    /// A file is not rolled back past snapshots that stay.
+    NoRollbackPastSnapshots,
+    /// A destroyed snapshot of a file that was rolled back to it stays while a walk is under way.
+    RolledBackToIsWalked,
+    /// A file is not rolled back to a snapshot that was taken while tails of it were freed.
+    SettledSnapshotsOnly,
     /// What is received gets its name in its last txg.
     ReceivedIsNamedLast,
     /// What is received gets its name and its snapshot in one txg.
@@ -256,7 +272,7 @@ pub enum Rule {
 
 /// The number of rules that there may be.
 #[cfg(sabotage)]
-const RULES_MAX: usize = 128;
+const RULES_MAX: usize = 256;
 
 #[cfg(sabotage)]
 static LEFT_OUT: [std::sync::atomic::AtomicBool; RULES_MAX] =

@@ -126,16 +126,17 @@ pub enum Command {
         #[arg(value_name = "CLONE")]
         dataset: String,
     },
-    /// Roll a dataset back to its newest snapshot. What changed since is lost.
+    /// Roll a dataset, or a file, back to its newest snapshot. What changed since is lost.
     Rollback {
         /// To an older one: destroys the later ones.
         #[arg(short = 'r')]
         destroy_later: bool,
-        /// Also while clients hold locks, or have data that waits for their COMMIT.
+        /// Also while clients hold locks, or have data that waits for their COMMIT, and of a
+        /// damaged file.
         #[arg(short = 'f')]
         force: bool,
-        /// The snapshot, such as tank/vms@before.
-        #[arg(value_name = "DATASET@NAME")]
+        /// The snapshot, such as tank/vms@before or tank/vms:web01/disk0.vhd@before.
+        #[arg(value_name = "DATASET[:PATH]@NAME")]
         snapshot: String,
     },
     /// Rename a dataset, with all below it, or a snapshot.

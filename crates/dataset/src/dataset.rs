@@ -23,6 +23,7 @@ use crate::increment::Slot;
 use crate::property::{LocalValues, Properties};
 use crate::snapshots::{Listing, Snapshots};
 use crate::table::{CLEAN_OBJECTS_MAX, Table};
+use crate::tails::Tails;
 use crate::unlogged::Unlogged;
 
 pub use aquifer_ondisk::types::{ORPHANS, ROOT_DIRECTORY};
@@ -38,6 +39,8 @@ pub struct Dataset {
     pub(crate) local: Mutex<LocalValues>,
     pub(crate) properties: RwLock<Arc<Properties>>,
     pub(crate) orphans: Mutex<BTreeSet<ObjectId>>,
+    /// The orphans of which it is known whether they are tails.
+    pub(crate) tails: Mutex<Tails>,
     /// It is a view of this snapshot, read-only; `None`: the head.
     pub(crate) snapshot: Option<Txg>,
     /// The snapshots on its line.
@@ -113,6 +116,7 @@ impl Dataset {
             local: Mutex::new(local),
             properties: RwLock::new(Arc::new(properties)),
             orphans: Mutex::new(BTreeSet::new()),
+            tails: Mutex::default(),
             snapshot: None,
             snapshots: Mutex::default(),
             listing: Mutex::default(),
@@ -418,6 +422,7 @@ impl Dataset {
             listed: snapshots.listed(),
             files: snapshots.files.lists(),
             returning: snapshots.returning(),
+            files_returning: snapshots.files.returning().map(|(_, id, of)| (id, of)).collect(),
         }
     }
 
@@ -441,6 +446,7 @@ impl Dataset {
         }
         for id in gone {
             table.objects.remove(id);
+            self.tails.lock().forget(*id);
         }
         table.committed = table.synced;
         if let Some(RollbackRecord { change, ctime, .. }) = rollback.filter(|of| of.txg == txg)

@@ -9,7 +9,7 @@ use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::Cadence;
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg, Writer};
-use aquifer_pool::{BoxFuture, Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
+use aquifer_pool::{Admission, BoxFuture, Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
 use aquifer_sync::atomic::{AtomicBool, Ordering};
 use aquifer_sync::{AsyncMutex, Mutex};
 
@@ -17,6 +17,7 @@ use crate::clones::Origin;
 use crate::damage::{DamageList, only};
 use crate::dataset::Dataset;
 use crate::dead::DeadTree;
+use crate::file_rollback::FileBack;
 use crate::file_snapshots::Take;
 use crate::history::History;
 use crate::holds::Clock;
@@ -65,6 +66,8 @@ pub(crate) struct State {
     pub snapshot_acts: BTreeMap<Txg, Vec<Act>>,
     /// Snapshots of files that it takes.
     pub file_takes: BTreeMap<Txg, Vec<Take>>,
+    /// Files that it rolls back.
+    pub file_backs: BTreeMap<Txg, Vec<FileBack>>,
     /// Datasets of which each txg writes the record since they have another name.
     pub renamed: BTreeMap<Txg, BTreeSet<DatasetId>>,
     pub root: Option<BlockPointer>,
@@ -108,6 +111,7 @@ impl State {
             items: BTreeMap::new(),
             snapshot_acts: BTreeMap::new(),
             file_takes: BTreeMap::new(),
+            file_backs: BTreeMap::new(),
             renamed: BTreeMap::new(),
             root,
             emptied: Vec::new(),
@@ -272,6 +276,12 @@ impl Datasets {
 
     /// For an act that writes so many items. Each takes less than a sector, in two places.
     pub(crate) async fn hold_act_with(&self, items: u64) -> Result<TxHold, PoolError> {
+        let admission = self.admit_act(items).await?;
+        self.pool.hold(admission)
+    }
+
+    /// Admits an act that writes so many items.
+    pub(crate) async fn admit_act(&self, items: u64) -> Result<Admission, PoolError> {
         let demand = Demand {
             dirty_bytes: items.saturating_mul(4096),
             sectors: ACT_SECTORS.saturating_add(items.saturating_mul(2)),
@@ -279,8 +289,7 @@ impl Datasets {
             class: SpaceClass::Remove,
             lane: Lane::Sparse,
         };
-        let admission = self.pool.admit(demand).await?;
-        self.pool.hold(admission)
+        self.pool.admit(demand).await
     }
 
     /// All datasets for a listing, by name.
@@ -330,7 +339,7 @@ async fn load(
 ) -> Result<(Dataset, Option<PoolError>), PoolError> {
     let properties = Properties::from_values(|property| property.default_value().into());
     snapshots.load_inherited(id, inherited);
-    let (dead, unreadable) = DeadTree::open(pool, record.dead, snapshots.returning()).await?;
+    let (dead, unreadable) = DeadTree::open(pool, record.dead, &snapshots).await?;
     let dataset = Dataset::new(id, record, local, properties);
     *dataset.dead.lock() = dead;
     *dataset.snapshots.lock() = snapshots;

@@ -24,6 +24,9 @@
 //! before S, in all groups: they are taken out of the tree like those of a sweep, before any of
 //! them, and nothing of them is freed. What dies meanwhile has a `hi` of at least R.
 //!
+//! A rollback of one file does the same in the file's group. Snapshots of the file lie in the life
+//! of all that comes back, so no other group has any of it.
+//!
 //! # Damage
 //! A dead tree lies on the disks twice at least. If it cannot be read all the same, its blocks stay
 //! allocated: that is reported, and the pool serves on.
@@ -31,7 +34,7 @@
 use std::collections::BTreeMap;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_object::{Filed, Returning, btree};
+use aquifer_object::{Filed, btree};
 use aquifer_ondisk::dataset::{Item, ItemKey};
 use aquifer_ondisk::dead::{
     Bucket, DEAD_BLOCKS_MAX, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadSums,
@@ -44,7 +47,7 @@ use aquifer_pool::{Pool, PoolError, SyncContext};
 use crate::damage::only;
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
-use crate::snapshots::inherited_item;
+use crate::snapshots::{Snapshots, inherited_item};
 
 mod returning;
 mod sweep;
@@ -52,7 +55,7 @@ mod unique;
 
 pub use unique::These;
 
-use returning::returning_sums;
+use returning::{returning, returning_sums};
 use sweep::{Job, Lists};
 
 /// The dead tree as of the last sync.
@@ -74,12 +77,12 @@ impl DeadTree {
     pub async fn open(
         pool: &Pool,
         root: Option<BlockPointer>,
-        returning: Option<Returning>,
+        snapshots: &Snapshots,
     ) -> Result<(DeadTree, Option<PoolError>), PoolError> {
         let tree = DeadTree { root, committed: root, ..DeadTree::default() };
         let read = async {
             let all = sums(pool, root, Bucket::ALL).await?;
-            Ok::<_, PoolError>((all, returning_sums(pool, root, returning).await?))
+            Ok::<_, PoolError>((all, returning_sums(pool, root, &returning(snapshots)).await?))
         };
         match read.await {
             Ok((sums, returning)) => Ok((DeadTree { sums, returning, ..tree }, None)),
@@ -176,7 +179,7 @@ impl Datasets {
         let (jobs, lists) = {
             let snapshots = dataset.snapshots.lock();
             let lists = Lists::new(snapshots.listed(), snapshots.files.lists());
-            let returning = snapshots.returning().map(Job::Returning).into_iter();
+            let returning = returning(&snapshots).into_iter();
             let sweeps = snapshots.sweeps().into_iter().map(Job::Snapshot);
             let of_files = snapshots.files.sweeps().map(|(id, of)| Job::File(of, id));
             let sweeps = sweeps.chain(of_files);
@@ -312,12 +315,15 @@ pub(crate) struct Done {
     pub swept_files: Vec<FileSnapshotId>,
     /// Of what a rollback brought back.
     pub returned: bool,
+    /// And of what rollbacks of files to these did.
+    pub returned_files: Vec<FileSnapshotId>,
 }
 
 impl Done {
     fn note(&mut self, job: Job) {
         match job {
             Job::Returning(_) => self.returned = true,
+            Job::ReturningFile(_, snapshot, _) => self.returned_files.push(snapshot),
             Job::Snapshot(snapshot) => self.swept.push(snapshot),
             Job::File(_, snapshot) => self.swept_files.push(snapshot),
         }

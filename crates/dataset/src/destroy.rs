@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use aquifer_object::{Damage, Gate, btree, extent_tree};
+use aquifer_object::{Above, Damage, Gate, btree, extent_tree};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, NodeOwner, Objects};
@@ -416,7 +416,8 @@ impl Datasets {
             inode.root = drained.root;
             drained.entries.len()
         } else {
-            let drained = extent_tree::drain(gate, inode.root, owner, budget).await?;
+            let gate = Above::new(gate, inode.floor());
+            let drained = extent_tree::drain(&gate, inode.root, owner, budget).await?;
             gate.free_extents(owner, &drained.freed);
             inode.root = drained.root;
             let freed_bytes = drained.refer_sectors.saturating_mul(4096);

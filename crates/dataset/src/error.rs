@@ -101,6 +101,38 @@ pub enum DatasetError {
         /// How many others were taken.
         taken: usize,
     },
+    /// A snapshot of the dataset shows the file as it was later.
+    #[error(
+        "{newest:?} is later than {name:?} and shows the file too: a file cannot be rolled back \
+         past a snapshot of its dataset. Destroy the later ones first, or copy the file"
+    )]
+    PastSnapshots {
+        /// The snapshot of the file, in full.
+        name: String,
+        /// The dataset's newest one, in full.
+        newest: String,
+    },
+    /// There is no file any more.
+    #[error("{0:?} is a snapshot of a file that was removed: there is nothing to roll back")]
+    FileRemoved(String),
+    /// The file lost changes.
+    #[error(
+        "the file of {0:?} is damaged: `aquifer status` shows how. Use -f to roll it back all the \
+         same"
+    )]
+    FileDamaged(String),
+    /// It is not known what a snapshot of a file shows of its tails.
+    #[error(
+        "{0:?} was taken while a part that was cut off the file was still being freed, or by an \
+         earlier release: a file cannot be rolled back to it"
+    )]
+    Unsettled(String),
+    /// The file is in a clone.
+    #[error(
+        "{0:?} is a snapshot of a file in a clone: such a file cannot be rolled back by itself \
+         yet. Roll the clone back, or copy the file"
+    )]
+    FileOfClone(String),
     /// A rollback would drop it.
     #[error(
         "clients have written to {0:?} what waits for their COMMIT, and would be lost: stop them, \

@@ -13,17 +13,20 @@
 //! - What such a snapshot shows dies into its file's group of buckets ([`aquifer_object::Gate`]).
 //!   One that leaves the list leaves a sweep of that group, in the same txg ([`crate::dead`]).
 
+mod list;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_object::{FileLists, Object, btree};
+use aquifer_object::{Object, btree};
 use aquifer_ondisk::config::{FEATURE_FILE_SNAPSHOTS, FEATURE_SNAPSHOTS};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::file_snapshot::{
-    FILE_PATH_BYTES_MAX, FILES_OF_A_TXG_MAX, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
+    FILE_PATH_BYTES_MAX, FILES_OF_A_TXG_MAX, FileSnapshotId, FileSnapshotRecord,
 };
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
+use aquifer_ondisk::scrub::ScrubState;
 use aquifer_ondisk::tree_node::Objects;
 use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
 use aquifer_pool::{PoolError, SyncContext};
@@ -34,6 +37,10 @@ use crate::datasets::Datasets;
 use crate::dead::These;
 use crate::error::DatasetError;
 use crate::snapshots::{Act, check_name};
+use crate::tails::LOOKED_UP_MAX;
+
+pub(crate) use list::FileSnapshots;
+use list::Names;
 
 /// A snapshot of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,31 +66,14 @@ pub struct NewFileSnapshot {
     pub name: String,
 }
 
-/// The names of the snapshots of a dataset's files.
-#[derive(Debug, Default)]
-struct Names {
-    of_files: HashSet<(ObjectId, String)>,
-    of_paths: HashSet<(String, String)>,
-}
-
 /// What a sync is to take.
 #[derive(Debug, Clone)]
 pub(crate) struct Take {
     new: NewFileSnapshot,
     guid: Guid,
     created: Time,
-}
-
-/// The snapshots of the files of a dataset.
-#[derive(Debug, Default)]
-pub(crate) struct FileSnapshots {
-    list: BTreeMap<FileSnapshotId, Arc<FileSnapshot>>,
-    /// Their txgs.
-    lists: FileLists,
-    /// Those that left the list and are not swept, with their files.
-    sweeps: BTreeMap<FileSnapshotId, ObjectId>,
-    /// Those that somebody reads.
-    open: BTreeMap<FileSnapshotId, Arc<Object>>,
+    /// All tails of the dataset's files are known.
+    tails_known: bool,
 }
 
 impl FileSnapshot {
@@ -98,111 +88,11 @@ impl FileSnapshot {
     }
 }
 
-impl FileSnapshots {
-    /// Import: one from disk.
-    pub fn load(&mut self, id: FileSnapshotId, record: FileSnapshotRecord) {
-        self.put(Arc::new(FileSnapshot { id, record }));
-    }
-
-    /// Import: a sweep from disk.
-    pub fn load_sweep(&mut self, id: FileSnapshotId, record: FileSweepRecord) {
-        self.sweeps.insert(id, record.object);
-    }
-
-    fn put(&mut self, snapshot: Arc<FileSnapshot>) {
-        let txgs = Arc::make_mut(&mut self.lists).entry(snapshot.object()).or_default();
-        if let Err(at) = txgs.binary_search(&snapshot.txg()) {
-            txgs.insert(at, snapshot.txg());
-        }
-        self.list.insert(snapshot.id, snapshot);
-    }
-
-    /// One leaves the list, and leaves a sweep.
-    fn take_out(&mut self, id: FileSnapshotId) -> Option<Arc<FileSnapshot>> {
-        let gone = self.list.remove(&id)?;
-        let lists = Arc::make_mut(&mut self.lists);
-        if let Some(txgs) = lists.get_mut(&gone.object()) {
-            txgs.retain(|txg| *txg != gone.txg());
-            if txgs.is_empty() {
-                lists.remove(&gone.object());
-            }
-        }
-        if let Some(open) = self.open.remove(&id) {
-            open.leave();
-        }
-        self.sweeps.insert(id, gone.object());
-        Some(gone)
-    }
-
-    /// The txgs of the snapshots of each file.
-    pub fn lists(&self) -> FileLists {
-        self.lists.clone()
-    }
-
-    /// The newest one of a file.
-    pub fn newest_of(&self, object: ObjectId) -> Option<Txg> {
-        self.lists.get(&object).and_then(|txgs| txgs.last()).copied()
-    }
-
-    /// Those that a txg took.
-    fn guids_of(&self, txg: Txg) -> HashSet<Guid> {
-        let range = FileSnapshotId::new(txg, 0)..FileSnapshotId::new(txg.next(), 0);
-        self.list.range(range).map(|(_, of)| of.record.guid).collect()
-    }
-
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.list.len()
-    }
-
-    /// Those that were taken after a txg.
-    pub fn after(&self, txg: Txg) -> Vec<Arc<FileSnapshot>> {
-        self.list.range(FileSnapshotId::new(txg.next(), 0)..).map(|(_, of)| of.clone()).collect()
-    }
-
-    /// Those that left the list and wait to be swept, with their files.
-    pub fn sweeps(&self) -> impl Iterator<Item = (FileSnapshotId, ObjectId)> {
-        self.sweeps.iter().map(|(id, object)| (*id, *object))
-    }
-
-    pub fn are_swept(&self) -> bool {
-        !self.sweeps.is_empty()
-    }
-
-    /// A sweep has nothing left to do.
-    pub fn swept(&mut self, id: FileSnapshotId) {
-        self.sweeps.remove(&id);
-    }
-
-    /// The line is emptied: nobody reads any of them.
-    pub fn close(&mut self) {
-        std::mem::take(&mut self.open).into_values().for_each(|open| open.leave());
-    }
-
-    /// The keys of their items, and of their sweeps.
-    pub fn keys(&self, line: DatasetId) -> Vec<ItemKey> {
-        let of = |class| move |id: &FileSnapshotId| ItemKey::new(line, class, id.0);
-        let list = self.list.keys().map(of(ItemClass::FileSnapshot));
-        list.chain(self.sweeps.keys().map(of(ItemClass::FileSweep))).collect()
-    }
-
-    /// The names that are taken: by file, and by path.
-    fn names(&self) -> Names {
-        let mut names = Names::default();
-        for of in self.list.values() {
-            let FileSnapshotRecord { name, path, .. } = &of.record;
-            names.of_files.insert((of.object(), name.clone()));
-            names.of_paths.insert((path.clone(), name.clone()));
-        }
-        names
-    }
-}
-
 impl Dataset {
     /// The snapshots of its files that are on disk, in the order in which they were taken.
     pub fn file_snapshots(&self, committed: Txg) -> Vec<Arc<FileSnapshot>> {
         let snapshots = self.snapshots.lock();
-        let on_disk = |of: &&Arc<FileSnapshot>| of.txg() <= committed;
+        let on_disk = |of: &&Arc<FileSnapshot>| of.txg() <= committed && !of.record.hidden;
         snapshots.files.list.values().filter(on_disk).cloned().collect()
     }
 
@@ -215,7 +105,8 @@ impl Dataset {
 
     /// How many there are.
     pub fn file_snapshot_count(&self) -> usize {
-        self.snapshots.lock().files.count()
+        let snapshots = self.snapshots.lock();
+        snapshots.files.list.values().filter(|of| !of.record.hidden).count()
     }
 }
 
@@ -239,8 +130,16 @@ impl Datasets {
         self.use_feature(FEATURE_SNAPSHOTS).await?;
         self.use_feature(FEATURE_FILE_SNAPSHOTS).await?;
         let created = Time::from_ns(self.pool.world().wall_ns());
-        let take = |new| Take { new, guid: self.new_guid(), created };
-        let takes: Vec<Take> = wanted.into_iter().map(take).collect();
+        let mut known: BTreeMap<DatasetId, bool> = BTreeMap::new();
+        let mut takes = Vec::new();
+        for new in wanted {
+            let tails_known = match known.get(&new.dataset.id) {
+                Some(tails_known) => *tails_known,
+                None => self.find_tails(&new.dataset, LOOKED_UP_MAX).await?,
+            };
+            known.insert(new.dataset.id, tails_known);
+            takes.push(Take { new, guid: self.new_guid(), created, tails_known });
+        }
         let txg = {
             let hold = self.hold_act_with(takes.len() as u64).await?;
             let mut state = self.state.lock();
@@ -328,7 +227,8 @@ impl Datasets {
             if dataset.is_destroyed() {
                 return Err(DatasetError::NotFound(self.full_name(dataset)));
             }
-            acts.push(Act::DestroyFiles { line: dataset.id, ids: ids.iter().copied().collect() });
+            let ids = ids.iter().copied().collect();
+            acts.push(Act::DestroyFiles { line: dataset.id, ids, at_once: false });
         }
         self.act(acts).await
     }
@@ -358,7 +258,7 @@ impl Datasets {
         let mut snapshots = dataset.snapshots.lock();
         let is_on_disk = id.txg() <= self.pool.committed_txg() && !dataset.is_destroyed();
         let files = &mut snapshots.files;
-        let snapshot = files.list.get(&id).filter(|_| is_on_disk)?;
+        let snapshot = files.list.get(&id).filter(|of| is_on_disk && !of.record.hidden)?;
         let object = || Arc::new(Object::new(dataset.id, snapshot.record.inode.clone()));
         Some(files.open.entry(id).or_insert_with(object).clone())
     }
@@ -381,13 +281,15 @@ impl Datasets {
         let takes = self.state.lock().file_takes.remove(&sync.txg()).unwrap_or_default();
         let mut items = Vec::new();
         let mut next: BTreeMap<DatasetId, u16> = BTreeMap::new();
-        for Take { new, guid, created } in takes {
+        for Take { new, guid, created, tails_known } in takes {
             let Some(inode) = self.file_of(sync, &new).await? else { continue };
+            let settled = tails_known && self.has_no_tail(sync, &new.dataset, new.object).await?;
             let index = next.entry(new.dataset.id).or_default();
             let id = FileSnapshotId::new(sync.txg(), *index);
             *index = index.saturating_add(1);
             let NewFileSnapshot { dataset, name, path, .. } = new;
-            let record = FileSnapshotRecord { guid, created, name, path, inode };
+            let record =
+                FileSnapshotRecord { guid, created, name, path, inode, settled, hidden: false };
             let key = ItemKey::new(dataset.id, ItemClass::FileSnapshot, id.0);
             items.push((key, Some(Item { key, value: record.encode() })));
             dataset.snapshots.lock().files.put(Arc::new(FileSnapshot { id, record }));
@@ -425,23 +327,49 @@ impl Datasets {
         Ok(inode.filter(is_it))
     }
 
-    /// Snapshots of files leave the list.
+    /// Snapshots of files leave the list, or are hidden for now if they need not go at once and a
+    /// walk may need them.
     pub(crate) fn carry_out_destroy_files(
         &self,
         txg: Txg,
         line: DatasetId,
-        ids: Vec<FileSnapshotId>,
+        (ids, at_once): (Vec<FileSnapshotId>, bool),
     ) -> Vec<(ItemKey, Option<Item>)> {
         let Some(dataset) = self.by_id(line) else { return Vec::new() };
         let mut snapshots = dataset.snapshots.lock();
+        let leave = |id| match !at_once && snapshots.files.is_walked(id) {
+            true => snapshots.files.hide(line, id),
+            false => snapshots.files.leave(txg, (line, id)),
+        };
+        ids.into_iter().flat_map(leave).collect()
+    }
+
+    /// If no walk is under way, forgets rollbacks of files that are over, and destroys what was
+    /// hidden for their sake.
+    pub(crate) fn forget_file_rollbacks(
+        &self,
+        txg: Txg,
+        dataset: &Dataset,
+    ) -> Vec<(ItemKey, Option<Item>)> {
+        let mut snapshots = dataset.snapshots.lock();
+        if !snapshots.files.has_rollbacks() || self.is_walking() {
+            return Vec::new();
+        }
         let mut items = Vec::new();
-        for id in ids {
-            let Some(gone) = snapshots.files.take_out(id) else { continue };
-            let sweep = FileSweepRecord { object: gone.object(), left: txg };
-            let key = ItemKey::new(line, ItemClass::FileSweep, id.0);
-            items.push((key, Some(Item { key, value: sweep.encode() })));
-            items.push((ItemKey::new(line, ItemClass::FileSnapshot, id.0), None));
+        for id in snapshots.files.forget_rollbacks() {
+            items.push((ItemKey::new(dataset.id, ItemClass::FileRollback, id.0), None));
+            if snapshots.files.list.get(&id).is_some_and(|of| of.record.hidden) {
+                items.extend(snapshots.files.leave(txg, (dataset.id, id)));
+            }
         }
         items
+    }
+
+    /// Whether a scrub or a resilver is under way.
+    fn is_walking(&self) -> bool {
+        let is_scrubbed = self
+            .scrubbed()
+            .is_some_and(|record| matches!(record.state, ScrubState::Active | ScrubState::Paused));
+        is_scrubbed || self.pool.is_resilvering()
     }
 }

@@ -246,7 +246,7 @@ impl Search {
             let files = line.snapshots.lock().files.after(Txg(0));
             if self.doomed.contains(id) && !files.is_empty() {
                 let ids = files.iter().map(|of| of.id).collect();
-                ending.acts.push(Act::DestroyFiles { line: *id, ids });
+                ending.acts.push(Act::DestroyFiles { line: *id, ids, at_once: true });
             }
             let newest = line.snapshots.lock().newest();
             let changes = self.doomed.contains(id) || newest != left.last().copied();

@@ -7,7 +7,9 @@ use aquifer_ondisk::dataset::{
     DatasetRecord, InheritedRecord, Item, ItemClass, ItemKey, LineRecord, ListerRecord,
     RollbackRecord, SnapshotRecord, SweepRecord,
 };
-use aquifer_ondisk::file_snapshot::{FileSnapshotId, FileSnapshotRecord, FileSweepRecord};
+use aquifer_ondisk::file_snapshot::{
+    FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
+};
 use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::open_work::OpenWorkRecord;
@@ -178,6 +180,11 @@ impl Found {
                 let record = FileSweepRecord::decode(value)?;
                 let files = &mut self.snapshots.entry(dataset).or_default().files;
                 files.load_sweep(FileSnapshotId(number), record);
+            }
+            ItemClass::FileRollback => {
+                let record = FileRollbackRecord::decode(value)?;
+                let files = &mut self.snapshots.entry(dataset).or_default().files;
+                files.load_rollback(FileSnapshotId(number), record);
             }
             // Datasets have one line, so far.
             ItemClass::Line => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aquifer_object::extent_tree::DrainedExtents;
-use aquifer_object::{Gate, Object, btree, extent_tree};
+use aquifer_object::{Above, Gate, Object, TreeRoot, btree, extent_tree};
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, Objects};
 use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
@@ -118,7 +118,9 @@ impl Datasets {
         };
         let before = tree.refer_bytes;
         gate.note_tail(id, inode.origin, Txg(inode.hash_seed));
-        let origin = self.origin(sync, dataset, inode.origin, gathered).await?;
+        let counts = inode.floor() == Txg(0);
+        let of = if counts { inode.origin } else { ObjectId(0) };
+        let origin = self.origin(sync, dataset, of, gathered).await?;
         let taken = if inode.kind == FileKind::Directory {
             let drained =
                 btree::drain::<Directory, Gate<'_>>(gate, tree.root, object.owner(), budget);
@@ -126,15 +128,12 @@ impl Datasets {
             tree.root = drained.root;
             drained.entries.len()
         } else {
-            let drained = drain_extents(gate, &object, tree.root, budget).await?;
-            gate.free_extents(object.owner(), &drained.freed);
-            tree.root = drained.root;
-            let freed_bytes = drained.refer_sectors.saturating_mul(4096);
-            tree.refer_bytes = tree.refer_bytes.saturating_sub(freed_bytes);
+            let (freed_bytes, taken) =
+                free_some(gate, (&object, &inode), &mut tree, budget).await?;
             if let Some(origin) = origin {
                 charge(origin, freed_bytes, gathered);
             }
-            drained.freed.len()
+            taken
         };
         if tree.root.is_none() {
             tree.refer_bytes = 0;
@@ -183,6 +182,22 @@ impl Datasets {
     }
 }
 
+/// Frees some of a file, and returns the bytes and the number of entries.
+async fn free_some(
+    gate: &Gate<'_>,
+    (object, inode): (&Object, &Inode),
+    tree: &mut TreeRoot,
+    budget: usize,
+) -> Result<(u64, usize), PoolError> {
+    let gate = Above::new(gate, inode.floor());
+    let drained = drain_extents(&gate, object, tree.root, budget).await?;
+    gate.free_extents(object.owner(), &drained.freed);
+    tree.root = drained.root;
+    let freed_bytes = drained.refer_sectors.saturating_mul(4096);
+    tree.refer_bytes = tree.refer_bytes.saturating_sub(freed_bytes);
+    Ok((freed_bytes, drained.freed.len()))
+}
+
 /// Subtracts the bytes that a cut-off tail gave back from the sum of the file that it was cut from.
 fn charge((file, mut inode): (Arc<Object>, Inode), bytes: u64, gathered: &mut Gathered) {
     let mut state = file.state.lock();
@@ -196,7 +211,7 @@ fn charge((file, mut inode): (Arc<Object>, Inode), bytes: u64, gathered: &mut Ga
 /// Frees extents from a tree's right end. Stops at a damaged node, after freeing all that lies
 /// right of it.
 async fn drain_extents(
-    gate: &Gate<'_>,
+    gate: &Above<'_, '_>,
     object: &Object,
     root: Option<BlockPointer>,
     budget: usize,

@@ -176,8 +176,9 @@ impl Datasets {
         let file_name = |of: &Arc<FileSnapshot>| {
             self.file_snapshot_name(&dataset, &of.record.path, &of.record.name)
         };
+        let shown: Vec<_> = later_files.iter().filter(|of| !of.record.hidden).collect();
         let newest = later.last().map(|newest| newest.record.name.clone());
-        if let Some(newest) = newest.or_else(|| later_files.last().map(file_name))
+        if let Some(newest) = newest.or_else(|| shown.last().map(|of| file_name(of)))
             && !options.destroy_later
         {
             return Err(DatasetError::LaterSnapshots { name: full.into(), newest });
@@ -205,10 +206,10 @@ impl Datasets {
         self.use_feature(FEATURE_ROLLBACK).await?;
         let mut acts = destroys;
         let ids = later_files.iter().map(|of| of.id).collect();
-        acts.push(Act::DestroyFiles { line: dataset.id, ids });
+        acts.push(Act::DestroyFiles { line: dataset.id, ids, at_once: true });
         self.go_back(&dataset, &snapshot, options, acts).await?;
         let names = later.iter().map(|of| of.record.name.clone());
-        Ok(names.chain(later_files.iter().map(file_name)).collect())
+        Ok(names.chain(shown.into_iter().map(file_name)).collect())
     }
 
     /// Exchanges the head for a snapshot, and carries out these acts behind that. On disk when this
@@ -235,9 +236,14 @@ impl Datasets {
         Ok(self.act_on_disk().await?)
     }
 
-    /// Waits until the dead tree names nothing any more that a rollback brought back.
+    /// Waits until the dead tree names nothing any more that a rollback brought back, of the
+    /// dataset or of a file.
     pub(crate) async fn wait_for_returning(&self, dataset: &Dataset) -> Result<(), DatasetError> {
-        while dataset.snapshots.lock().returning().is_some() {
+        let is_returning = || {
+            let snapshots = dataset.snapshots.lock();
+            snapshots.returning().is_some() || snapshots.files.are_returning()
+        };
+        while is_returning() {
             if dataset.dead.lock().damaged {
                 return Err(DatasetError::DeadUnreadable(self.full_name(dataset)));
             }

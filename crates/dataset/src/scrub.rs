@@ -20,6 +20,7 @@ pub(crate) struct Scrubbed {
 impl Scrubbed {
     /// Import: the record from disk.
     pub fn load(&self, record: ScrubRecord) {
+        let record = ScrubRecord { position: record.position.resumed(), ..record };
         *self.state.lock() = (Some(record), false);
     }
 

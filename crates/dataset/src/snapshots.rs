@@ -122,10 +122,11 @@ pub(crate) enum Act {
         dataset: DatasetId,
         to: Txg,
     },
-    /// Of snapshots of files.
+    /// Of snapshots of files. Those that a walk may need stay for now, unless they go at once.
     DestroyFiles {
         line: DatasetId,
         ids: Vec<FileSnapshotId>,
+        at_once: bool,
     },
     /// A dataset lists these snapshots from now on, each on its line.
     Promote {

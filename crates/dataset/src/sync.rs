@@ -49,6 +49,8 @@ impl Trees for Datasets {
     }
 
     fn committed(&self, txg: Txg) {
+        // Before its version of this txg goes: a reader sees all of it as before, or as it is now.
+        self.files_are_back(txg);
         self.replies.committed(txg);
         self.history.committed();
         let (datasets, mut gone): (Vec<Arc<Dataset>>, _) = {
@@ -187,6 +189,7 @@ impl Datasets {
         items.extend(dataset.give_up(given_up));
         if !sync.is_replay() {
             changed |= self.sweep_some(sync, dataset, items).await?;
+            items.extend(self.files_return(sync, dataset).await?);
         }
         Ok(changed)
     }
@@ -223,10 +226,17 @@ impl Datasets {
             items.insert(ItemKey::new(dataset.id, ItemClass::Sweep, snapshot.0), None);
             snapshots.swept(snapshot);
         }
+        for id in done.returned_files {
+            let key = ItemKey::new(dataset.id, ItemClass::FileRollback, id.0);
+            let record = snapshots.files.returned(id);
+            items.extend(record.map(|of| (key, Some(Item { key, value: of.encode() }))));
+        }
         for id in done.swept_files {
             items.insert(ItemKey::new(dataset.id, ItemClass::FileSweep, id.0), None);
             snapshots.files.swept(id);
         }
+        drop(snapshots);
+        items.extend(self.forget_file_rollbacks(sync.txg(), dataset));
         Ok(changed)
     }
 
@@ -251,7 +261,7 @@ impl Datasets {
             gathered.refer_change += signed(synced.inode.refer_bytes) - signed(before);
             if let Some(tail) = synced.tail {
                 let of = (&synced.inode, sync.txg());
-                self.keep_tail(dataset, of, tail, &mut gathered)?;
+                self.keep_tail(dataset, of, (tail, Txg(0)), &mut gathered)?;
             }
             match synced.damage {
                 Some(damage) => self.note_damage(dataset, object.id, sync.txg(), damage, false),
@@ -262,6 +272,7 @@ impl Datasets {
         }
         if !sync.is_replay() {
             self.reap(gate, dataset, &mut gathered).await?;
+            self.roll_files_back(sync, dataset, &mut gathered).await?;
         }
         if gathered.inodes.is_empty() && gathered.orphans.is_empty() {
             return Ok(false);
@@ -279,12 +290,13 @@ impl Datasets {
         Ok(true)
     }
 
-    /// The tail of a truncated file becomes an object without a name, freed piece by piece.
-    fn keep_tail(
+    /// The tail of a truncated file, or what a file was before a rollback, becomes an object
+    /// without a name, freed piece by piece down to its floor.
+    pub(crate) fn keep_tail(
         &self,
         dataset: &Dataset,
         (of, cut): (&Inode, Txg),
-        tail: BlockPointer,
+        (tail, floor): (BlockPointer, Txg),
         gathered: &mut Gathered,
     ) -> Result<(), PoolError> {
         let (id, generation) = dataset.new_object_id(self.pool.world().as_ref())?;
@@ -298,10 +310,12 @@ impl Datasets {
             root: Some(tail),
             origin: of.object,
             hash_seed: cut.0,
+            rdev: floor.0,
             ..of.clone()
         };
         gathered.orphans.insert(orphan_key(id), Some(orphan_entry(&inode)));
         gathered.inodes.insert(id.0, Some(inode));
+        dataset.tails.lock().note(id, of.object);
         dataset.mark_orphan(id);
         Ok(())
     }

@@ -123,6 +123,8 @@ fn below(sector: &[u8], pointer: &BlockPointer, above: (&Span, Txg)) -> Result<B
             let place = |object| WalkPosition { object, within: 0, ..at };
             children::<Objects>(sector, pointer, above, place, |inodes| {
                 let trees = inodes.into_iter().filter_map(|inode| {
+                    // What it shares with its file may be gone.
+                    let since = since.max(inode.floor());
                     inode.root.map(|pointer| tree_at(pointer, place(inode.object.0), since))
                 });
                 Ok(Below { nodes: trees.collect(), ..Below::default() })
@@ -143,12 +145,18 @@ fn below(sector: &[u8], pointer: &BlockPointer, above: (&Span, Txg)) -> Result<B
             children::<Replies>(sector, pointer, above, place, |_| Ok(Below::default()))
         }
         BlockKind::Dead => {
-            let place = |key: DeadKey| WalkPosition { within: key.bucket.hi.0, ..at };
+            let place = |DeadKey { bucket, .. }: DeadKey| WalkPosition {
+                object: WalkPosition::dead_group(bucket.group),
+                within: bucket.hi.0,
+                ..at
+            };
             let below = children::<Dead>(sector, pointer, above, place, |_| Ok(Below::default()));
             below.map(|mut below| {
-                // Several nodes may have one newest snapshot.
+                // Several nodes may have one group and newest snapshot.
                 let spans = below.nodes.iter_mut().map(|node| &mut node.span);
-                spans.for_each(|span| span.to.within = span.to.within.max(span.from.within + 1));
+                spans.filter(|span| span.to <= span.from).for_each(|span| {
+                    span.to = WalkPosition { within: span.from.within + 1, ..span.from };
+                });
                 below
             })
         }
@@ -164,7 +172,7 @@ fn tree_at(pointer: BlockPointer, from: WalkPosition, since: Txg) -> Coming {
     let last = WalkPosition { object: u64::MAX, within: u64::MAX, ..from };
     let (from, to) = match pointer.kind {
         BlockKind::Objects => (from, last),
-        BlockKind::Dead => (WalkPosition { object: u64::MAX, ..from }, last),
+        BlockKind::Dead => (WalkPosition { object: WalkPosition::dead_group(0), ..from }, last),
         _ => (from, WalkPosition { within: u64::MAX, ..from }),
     };
     Coming { pointer, span: Span { from, to }, since }

@@ -383,7 +383,7 @@ pub(crate) async fn lock_all<'a>(objects: &[&'a Arc<Object>]) -> Locks<'a> {
         objects.iter().map(|object| (object.id, *object)).collect();
     let mut guards = Vec::with_capacity(ordered.len());
     for object in ordered.into_values() {
-        guards.push(object.writer.lock().await);
+        guards.push(object.write().await);
     }
     Locks { _guards: guards }
 }

@@ -324,7 +324,9 @@ impl Files {
         let WalkPosition { tree, key: (dataset, _), object, .. } = span.from;
         let is_namespace = tree == TreeSlot::Namespace as u8;
         let dataset = self.datasets.by_id(DatasetId(dataset)).filter(|_| is_namespace)?;
-        (!dataset.is_destroyed()).then(|| (dataset, ObjectId(object.max(1))))
+        // All groups of a dead tree are one.
+        let object = if object >= WalkPosition::dead_group(0) { u64::MAX } else { object.max(1) };
+        (!dataset.is_destroyed()).then_some((dataset, ObjectId(object)))
     }
 
     /// The pages of a file in a span; none for any other object.

@@ -10,7 +10,7 @@ use aquifer_ondisk::dataset::{
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
-use aquifer_ondisk::file_snapshot::{FileSnapshotRecord, FileSweepRecord};
+use aquifer_ondisk::file_snapshot::{FileRollbackRecord, FileSnapshotRecord, FileSweepRecord};
 use aquifer_ondisk::history::{HistoryCounters, HistoryRecord};
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
@@ -74,6 +74,7 @@ pub fn run(input: &[u8]) {
         31 => read_as::<FileSnapshotRecord>(bytes),
         32 => read_as::<FileSweepRecord>(bytes),
         33 => read_as::<ReceivingRecord>(bytes),
+        34 => read_as::<FileRollbackRecord>(bytes),
         _ => {}
     }
 }

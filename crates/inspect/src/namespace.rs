@@ -182,7 +182,7 @@ impl Items {
             (_, CLASS_LINE) => LineRecord::decode(&item.value).map(|line| {
                 self.lines.insert(dataset, line);
             }),
-            (_, CLASS_FILE_SNAPSHOT | CLASS_FILE_SWEEP) => {
+            (_, CLASS_FILE_SNAPSHOT | CLASS_FILE_SWEEP | CLASS_FILE_ROLLBACK) => {
                 let snapshots = self.snapshots.entry(dataset).or_default();
                 snapshots.files.take(class, number, &item.value)
             }
@@ -393,6 +393,7 @@ const CLASS_DESTROYED: u8 = ItemClass::Destroyed as u8;
 const CLASS_INHERITED: u8 = ItemClass::Inherited as u8;
 const CLASS_FILE_SNAPSHOT: u8 = ItemClass::FileSnapshot as u8;
 const CLASS_FILE_SWEEP: u8 = ItemClass::FileSweep as u8;
+const CLASS_FILE_ROLLBACK: u8 = ItemClass::FileRollback as u8;
 const CLASS_LISTER: u8 = ItemClass::Lister as u8;
 const CLASS_HIDDEN_LINE: u8 = ItemClass::HiddenLine as u8;
 const CLASS_RECEIVING: u8 = ItemClass::Receiving as u8;

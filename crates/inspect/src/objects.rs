@@ -137,10 +137,17 @@ async fn walk_object(
             }
         }
         FileKind::Regular | FileKind::Symlink => {
+            // What a tail shares with its file is looked at there, or may be gone.
+            let (floor, counts) = (scan.floor, inode.floor() == Txg(0));
+            scan.floor = floor.max(inode.floor());
             let tree = Walk::new(owner, inode.origin, inode.root, birth, page);
             // The size of a file that waits to be freed has no meaning any more.
             let size = if inode.nlink > 0 { inode.size.div_ceil(4096) } else { u64::MAX };
-            let file = extents::walk(scan, tree, owner, size).await;
+            let mut file = extents::walk(scan, tree, owner, size).await;
+            scan.floor = floor;
+            if !counts {
+                (file.inherited_bytes, file.refer_bytes) = (0, 0);
+            }
             gathered.inherited_bytes =
                 gathered.inherited_bytes.saturating_add(file.inherited_bytes);
             let (says, mut sum) = (inode.refer_bytes, file.refer_bytes);

@@ -49,9 +49,11 @@ impl Snapshots {
     }
 
     /// Whether the blocks of a bucket mean nothing: a rollback brought them back.
-    fn brought_back(&self, Bucket { hi, lo, .. }: Bucket) -> bool {
+    fn brought_back(&self, bucket: Bucket) -> bool {
+        let Bucket { hi, lo, .. } = bucket;
         let pending = self.rollback.filter(|rollback| rollback.pending);
         pending.is_some_and(|RollbackRecord { txg, to, .. }| lo < to && to <= hi && hi < txg)
+            || self.files.brought_back(bucket)
     }
 }
 
@@ -109,6 +111,8 @@ struct Coming {
     object: ObjectId,
     /// Birth of the node above.
     above: Txg,
+    /// What was born up to there, another object shows.
+    floor: Txg,
 }
 
 /// What a clone began with.
@@ -156,12 +160,14 @@ pub(crate) async fn walk(
     }
     for (txg, snapshot) in &snapshots.list {
         let object = ObjectId(0);
-        let root = snapshot.objects.map(|pointer| Coming { pointer, object, above: *txg });
+        let (above, floor) = (*txg, Txg(0));
+        let root = snapshot.objects.map(|pointer| Coming { pointer, object, above, floor });
         pass.snapshot(scan, &Shower::of((txg, snapshot)), root).await;
     }
     for (txg, snapshot) in snapshots.files.iter() {
         let object = snapshot.inode.object;
-        let root = snapshot.inode.root.map(|pointer| Coming { pointer, object, above: txg });
+        let (above, floor) = (txg, Txg(0));
+        let root = snapshot.inode.root.map(|pointer| Coming { pointer, object, above, floor });
         let name = format!("{}@{}", snapshot.path, snapshot.name);
         pass.snapshot(scan, &Shower { txg, name, file: Some(object) }, root).await;
     }
@@ -289,7 +295,7 @@ impl Pass {
         let mut coming: Vec<Coming> = root.into_iter().collect();
         while let Some(node) = coming.pop() {
             let pointer = &node.pointer;
-            if self.head.has_node(pointer) {
+            if self.head.has_node(pointer) || pointer.birth <= node.floor {
                 continue;
             }
             for place in pointer.copies() {
@@ -307,7 +313,8 @@ impl Pass {
                 });
             }
             match self.read(scan, &node, shower).await {
-                Some(below) => {
+                Some(mut below) => {
+                    below.extents.retain(|extent| extent.birth > node.floor);
                     self.data(scan, shower, node.object, below.extents).await;
                     coming.extend(below.nodes);
                 }
@@ -451,8 +458,8 @@ fn below(sector: &[u8], node: &Coming) -> Result<Below, aquifer_ondisk::FormatEr
             nodes: inodes
                 .into_iter()
                 .filter_map(|inode| {
-                    let above = pointer.birth;
-                    inode.root.map(|pointer| Coming { pointer, object: inode.object, above })
+                    let (object, above, floor) = (inode.object, pointer.birth, inode.floor());
+                    inode.root.map(|pointer| Coming { pointer, object, above, floor })
                 })
                 .collect(),
             extents: Vec::new(),
@@ -470,13 +477,13 @@ fn children<F: Form>(
     node: &Coming,
     of_leaf: impl FnOnce(Vec<F::Entry>) -> Below,
 ) -> Result<Below, aquifer_ondisk::FormatError> {
-    let Coming { pointer, object, .. } = node;
-    Ok(match Node::<F>::decode(sector, pointer)?.body {
+    let Coming { pointer, object, floor, .. } = *node;
+    Ok(match Node::<F>::decode(sector, &pointer)?.body {
         NodeBody::Leaf(entries) => of_leaf(entries),
         NodeBody::Inner(children) => Below {
             nodes: children
                 .into_iter()
-                .map(|(_, child)| Coming { pointer: child, object: *object, above: pointer.birth })
+                .map(|(_, child)| Coming { pointer: child, object, above: pointer.birth, floor })
                 .collect(),
             extents: Vec::new(),
         },

@@ -13,6 +13,9 @@
 //! ([`Gate::note_tail`]). It dies as the file's: snapshots of the file that were taken before the
 //! cut show it.
 //!
+//! A tail whose file was rolled back since shares with the file, or with a snapshot, what was born
+//! up to a floor of its own ([`Above`]).
+//!
 //! What was born at or below the *floor* belongs to a snapshot from which this tree began: when the
 //! tree no longer refers to it, nothing happens.
 //!
@@ -22,6 +25,8 @@
 //! - The snapshots of a gate are those of the dataset's list at the start of the sync: one that
 //!   this txg takes shows nothing that dies in it, and one that leaves the list in this txg still
 //!   counts, since its sweep comes later.
+
+mod above;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -39,6 +44,8 @@ use aquifer_sync::atomic::{AtomicU64, Ordering};
 
 use crate::btree::{NodeSink, NodeSize, NodeStore};
 use crate::extent_tree::FreedExtent;
+
+pub use above::Above;
 
 /// Blocks that died in a txg, by bucket and object.
 pub type Filed = BTreeMap<(Bucket, ObjectId), Vec<DeadBlock>>;
@@ -66,6 +73,8 @@ pub struct Shown {
     pub files: FileLists,
     /// What dies now must not stand among what comes back.
     pub returning: Option<Returning>,
+    /// The same of single files.
+    pub files_returning: BTreeMap<ObjectId, Returning>,
 }
 
 /// What was cut off a huge file.
@@ -136,17 +145,21 @@ impl<'a> Gate<'a> {
     /// A file no longer refers to these extents.
     pub fn free_extents(&self, owner: NodeOwner, freed: &[FreedExtent]) {
         for extent in freed {
-            debug_assert!(!extent.counted, "nothing counts extents yet");
-            let block = DeadBlock { kind: DeadKind::Extent, run: extent.run, birth: extent.birth };
-            self.dies(owner, block, extent.written);
+            if self.shown.is_of_another(extent.birth) && !left_out(Rule::GivenUpIsCounted) {
+                self.given_up.fetch_add(extent.run.sectors, Ordering::Relaxed);
+            }
+            self.free_extent(owner, extent);
         }
+    }
+
+    fn free_extent(&self, owner: NodeOwner, extent: &FreedExtent) {
+        debug_assert!(!extent.counted, "nothing counts extents yet");
+        let block = DeadBlock { kind: DeadKind::Extent, run: extent.run, birth: extent.birth };
+        self.dies(owner, block, extent.written);
     }
 
     fn dies(&self, owner: NodeOwner, block: DeadBlock, written: Txg) {
         if self.shown.is_of_another(block.birth) {
-            if block.kind == DeadKind::Extent && !left_out(Rule::GivenUpIsCounted) {
-                self.given_up.fetch_add(block.run.sectors, Ordering::Relaxed);
-            }
             return;
         }
         let tail = self.tails.lock().get(&owner.object).copied();
@@ -203,8 +216,11 @@ impl Shown {
         if left_out(Rule::ShownBlocksAreFiled) {
             return None;
         }
-        let later = self.returning.filter(|back| back.to <= newest && !left_out(Rule::DeathsPass));
-        let hi = later.map_or(newest, |back| newest.max(back.txg));
+        let later = self.returning.filter(|_| !left_out(Rule::DeathsPass));
+        let of_it = self.files_returning.get(&owner.file).copied();
+        let of_it = of_it.filter(|_| of_file.is_some() && !left_out(Rule::FileDeathsPass));
+        let later = later.into_iter().chain(of_it).filter(|back| back.to <= newest);
+        let hi = later.map(|back| back.txg).max().map_or(newest, |txg| newest.max(txg));
         let lo = newest_before(listed, birth).max(newest_before(files, birth));
         let group = of_file.map_or(0, |_| owner.file.0);
         Some(Bucket { group, hi, lo: lo.unwrap_or_default() })
@@ -283,6 +299,10 @@ mod tests {
         assert_eq!(of(&shown, 6), Some((10, 0)), "the snapshot of the rollback is gone");
         let any = ObjectId(7);
         assert!(shown.covers(any, Txg(5)) && !shown.covers(any, Txg(11)));
+        shown.files_returning.insert(ObjectId(7), Returning { txg: Txg(45), to: Txg(10) });
+        assert_eq!(of(&shown, 6), Some((10, 0)), "no snapshot of the file lies in its life");
+        shown.files = Arc::new(BTreeMap::from([(ObjectId(7), vec![Txg(12)])]));
+        assert_eq!(of(&shown, 6), Some((45, 0)), "not among what comes back to the file");
     }
 
     #[test]

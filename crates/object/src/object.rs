@@ -11,7 +11,8 @@ use aquifer_ondisk::tree_node::{Directory, NodeOwner};
 use aquifer_ondisk::{BlockPointer, Corruption, DatasetId, ObjectId, Txg};
 use aquifer_pool::intent_log::Ticket;
 use aquifer_pool::{Pool, PoolError};
-use aquifer_sync::{AsyncMutex, Mutex};
+use aquifer_sync::atomic::{AtomicBool, Ordering};
+use aquifer_sync::{AsyncMutex, AsyncMutexGuard, Mutex, Notify};
 use futures_util::future::try_join_all;
 
 use crate::btree;
@@ -69,8 +70,11 @@ pub struct Object {
     /// Its id.
     pub id: ObjectId,
     /// Serialises changes. Held over the reads that a change needs, never over the wait for
-    /// durability.
+    /// durability. A change takes it by [`Object::write`].
     pub writer: AsyncMutex<()>,
+    /// It is being rolled back: no change begins.
+    shut: AtomicBool,
+    opened: Notify,
     /// Short, never held over an await.
     pub state: Mutex<ObjectState>,
 }
@@ -89,6 +93,8 @@ impl Object {
             dataset,
             id: inode.object,
             writer: AsyncMutex::new(()),
+            shut: AtomicBool::new(false),
+            opened: Notify::new(),
             state: Mutex::new(ObjectState {
                 destroyed: false,
                 damaged: inode.damaged,
@@ -104,6 +110,30 @@ impl Object {
     /// The owner of its nodes.
     pub fn owner(&self) -> NodeOwner {
         NodeOwner { dataset: self.dataset, object: self.id }
+    }
+
+    /// The writer lock, for a change. While the object is rolled back, this waits.
+    pub async fn write(&self) -> AsyncMutexGuard<'_, ()> {
+        loop {
+            let guard = self.writer.lock().await;
+            let opened = self.opened.notified();
+            if !self.shut.load(Ordering::SeqCst) {
+                return guard;
+            }
+            drop(guard);
+            opened.await;
+        }
+    }
+
+    /// Lets no change begin from now on. The caller has the writer lock: none is under way.
+    pub fn shut(&self) {
+        self.shut.store(true, Ordering::SeqCst);
+    }
+
+    /// Lets changes begin again.
+    pub fn open(&self) {
+        self.shut.store(false, Ordering::SeqCst);
+        self.opened.notify_waiters();
     }
 
     /// Its newest attributes, with the bytes that it uses now and soon.

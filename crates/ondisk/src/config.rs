@@ -56,10 +56,12 @@ pub const FEATURE_INHERITED: &str = "inherited";
 pub const FEATURE_FILE_SNAPSHOTS: &str = "file-snapshots";
 /// Feature: datasets are, or were, received, and may stand by.
 pub const FEATURE_RECEIVE: &str = "receive";
+/// A file was rolled back to a snapshot of its own.
+pub const FEATURE_FILE_ROLLBACK: &str = "file-rollback";
 /// Feature: what changed is, or was, received into datasets that were there.
 pub const FEATURE_RECEIVE_INCREMENT: &str = "receive-increment";
 /// The features that this software knows.
-pub const FEATURES: [&str; 10] = [
+pub const FEATURES: [&str; 11] = [
     FEATURE_SNAPSHOTS,
     FEATURE_KEEPING,
     FEATURE_MOVED,
@@ -69,6 +71,7 @@ pub const FEATURES: [&str; 10] = [
     FEATURE_INHERITED,
     FEATURE_FILE_SNAPSHOTS,
     FEATURE_RECEIVE,
+    FEATURE_FILE_ROLLBACK,
     FEATURE_RECEIVE_INCREMENT,
 ];
 /// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.

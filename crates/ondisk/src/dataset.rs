@@ -19,6 +19,7 @@
 //!   class 14  what a clone has of its origin; number = txg of a snapshot of it, 0 for the head
 //!   class 16  a snapshot of a file (see [`crate::file_snapshot`]); number = txg << 16 | index
 //!   class 17  what such a one alone showed is freed; the same number
+//!   class 20  a file was rolled back to such a one; the same number
 //!   dataset 0, class 15  when the free space of a disk was last worked on (see
 //!     [`crate::free_work`]); number = the low 56 bits of its guid
 //! entry: key 16 bytes, value string (u16 length)
@@ -99,6 +100,8 @@ pub enum ItemClass {
     FileSweep = 17,
     /// Of dataset 0: work on the free space of a disk that goes on or is suspended.
     OpenWork = 19,
+    /// A rollback of a file.
+    FileRollback = 20,
     /// What is being received into the head.
     Receiving = 22,
 }
@@ -125,6 +128,7 @@ impl ItemClass {
             16 => ItemClass::FileSnapshot,
             17 => ItemClass::FileSweep,
             19 => ItemClass::OpenWork,
+            20 => ItemClass::FileRollback,
             22 => ItemClass::Receiving,
             _ => return None,
         })
@@ -192,21 +196,34 @@ impl Item {
 
 /// Begins a record of the namespace: version, and no flags.
 pub(crate) fn begin() -> Writer {
+    begin_with(0)
+}
+
+/// The same with flags.
+pub(crate) fn begin_with(flags: u16) -> Writer {
     let mut w = Writer::new();
     w.u16(VERSION);
-    w.u16(0);
+    w.u16(flags);
     w
 }
 
 /// Opens a record of the namespace, behind version and flags.
 pub(crate) fn open<'a>(value: &'a [u8], what: &'static str) -> Result<Reader<'a>, FormatError> {
+    open_with_flags(value, what).map(|(r, _)| r)
+}
+
+/// The same, with the flags.
+pub(crate) fn open_with_flags<'a>(
+    value: &'a [u8],
+    what: &'static str,
+) -> Result<(Reader<'a>, u16), FormatError> {
     let mut r = Reader::new(value, what);
     let version = r.u16()?;
     if version != VERSION {
         return Err(FormatError::NewerVersion { what, version: version.into() });
     }
-    r.u16()?;
-    Ok(r)
+    let flags = r.u16()?;
+    Ok((r, flags))
 }
 
 /// A dataset's record.

@@ -1,18 +1,18 @@
 //! Snapshots of single files.
 //!
-//! ```text
-//! item of a dataset, class 16, number = txg << 16 | index: a file snapshot
-//!   version u16  flags u16 (0)  guid u64  created i64+u32  name string  path string
-//!   inode (see [`crate::inode`])
-//! item of a dataset, class 17, the same number: what a destroyed one alone showed is freed
-//!   version u16  flags u16 (0)  object u64  left u64
-//! ```
-//! `txg` is the one that took it, `index` tells the snapshots of several files in one txg apart.
-//! `path` is that of the file in its dataset when it was asked for, as it is shown: the file may
-//! have another one by now, or none. The inode is a copy of that in the object table of the txg.
+//! ```text item of a dataset, class 16, number = txg << 16 | index: a file snapshot version u16
+//! flags u16  guid u64  created i64+u32  name string  path string inode (see [`crate::inode`]) item
+//! of a dataset, class 17, the same number: what a destroyed one alone showed is freed version u16
+//! flags u16 (0)  object u64  left u64 item of a dataset, class 20, the same number: the file was
+//! rolled back to the snapshot version u16  flags u16  object u64  txg u64 ``` `txg` is the one
+//! that took it, `index` tells the snapshots of several files in one txg apart. `path` is that of
+//! the file in its dataset when it was asked for, as it is shown: the file may have another one by
+//! now, or none. The inode is a copy of that in the object table of the txg. `flags` of a snapshot:
+//! 1, [`FileSnapshotRecord::settled`], 2, [`FileSnapshotRecord::hidden`]; of a rollback: 1,
+//! [`FileRollbackRecord::pending`]. Others mean nothing.
 
 use crate::codec::FormatError;
-use crate::dataset::{SNAPSHOT_NAME_BYTES_MAX, begin, open};
+use crate::dataset::{SNAPSHOT_NAME_BYTES_MAX, begin, begin_with, open, open_with_flags};
 use crate::inode::{FileKind, INODE_BYTES, Inode, Time};
 use crate::types::{Guid, ObjectId, Txg};
 
@@ -25,6 +25,9 @@ const _: () = assert!(
 /// Files of one dataset that one txg can take snapshots of.
 pub const FILES_OF_A_TXG_MAX: usize = 1 << INDEX_BITS;
 const INDEX_BITS: u32 = 16;
+const FLAG_SETTLED: u16 = 1;
+const FLAG_HIDDEN: u16 = 2;
+const FLAG_PENDING: u16 = 1;
 const _: () = assert!(Txg::LIMIT <= 1 << (56 - INDEX_BITS));
 
 /// The number of a file snapshot: by the txg that took it, and its index in that.
@@ -56,6 +59,12 @@ pub struct FileSnapshotRecord {
     pub path: String,
     /// The file as it was.
     pub inode: Inode,
+    /// No tail of the file waited to be freed. So all that dies in the file's group of buckets and
+    /// that a snapshot of this txg shows, this one shows; and the inode's sum of bytes is that of
+    /// the tree. Earlier releases do not say so.
+    pub settled: bool,
+    /// It was destroyed, and stays while a walk is under way: its file was rolled back to it.
+    pub hidden: bool,
 }
 
 impl FileSnapshotRecord {
@@ -64,7 +73,8 @@ impl FileSnapshotRecord {
         let fits =
             self.name.len() <= SNAPSHOT_NAME_BYTES_MAX && self.path.len() <= FILE_PATH_BYTES_MAX;
         assert!(fits, "a file snapshot that could not be read back: {self:?}");
-        let mut w = begin();
+        let settled = if self.settled { FLAG_SETTLED } else { 0 };
+        let mut w = begin_with(if self.hidden { FLAG_HIDDEN } else { 0 } | settled);
         w.u64(self.guid.0);
         self.created.encode(&mut w);
         w.string(self.name.as_bytes());
@@ -75,13 +85,15 @@ impl FileSnapshotRecord {
 
     /// Reads an item's value.
     pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
-        let mut r = open(value, "file snapshot record")?;
+        let (mut r, flags) = open_with_flags(value, "file snapshot record")?;
         let record = FileSnapshotRecord {
             guid: Guid(r.u64()?),
             created: Time::decode(&mut r)?,
             name: r.text(SNAPSHOT_NAME_BYTES_MAX)?,
             path: r.text(FILE_PATH_BYTES_MAX)?,
             inode: Inode::decode(&mut r)?,
+            settled: flags & FLAG_SETTLED != 0,
+            hidden: flags & FLAG_HIDDEN != 0,
         };
         if record.inode.kind != FileKind::Regular {
             let kind = record.inode.kind as u8;
@@ -114,6 +126,37 @@ impl FileSweepRecord {
     pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
         let mut r = open(value, "file sweep record")?;
         let record = FileSweepRecord { object: ObjectId(r.u64()?), left: r.txg()? };
+        check_object(record.object)?;
+        Ok(record)
+    }
+}
+
+/// A file was rolled back to a snapshot of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileRollbackRecord {
+    /// The file.
+    pub object: ObjectId,
+    /// The txg whose act it was.
+    pub txg: Txg,
+    /// The dead tree still names blocks that the file refers to again. Else a walk is under way
+    /// that may have passed the file before.
+    pub pending: bool,
+}
+
+impl FileRollbackRecord {
+    /// The item's value.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = begin_with(if self.pending { FLAG_PENDING } else { 0 });
+        w.u64(self.object.0);
+        w.u64(self.txg.0);
+        w.into_bytes()
+    }
+
+    /// Reads an item's value.
+    pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
+        let (mut r, flags) = open_with_flags(value, "file rollback record")?;
+        let pending = flags & FLAG_PENDING != 0;
+        let record = FileRollbackRecord { object: ObjectId(r.u64()?), txg: r.txg()?, pending };
         check_object(record.object)?;
         Ok(record)
     }

@@ -1,17 +1,14 @@
 //! The inode: everything about one file, directory or symlink except its content.
 //!
-//! ```text
-//! version u16  kind u8  flags u8   object u64  generation u64
-//! mode u32  nlink u32  uid u32  gid u32  rdev u64
-//! size u64  refer_bytes u64  entries u64
-//! atime mtime ctime crtime, each: seconds i64  nanoseconds u32
-//! change u64   parent u64   line u64   origin u64   verifier u64   hash_seed u64
-//! root: block pointer or 64 zero bytes
-//! ```
-//! `line`: the line of history that owns births above its floor. `origin`: for the cut-off tail of
-//! a truncated file, the file it was cut from; its `hash_seed` is the txg in which that happened (0
-//! by earlier releases). `verifier`: of an exclusive CREATE. Times are those of POSIX. `flags`: 1,
-//! [`Inode::damaged`]; others are refused.
+//! ```text version u16  kind u8  flags u8   object u64  generation u64 mode u32  nlink u32  uid u32
+//! gid u32  rdev u64 size u64  refer_bytes u64  entries u64 atime mtime ctime crtime, each: seconds
+//! i64  nanoseconds u32 change u64   parent u64   line u64   origin u64   verifier u64   hash_seed
+//! u64 root: block pointer or 64 zero bytes ``` `line`: the line of history that owns births above
+//! its floor. `origin`: for the cut-off tail of a truncated file, the file it was cut from; its
+//! `hash_seed` is the txg in which that happened (0 by earlier releases), its `rdev` the txg up to
+//! which births are not its own: the file, or a snapshot, shows them (see [`Inode::floor`]).
+//! `verifier`: of an exclusive CREATE. Times are those of POSIX. `flags`: 1, [`Inode::damaged`];
+//! others are refused.
 //!
 //! The engine counts on from object, generation, entries and change. They are below 2^63: decoding
 //! refuses larger ones, and [`Inode::touch`] stays below, whatever a hostile disk holds.
@@ -19,7 +16,7 @@
 use crate::block_pointer::{BLOCK_POINTER_BYTES, BlockPointer};
 use crate::codec::{FormatError, Reader, Writer};
 use crate::extent::PAGE_LIMIT;
-use crate::types::{ObjectId, SEQUENCE_LIMIT};
+use crate::types::{ObjectId, SEQUENCE_LIMIT, Txg};
 
 const WHAT: &str = "inode";
 const VERSION: u16 = 1;
@@ -125,7 +122,7 @@ pub struct Inode {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Device number of a node: major << 32 | minor.
+    /// Device number of a node: major << 32 | minor. Of a cut-off tail: see [`Inode::floor`].
     pub rdev: u64,
     /// Bytes of content.
     pub size: u64,
@@ -181,6 +178,17 @@ impl Inode {
     /// Itself as clients must see it who have seen `before`: changed since.
     pub fn shown_after(self, before: &Inode) -> Inode {
         self.at_least(next(before.change), before.ctime)
+    }
+
+    /// Whether it is what was cut off a file, or what its file was before a rollback: to be freed.
+    pub fn is_tail(&self) -> bool {
+        self.nlink == 0 && self.origin != ObjectId(0)
+    }
+
+    /// Of a tail: what was born up to there is not its own, and may be gone. It has one if its file
+    /// was rolled back since it was cut off. Then its bytes count for nobody.
+    pub fn floor(&self) -> Txg {
+        Txg(if self.is_tail() { self.rdev } else { 0 })
     }
 
     /// Counts one more entry in a directory.

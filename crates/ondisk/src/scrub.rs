@@ -25,12 +25,13 @@ const VERSION: u16 = 1;
 /// of a dataset comes right after its snapshots ([`WalkPosition::head`]).
 ///
 /// Each block is met at the first snapshot that shows it, else in the head. Snapshots of files come
-/// after the head; they show once more what they share with it. A block keeps its
-/// position until it is freed, or moves to a later one: ids of objects and datasets and txgs of
-/// snapshots only rise. If a snapshot goes, what others show is met later. A snapshot that is taken
-/// while the walk is in the head comes after it once more ([`WalkPosition::later`]): what it shows
-/// may have left the head before the walk came. So a walk in pieces, each over the newest root of
-/// its time, misses nothing that stays.
+/// after the head; they show once more what they share with it. A block keeps its position until it
+/// is freed, or moves to a later one: ids of objects and datasets and txgs of snapshots only rise.
+/// If a snapshot goes, what others show is met later. What comes back to a file that is rolled back
+/// stays in the snapshot until the walk ends. A snapshot that is taken while the walk is in the
+/// head comes after it once more ([`WalkPosition::later`]): what it shows may have left the head
+/// before the walk came. So a walk in pieces, each over the newest root of its time, misses nothing
+/// that stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct WalkPosition {
     /// The slot of the pool-wide tree in the pool root.
@@ -42,6 +43,9 @@ pub struct WalkPosition {
     /// The key in the object's tree: a file's page, or a directory's stored key.
     pub within: u64,
 }
+
+/// Ids of objects are below this.
+const DEAD: u64 = 1 << 63;
 
 impl WalkPosition {
     /// Heads are numbered as if they were snapshots: above all of them, below all other items.
@@ -75,6 +79,21 @@ impl WalkPosition {
         let first = (ItemClass::Snapshot as u64) << 56;
         let own = key.1.checked_sub(first).filter(|txg| *txg < Txg::LIMIT).map(Txg);
         own.or_else(|| Self::later_of(key))
+    }
+
+    /// The object that stands for a group of a dataset's dead tree: behind all objects, in the
+    /// order of groups. Within it, blocks come by their newest snapshot.
+    pub fn dead_group(group: u64) -> u64 {
+        DEAD | group
+    }
+
+    /// The position as earlier releases left it. They had no groups in a dead tree, all of which
+    /// was behind the objects: there, this one begins with the first group.
+    pub fn resumed(self) -> WalkPosition {
+        match self.object {
+            u64::MAX if self != Self::END => WalkPosition { object: DEAD, within: 0, ..self },
+            _ => self,
+        }
     }
 
     /// After everything.

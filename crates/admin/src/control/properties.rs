@@ -50,6 +50,11 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
             ApiError::conflict(message)
         }
         DatasetError::LaterSnapshots { .. }
+        | DatasetError::PastSnapshots { .. }
+        | DatasetError::FileRemoved(_)
+        | DatasetError::FileDamaged(_)
+        | DatasetError::Unsettled(_)
+        | DatasetError::FileOfClone(_)
         | DatasetError::WaitsForCommit(_)
         | DatasetError::NoClone(_)
         | DatasetError::SameNames { .. }

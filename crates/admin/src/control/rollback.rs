@@ -1,13 +1,19 @@
-//! Rollback of a dataset.
+//! Rollback of a dataset, or of a file.
+
+use std::collections::BTreeSet;
 
 use aquifer_api::{ApiError, RollBack, RolledBack};
-use aquifer_dataset::RollbackOptions;
+use aquifer_dataset::{Dataset, RollbackOptions};
+use aquifer_nfs::lock::LockView;
+use aquifer_ondisk::ObjectId;
+use aquifer_ondisk::file_snapshot::FileSnapshotId;
 
 use super::datasets::act_on;
+use super::serving::Serving;
 use super::{Control, properties, snapshots};
 
 impl Control {
-    /// Rolls a dataset back to a snapshot. When this returns it is on disk.
+    /// Rolls a dataset, or a file, back to a snapshot. When this returns it is on disk.
     ///
     /// # Errors
     /// There is no such snapshot, there are later ones, or clients would lose locks' data or what
@@ -16,21 +22,14 @@ impl Control {
         let _act = self.act().await?;
         let RollBack { name, destroy_later, force } = request;
         let serving = self.pool_of_one(&name)?;
-        snapshots::files::refuse(&serving, &name, "be rolled back to")?;
+        let options = RollbackOptions { destroy_later, force };
+        if serving.service().files.names_files(&name) {
+            return self.roll_files_back(&serving, name, options).await;
+        }
         let datasets = serving.service().datasets.clone();
         let (dataset, _) = datasets.snapshot_by_name(&name).map_err(properties::api_error)?;
         let full = datasets.full_name(&dataset);
-        if !force {
-            let (locks, _) = self.frontend.locks();
-            let held = locks.iter().filter(|lock| lock.file.fs_guid == dataset.fs_guid).count();
-            if held > 0 {
-                return Err(ApiError::conflict(format!(
-                    "clients hold {held} locks in {full:?}, and would find other content under \
-                     them: `aquifer locks` shows whose they are. Stop them, or use -f"
-                )));
-            }
-        }
-        let options = RollbackOptions { destroy_later, force };
+        self.check_locks(&full, force, |lock| is_in(lock, &dataset))?;
         let to = name.clone();
         let destroyed =
             act_on(&serving, async move { datasets.rollback(&to, options).await }).await?;
@@ -45,6 +44,54 @@ impl Control {
         );
         Ok(RolledBack { name: full, destroyed })
     }
+
+    async fn roll_files_back(
+        &self,
+        serving: &Serving,
+        name: String,
+        options: RollbackOptions,
+    ) -> Result<RolledBack, ApiError> {
+        let (dataset, files) = snapshots::files::of_dataset(serving, &name).await?;
+        let of_files = name.rsplit_once('@').map_or(name.as_str(), |(files, _)| files).to_string();
+        let objects: BTreeSet<ObjectId> = files.iter().map(|of| of.object()).collect();
+        let is_of = |lock: &LockView| is_in(lock, &dataset) && objects.contains(&lock.file.object);
+        self.check_locks(&of_files, options.force, is_of)?;
+        let ids: Vec<FileSnapshotId> = files.iter().map(|of| of.id).collect();
+        let (datasets, of) = (serving.service().datasets.clone(), dataset.clone());
+        let roll = async move { datasets.rollback_files(&of, &ids, options).await };
+        let destroyed = act_on(serving, roll).await?;
+        tracing::warn!(
+            class = "file.rolled_back",
+            snapshot = %name,
+            files = files.len(),
+            destroyed = destroyed.join(" "),
+            "files rolled back to a snapshot"
+        );
+        Ok(RolledBack { name: of_files, destroyed })
+    }
+
+    /// Refuses if clients hold such locks.
+    fn check_locks(
+        &self,
+        full: &str,
+        force: bool,
+        is_there: impl Fn(&LockView) -> bool,
+    ) -> Result<(), ApiError> {
+        let (locks, _) = self.frontend.locks();
+        let held = locks.iter().filter(|lock| is_there(lock)).count();
+        match held {
+            0 => Ok(()),
+            _ if force => Ok(()),
+            _ => Err(ApiError::conflict(format!(
+                "clients hold {held} locks in {full:?}, and would find other content under them: \
+                 `aquifer locks` shows whose they are. Stop them, or use -f"
+            ))),
+        }
+    }
+}
+
+fn is_in(lock: &LockView, dataset: &Dataset) -> bool {
+    lock.file.fs_guid == dataset.fs_guid
 }
 
 /// Those of files have full names.

@@ -61,7 +61,7 @@ fn disks_of_a_vm_are_snapshotted_listed_and_destroyed() {
         (vec!["snapshot", "tank/vms@x", "tank/vms:disk.raw@x"], "with two commands"),
         (vec!["destroy", "-f", "tank/vms:disk.raw@none"], "there is no snapshot"),
         (vec!["hold", "audit", of_file], "cannot be held yet"),
-        (vec!["rollback", of_file], "cannot be rolled back to yet"),
+        (vec!["rollback", "tank/vms:disk.raw@none"], "there is no snapshot"),
         (vec!["clone", of_file, "tank/new"], "cannot be cloned yet"),
         (vec!["rename", of_file, "@other"], "cannot be renamed yet"),
         (vec!["destroy", "-f", "tank/vms"], "has snapshots"),
@@ -70,6 +70,8 @@ fn disks_of_a_vm_are_snapshotted_listed_and_destroyed() {
         assert!(said.code != 0 && said.err.contains(message), "{words:?}: {said:?}");
     }
     assert_eq!(names(&place), [of_file, set[0], set[1]]);
+    let done = place.json(&["rollback", "tank/vms:web 01/*@nightly"]);
+    assert_eq!(done["name"], "tank/vms:web 01/*");
 
     // A file that is removed keeps its snapshots.
     client.remove(&vm, "disk0.vhd");

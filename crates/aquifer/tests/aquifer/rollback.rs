@@ -8,6 +8,57 @@ use crate::eyes::client::Client;
 const MIB: usize = 1 << 20;
 const STALE: u32 = 70;
 
+/// Its handle stays, and other files do not notice.
+#[test]
+fn a_file_is_rolled_back_while_others_go_on() {
+    let Served { place, disk, daemon, mut client, root, file } = served();
+    let old = noise(1, MIB);
+    client.write(&file, 0, &old, true);
+    let other = client.create(&root, "other.raw");
+    place.must(&["snapshot", "tank/vms:disk.raw@a"]);
+    client.write(&file, 8192, &noise(2, MIB / 4), true);
+    place.must(&["snapshot", "tank/vms:disk.raw@b"]);
+    client.write(&file, 0, &noise(3, 4096), false);
+    client.write(&other, 0, &noise(4, 4096), false);
+
+    place.refuses(
+        &["rollback", "tank/vms:disk.raw@a"],
+        "\"tank/vms:disk.raw@a\" is not the newest snapshot: \"tank/vms:disk.raw@b\" is. Roll back \
+         with -r, which destroys the later ones, or destroy them first",
+    );
+    client.write(&file, 0, &noise(3, 4096), false);
+    place.refuses(
+        &["rollback", "-r", "tank/vms:disk.raw@a"],
+        "clients have written to \"tank/vms:disk.raw@a\" what waits for their COMMIT, and would be \
+         lost: stop them, or use -f",
+    );
+    client.commit(&file);
+    client.write(&other, 0, &noise(4, 4096), false);
+    let done = place.json(&["rollback", "-r", "tank/vms:disk.raw@a"]);
+    assert_eq!(done, json!({ "name": "tank/vms:disk.raw", "destroyed": ["tank/vms:disk.raw@b"] }));
+    assert!(client.read_bytes(&file, 0, 64 << 10).unwrap() == old[..64 << 10]);
+    assert!(client.read_bytes(&other, 0, 4096).unwrap() == noise(4, 4096));
+    client.write(&file, 4096, &noise(5, 4096), true);
+    daemon.kill9();
+    let _daemon = place.serve();
+    let mut client = Client::new(&place, "127.0.0.1");
+    assert!(client.read_bytes(&file, 0, 4096).unwrap() == old[..4096]);
+    assert!(client.read_bytes(&file, 4096, 4096).unwrap() == noise(5, 4096));
+    place.must(&["rollback", "tank/vms:disk.raw@a"]);
+    assert!(client.read_bytes(&file, 0, 16384).unwrap() == old[..16384]);
+
+    place.must(&["snapshot", "tank/vms@all"]);
+    place.refuses(
+        &["rollback", "tank/vms:disk.raw@a"],
+        "\"tank/vms@all\" is later than \"tank/vms:disk.raw@a\" and shows the file too: a file \
+         cannot be rolled back past a snapshot of its dataset. Destroy the later ones first, or \
+         copy the file",
+    );
+    assert!(place.log().contains("file.rolled_back"), "{}", place.log());
+    place.must(&["pool", "export", "tank"]);
+    place.must(&["inspect", "--deep", "-d", &disk, "tank"]);
+}
+
 #[test]
 fn a_mounted_dataset_is_rolled_back() {
     let Served { place, disk, daemon, mut client, root, file } = served();

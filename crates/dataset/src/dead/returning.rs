@@ -1,13 +1,21 @@
-//! How much of a dead tree a rollback brought back: the head counts it.
+//! How much of a dead tree rollbacks brought back: the head counts it.
 
 use aquifer_object::{Returning, btree};
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::dead::DeadSums;
 use aquifer_pool::{PoolError, SyncContext};
 
-use super::sweep::{Sweep, group_after, next_taken};
+use super::sweep::{Job, Lists, group_after, next_taken};
+use crate::dataset::Dataset;
 use crate::datasets::Datasets;
-use crate::snapshots::Act;
+use crate::snapshots::{Act, Snapshots};
+
+/// What rollbacks of a dataset, and of its files, brought back and the dead tree still names.
+pub(super) fn returning(snapshots: &Snapshots) -> Vec<Job> {
+    let of_files = snapshots.files.returning();
+    let of_files = of_files.map(|(id, object, of)| Job::ReturningFile(object, id, of));
+    snapshots.returning().map(Job::Returning).into_iter().chain(of_files).collect()
+}
 
 impl Datasets {
     /// Sums what rollbacks of this txg will bring back. Called by its sync, when all that dies in
@@ -18,38 +26,58 @@ impl Datasets {
         for act in acts {
             let Act::Rollback { dataset, to } = act else { continue };
             let Some(dataset) = self.by_id(dataset) else { continue };
-            let dies_here = dataset.snapshots.lock().get(to).is_some();
-            let dead = *dataset.dead.lock();
-            let returning = Some(Returning { txg, to }).filter(|_| dies_here && !dead.damaged);
-            let sums = match returning_sums(sync, dead.root, returning).await {
-                // It is found to be damaged when it is swept.
-                Err(error) if error.cannot_be_read() => DeadSums::default(),
-                sums => sums?,
-            };
-            dataset.dead.lock().returning = sums;
+            if dataset.snapshots.lock().get(to).is_some() {
+                sum(sync, &dataset, vec![Job::Returning(Returning { txg, to })]).await?;
+            }
         }
         Ok(())
     }
+
+    /// The same when the rollbacks are known.
+    pub(crate) async fn sum_files_returning(
+        &self,
+        sync: &SyncContext,
+        dataset: &Dataset,
+    ) -> Result<(), PoolError> {
+        let jobs = returning(&dataset.snapshots.lock());
+        sum(sync, dataset, jobs).await
+    }
 }
 
-/// The sums of what a rollback brought back.
+async fn sum(sync: &SyncContext, dataset: &Dataset, jobs: Vec<Job>) -> Result<(), PoolError> {
+    let dead = *dataset.dead.lock();
+    let jobs = if dead.damaged { Vec::new() } else { jobs };
+    let sums = match returning_sums(sync, dead.root, &jobs).await {
+        // It is found to be damaged when it is swept.
+        Err(error) if error.cannot_be_read() => DeadSums::default(),
+        sums => sums?,
+    };
+    dataset.dead.lock().returning = sums;
+    Ok(())
+}
+
+/// The sums of what rollbacks brought back.
 pub(super) async fn returning_sums<S: btree::NodeStore>(
     store: &S,
     root: Option<BlockPointer>,
-    returning: Option<Returning>,
+    jobs: &[Job],
 ) -> Result<DeadSums, S::Error> {
-    let mut all = DeadSums::default();
-    let Some(returning) = returning else { return Ok(all) };
-    let mut group = Some(0);
-    while let Some(of) = group {
-        let sweep = Sweep::of_returning(returning, of);
-        let mut key = sweep.first_key();
-        while let Some((bucket, sums)) = next_taken(store, root, key, |_| sweep).await? {
-            all.sectors = all.sectors.saturating_add(sums.sectors);
-            all.blocks = all.blocks.saturating_add(sums.blocks);
-            key = bucket.end();
+    let (mut all, none) = (DeadSums::default(), Lists::default());
+    for job in jobs {
+        let mut group = Some(job.first_group());
+        while let Some(of) = group {
+            let Some(sweep) = job.in_group(&none, of) else { break };
+            let mut key = sweep.first_key();
+            while let Some((bucket, sums)) = next_taken(store, root, key, |_| sweep).await? {
+                all.sectors = all.sectors.saturating_add(sums.sectors);
+                all.blocks = all.blocks.saturating_add(sums.blocks);
+                key = bucket.end();
+            }
+            group = match job.is_of_all_groups() {
+                true => group_after(store, root, of).await?,
+                false => None,
+            };
         }
-        group = group_after(store, root, of).await?;
     }
     Ok(all)
 }

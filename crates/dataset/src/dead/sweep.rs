@@ -18,6 +18,8 @@ const ENTRIES_AT_ONCE: usize = 64;
 pub(super) enum Job {
     /// A rollback brought them back.
     Returning(Returning),
+    /// The same of a file.
+    ReturningFile(ObjectId, FileSnapshotId, Returning),
     /// A destroyed snapshot of the dataset alone showed them.
     Snapshot(Txg),
     /// A destroyed snapshot of a file.
@@ -95,25 +97,27 @@ fn neighbours(lists: &[&[Txg]; 2], txg: Txg) -> (Txg, Option<Txg>) {
 
 impl Job {
     /// The first group that it looks at.
-    fn first_group(self) -> u64 {
+    pub fn first_group(self) -> u64 {
         match self {
             Job::Returning(_) | Job::Snapshot(_) => 0,
-            Job::File(object, _) => object.0,
+            Job::ReturningFile(object, ..) | Job::File(object, _) => object.0,
         }
     }
 
     /// Whether it looks at the others too.
-    fn is_of_all_groups(self) -> bool {
+    pub fn is_of_all_groups(self) -> bool {
         match self {
             Job::Returning(_) => !left_out(Rule::RevivesAllGroups),
             Job::Snapshot(_) => !left_out(Rule::SweepsTakeAllGroups),
-            Job::File(..) => false,
+            Job::ReturningFile(..) | Job::File(..) => false,
         }
     }
 
-    fn in_group(self, lists: &Lists, group: u64) -> Option<Sweep> {
+    pub fn in_group(self, lists: &Lists, group: u64) -> Option<Sweep> {
         match self {
-            Job::Returning(returning) => Some(Sweep::of_returning(returning, group)),
+            Job::Returning(returning) | Job::ReturningFile(_, _, returning) => {
+                Some(Sweep::of_returning(returning, group))
+            }
             Job::Snapshot(snapshot) => lists.sweep(group, snapshot, false),
             Job::File(_, snapshot) => lists.sweep(group, snapshot.txg(), true),
         }

@@ -32,7 +32,9 @@ impl Datasets {
                 .map_or_else(Vec::new, |of| self.carry_out_take(txg, &of, record, keep)),
             Act::Rename { dataset, snapshot, name } => living(dataset)
                 .map_or_else(Vec::new, |of| self.carry_out_rename(txg, &of, snapshot, name)),
-            Act::DestroyFiles { line, ids } => self.carry_out_destroy_files(txg, line, ids),
+            Act::DestroyFiles { line, ids, at_once } => {
+                self.carry_out_destroy_files(txg, line, (ids, at_once))
+            }
             Act::Promote { dataset, moved } => {
                 living(dataset).map_or_else(Vec::new, |of| self.carry_out_promote(txg, &of, moved))
             }

@@ -46,7 +46,7 @@ impl Files {
         // hole at its end.
         let class = (SpaceClass::Remove, self.lane(target));
         let admission = self.admit_names(&target.dataset, class).await?;
-        let writer = target.object.writer.lock().await;
+        let writer = target.object.write().await;
         let old = target.inode();
         if old.nlink == 0 {
             return Err(FsError::Stale);

@@ -202,7 +202,7 @@ impl Files {
         self.datasets.check_quota(&directory.dataset).await?;
         let admission =
             self.admit_names(&directory.dataset, (SpaceClass::Write, self.lane(directory))).await?;
-        let writer = directory.object.writer.lock().await;
+        let writer = directory.object.write().await;
         let old = directory.inode();
         if old.nlink == 0 {
             return Err(FsError::Stale);

@@ -172,7 +172,7 @@ impl Files {
         let stable = stability != Stability::Unstable || always;
         target.object.check()?;
         let (promise, admission) = self.admit_write(target, pieces, stable).await?;
-        let writer = target.object.writer.lock().await;
+        let writer = target.object.write().await;
         let old = target.inode();
         if old.nlink == 0 {
             return Err(FsError::Stale);

@@ -5,12 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use aquifer_blockio::sabotage::{Rule, leave_out};
 
 use crate::{
-    damage, destroy, full, handles, increments, large, quota, replay, rollback, scrub, walk,
+    damage, destroy, file_rollback, full, handles, increments, large, quota, replay, rollback, scrub,
+    walk,
 };
 
 type Scenario = fn();
 
-const FOUND_BY: [(Rule, Scenario); 18] = [
+const FOUND_BY: [(Rule, Scenario); 20] = [
     (
         Rule::ReplayRaisesIds,
         replay::a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names,
@@ -40,6 +41,8 @@ const FOUND_BY: [(Rule, Scenario); 18] = [
     (Rule::UnreadableIsNoDamage, damage::a_read_error_that_passes_costs_nothing),
     (Rule::UnreadableIsNoDamage, damage::a_read_error_that_stays_keeps_what_was_acknowledged),
     (Rule::WalkShowsThePath, walk::a_walk_in_pieces_misses_nothing_that_stays),
+    (Rule::SettledSnapshotsOnly, file_rollback::what_cannot_be_done_is_refused),
+    (Rule::RolledBackToIsWalked, walk::what_comes_back_to_a_file_is_met),
     (Rule::ScrubReadsEveryCopy, scrub::a_scrub_goes_on_over_restarts_and_pauses),
     (Rule::MendsFromVerified, scrub::a_scrub_mends_a_side_that_has_rotted),
     (Rule::IdsAreFreeFirst, increments::made::an_id_that_comes_back_waits_until_it_is_free),

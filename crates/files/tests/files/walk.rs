@@ -1,12 +1,14 @@
 //! A walk in pieces, each over the newest root of its time, misses nothing that stays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
+use aquifer_dataset::{DatasetError, RollbackOptions};
 use aquifer_files::file_snapshots::FileNameError;
 use aquifer_files::{FileHandle, Service, SetAttributes, Stability};
 use aquifer_ondisk::extent::Extent;
-use aquifer_ondisk::scrub::WalkPosition;
+use aquifer_ondisk::inode::Time;
+use aquifer_ondisk::scrub::{ScrubRecord, ScrubState, WalkPosition};
 use aquifer_ondisk::{BlockPointer, Place, Txg};
 use aquifer_pool::{PoolError, Span, Trees, Visitor};
 use aquifer_sim::Rng;
@@ -95,6 +97,7 @@ async fn change(service: &Service, rng: &mut Rng, acts: u64) {
         14 => destroy_some(service, rng, &dataset).await,
         15 | 16 => take_of_files(service, rng, &dataset).await,
         17 => destroy_some_of_files(service, rng, &dataset).await,
+        18 | 19 => roll_a_file_back(service, rng, &dataset).await,
         1 => service.files.remove(&root(), top, name.as_bytes()).await.kept().await.0.unwrap(),
         2 | 3 => {
             let bytes = rng.below(200) * 4096;
@@ -114,6 +117,43 @@ async fn destroy_some(service: &Service, rng: &mut Rng, dataset: &str) {
     let end = if rng.coin() { list.first() } else { list.last() };
     let doomed = list.iter().filter(|_| rng.below(3) == 0).chain(end).map(|of| of.txg).collect();
     service.datasets.destroy_snapshots(&[(dataset, doomed)], false).await.unwrap();
+}
+
+/// A file goes back to one of its newest snapshots, which then may go.
+async fn roll_a_file_back(service: &Service, rng: &mut Rng, dataset: &str) {
+    let dataset = service.datasets.by_name(dataset).unwrap();
+    let list = dataset.file_snapshots(service.pool.committed_txg());
+    let Some(to) = list.iter().rev().nth(rng.index(3)) else { return };
+    let options = RollbackOptions { destroy_later: true, force: true };
+    match service.datasets.rollback_files(&dataset, &[to.id], options).await {
+        Ok(_) if rng.coin() => {
+            let doomed = BTreeSet::from([to.id]);
+            service.datasets.destroy_file_snapshots(&[(dataset, doomed)]).await.unwrap();
+        }
+        Ok(_)
+        | Err(
+            DatasetError::PastSnapshots { .. }
+            | DatasetError::FileRemoved(_)
+            | DatasetError::Unsettled(_),
+        ) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A walk is under way.
+fn begin(service: &Service) {
+    let walk = ScrubRecord {
+        state: ScrubState::Active,
+        begun: Time::default(),
+        ended: Time::default(),
+        active_ms: 0,
+        total_bytes: 0,
+        examined_bytes: 0,
+        repaired_bytes: 0,
+        unreadable_blocks: 0,
+        position: WalkPosition::default(),
+    };
+    service.datasets.revise_scrub(|record| *record = Some(walk));
 }
 
 /// Some files get snapshots of their own.
@@ -174,6 +214,7 @@ fn run_seed(seed: u64) -> usize {
     let acts = match seed % 12 {
         0 => 15,
         6 => 18,
+        3 | 9 => 20,
         _ => 12,
     };
     let mut bed = Bed::new(1, 65536);
@@ -188,6 +229,7 @@ fn run_seed(seed: u64) -> usize {
         for _ in 0..rng.below(60) {
             change(&service, &mut rng, acts).await;
         }
+        begin(&service);
         let came = service.pool.open_txg();
         while service.pool.committed_txg() <= came {
             service.pool.sync().await.unwrap();
@@ -210,7 +252,7 @@ fn run_seed(seed: u64) -> usize {
         let mut all = Met { left: usize::MAX, ..Met::default() };
         assert_eq!(walk(&service, Txg(0), WalkPosition::default(), &mut all).await, None);
         // What one of a file shares with the head is met twice.
-        let again = if acts == 18 { 0 } else { all.again };
+        let again = if acts >= 18 { 0 } else { all.again };
         assert_eq!(again, 0, "seed {seed}: what snapshots share is met once");
         let missed = all.blocks.iter().find(|((place, written), _)| {
             *written > kept && *written <= came && !met.blocks.contains_key(&(*place, *written))
@@ -232,4 +274,73 @@ pub fn a_walk_in_pieces_misses_nothing_that_stays() {
     let pieces: usize = (from..from + seeds).map(run_seed).sum();
     println!("{seeds} seeds, {pieces} pieces");
     assert!(pieces as u64 > seeds * 4, "{pieces} pieces");
+}
+
+/// A walk has passed a file in the head, and has the snapshot still before it, to which the file is
+/// rolled back. The snapshot goes at once. The walk meets what came back all the same.
+#[test]
+pub fn what_comes_back_to_a_file_is_met() {
+    let mut bed = Bed::new(1, 65536);
+    bed.options.scale.node_bytes = 400;
+    bed.life(async |service| {
+        service.datasets.create("tank/d", &[]).await.unwrap();
+        let top = service.files.root("tank/d").unwrap();
+        let dataset = service.datasets.by_name("tank/d").unwrap();
+        let files = [make(&service, top, "disk").await, make(&service, top, "other").await];
+        for (file, at) in files.iter().flat_map(|file| (0..60).map(move |at| (*file, at))) {
+            write(&service, file, at, &noise(at, 1), Stability::FileSync).await.unwrap();
+        }
+        let names = ["tank/d:disk@s".to_string()];
+        service.files.snapshot_files(&names).await.unwrap();
+        let id = dataset.file_snapshots(service.pool.committed_txg())[0].id;
+        for at in 0..60 {
+            write(&service, files[0], at, &noise(900 + at, 1), Stability::FileSync).await.unwrap();
+        }
+        service.pool.sync().await.unwrap();
+        begin(&service);
+        let came = service.pool.committed_txg();
+        let (mut met, mut next) = (Met::default(), Some(WalkPosition::default()));
+        let mut rolled = false;
+        while let Some(start) = next {
+            let is_past = start.object > files[0].object.0 && start.object < 1 << 63;
+            if is_past && WalkPosition::head_of(start.key).is_some() && !rolled {
+                let options = RollbackOptions::default();
+                service.datasets.rollback_files(&dataset, &[id], options).await.unwrap();
+                let these = [(dataset.clone(), BTreeSet::from([id]))];
+                service.datasets.destroy_file_snapshots(&these).await.unwrap();
+                for _ in 0..20 {
+                    service.pool.sync().await.unwrap();
+                }
+                rolled = true;
+            }
+            met.left = 1;
+            met.newest = WalkPosition::default();
+            next = walk(&service, Txg(0), start, &mut met).await;
+        }
+        assert!(rolled && dataset.file_snapshot_count() == 0, "it is gone for people");
+        let mut all = Met { left: usize::MAX, ..Met::default() };
+        assert_eq!(walk(&service, Txg(0), WalkPosition::default(), &mut all).await, None);
+        let is_missed = |(place, written): &&(Place, Txg)| {
+            *written <= came && !met.blocks.contains_key(&(*place, *written))
+        };
+        assert_eq!(all.blocks.keys().find(is_missed), None);
+        // The walk ends, and what it needed goes.
+        service.datasets.revise_scrub(|record| *record = None);
+        for _ in 0..20 {
+            service.pool.sync().await.unwrap();
+        }
+        assert!(!service.datasets.has_background_work());
+    });
+    bed.assert_clean();
+    bed.life(async |service| {
+        let dataset = service.datasets.by_name("tank/d").unwrap();
+        let size = SetAttributes { size: Some(0), ..SetAttributes::default() };
+        let file = find(&service, "tank/d", "disk").await.unwrap();
+        service.files.setattr(&root(), file, &size, None).await.kept().await.0.unwrap();
+        for _ in 0..20 {
+            service.pool.sync().await.unwrap();
+        }
+        assert_eq!((dataset.dead_bytes(), dataset.refer_bytes()), (0, 60 * 4096));
+    });
+    bed.assert_clean();
 }

@@ -6,7 +6,9 @@ use std::ops::RangeInclusive;
 use aquifer_ondisk::FormatError;
 use aquifer_ondisk::dataset::{ItemClass, SnapshotRecord};
 use aquifer_ondisk::dead::Bucket;
-use aquifer_ondisk::file_snapshot::{FileSnapshotId, FileSnapshotRecord, FileSweepRecord};
+use aquifer_ondisk::file_snapshot::{
+    FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
+};
 use aquifer_ondisk::types::{DatasetId, ObjectId, Txg};
 
 use super::invalid;
@@ -17,6 +19,8 @@ use crate::scan::Scan;
 pub(crate) struct Files {
     list: BTreeMap<FileSnapshotId, FileSnapshotRecord>,
     sweeps: BTreeMap<FileSnapshotId, FileSweepRecord>,
+    /// Rollbacks whose blocks still stand in the dead tree.
+    rollbacks: BTreeMap<FileSnapshotId, FileRollbackRecord>,
     shown: BTreeSet<(ObjectId, Txg)>,
     swept: BTreeSet<(ObjectId, Txg)>,
     /// Two are of one file and one txg.
@@ -53,6 +57,10 @@ impl Files {
             self.sweeps.insert(id, record);
             return Ok(());
         }
+        if class == ItemClass::FileRollback as u8 {
+            self.rollbacks.insert(id, FileRollbackRecord::decode(value)?);
+            return Ok(());
+        }
         let record = FileSnapshotRecord::decode(value)?;
         if !self.shown.insert((record.inode.object, id.txg())) {
             self.twice = Some(id);
@@ -67,6 +75,14 @@ impl Files {
 
     pub fn iter(&self) -> impl Iterator<Item = (Txg, &FileSnapshotRecord)> {
         self.list.iter().map(|(id, record)| (id.txg(), record))
+    }
+
+    /// Whether a rollback of a file brought back the blocks of a bucket.
+    pub fn brought_back(&self, Bucket { group, hi, lo }: Bucket) -> bool {
+        self.rollbacks.iter().any(|(to, FileRollbackRecord { object, txg, pending })| {
+            let to = to.txg();
+            *pending && object.0 == group && lo < to && to <= hi && hi < *txg
+        })
     }
 
     /// Whether one of a file lies in a life.
@@ -95,6 +111,12 @@ impl Files {
             if of.guid.0 == 0 || !guids.insert(of.guid) {
                 wrong("has no guid of its own");
             }
+            if of.hidden && !self.rollbacks.contains_key(id) {
+                wrong("is hidden for no rollback");
+            }
+            if of.hidden {
+                continue;
+            }
             if !names.insert((None, Some(path), name))
                 || !names.insert((Some(of.inode.object), None, name))
             {
@@ -109,6 +131,14 @@ impl Files {
             if self.list.contains_key(id) || left <= id.txg() {
                 invalid(scan, dataset, || {
                     format!("the snapshot of file {object} in {} is swept since {left}", id.txg())
+                });
+            }
+        }
+        let mut files = BTreeSet::new();
+        for (id, FileRollbackRecord { object, txg, pending }) in &self.rollbacks {
+            if *pending && !files.insert(*object) || *txg <= id.txg() || *txg > scan.txg {
+                invalid(scan, dataset, || {
+                    format!("file {object} was rolled back to {} in {txg}", id.txg())
                 });
             }
         }

@@ -7,7 +7,7 @@ use aquifer_ondisk::dataset::{
 use aquifer_ondisk::dead::{
     Bucket, DEAD_BLOCKS_MAX, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadKind, DeadSums,
 };
-use aquifer_ondisk::file_snapshot::{FileSnapshotRecord, FileSweepRecord};
+use aquifer_ondisk::file_snapshot::{FileRollbackRecord, FileSnapshotRecord, FileSweepRecord};
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::types::{SEGMENT_SECTORS, SEQUENCE_LIMIT};
@@ -70,17 +70,34 @@ pub fn one_receiving() -> ReceivingRecord {
 pub fn of_file() -> impl Strategy<Value = FileSnapshotRecord> {
     let text = |regex| proptest::string::string_regex(regex).unwrap();
     let texts = (text("[a-z0-9_.:-]{0,40}"), text("[a-z0-9_./-]{0,80}"));
-    (any::<u64>(), time(), texts, inode()).prop_map(|(guid, created, (name, path), inode)| {
-        let object = ObjectId(inode.object.0.max(1));
-        let inode = Inode { object, kind: FileKind::Regular, ..inode };
-        FileSnapshotRecord { guid: Guid(guid), created, name, path, inode }
-    })
+    let flags = any::<(bool, bool)>();
+    (any::<u64>(), time(), texts, inode(), flags).prop_map(
+        |(guid, created, texts, inode, flags)| {
+            let ((name, path), (settled, hidden)) = (texts, flags);
+            let object = ObjectId(inode.object.0.max(1));
+            let inode = Inode { object, kind: FileKind::Regular, ..inode };
+            FileSnapshotRecord { guid: Guid(guid), created, name, path, inode, settled, hidden }
+        },
+    )
 }
 
 pub fn one_of_file() -> FileSnapshotRecord {
     let created = Time { seconds: 1_750_000_000, nanoseconds: 250_000_000 };
     let (name, path) = ("before".into(), "web01/disk0.vhd".into());
-    FileSnapshotRecord { guid: Guid(0x1122_3344_5566_7788), created, name, path, inode: file() }
+    let (guid, inode) = (Guid(0x1122_3344_5566_7788), file());
+    FileSnapshotRecord { guid, created, name, path, inode, settled: false, hidden: false }
+}
+
+/// The one in the document.
+pub fn one_file_rollback() -> FileRollbackRecord {
+    FileRollbackRecord { object: ObjectId(17), txg: Txg(95), pending: true }
+}
+
+pub fn file_rollback() -> impl Strategy<Value = FileRollbackRecord> {
+    (1..u64::MAX, txg(), any::<bool>()).prop_map(|(object, txg, pending)| {
+        let object = ObjectId(object);
+        FileRollbackRecord { object, txg, pending }
+    })
 }
 
 pub fn one_file_sweep() -> FileSweepRecord {

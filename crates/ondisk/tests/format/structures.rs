@@ -13,7 +13,7 @@ use aquifer_ondisk::dataset::{
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
-use aquifer_ondisk::file_snapshot::{FileSnapshotRecord, FileSweepRecord};
+use aquifer_ondisk::file_snapshot::{FileRollbackRecord, FileSnapshotRecord, FileSweepRecord};
 use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::history::{HistoryCounters, HistoryRecord};
 use aquifer_ondisk::inode::Inode;
@@ -323,6 +323,17 @@ impl Structure for FileSweepRecord {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         FileSweepRecord::decode(bytes)
+    }
+}
+
+impl Structure for FileRollbackRecord {
+    const NAME: &'static str = "file rollback record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        FileRollbackRecord::decode(bytes)
     }
 }
 

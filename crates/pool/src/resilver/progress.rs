@@ -77,6 +77,12 @@ impl Progress {
 }
 
 impl Pool {
+    /// Whether a disk is resilvered.
+    pub fn is_resilvering(&self) -> bool {
+        let newest = self.meters.resilver.lock().clone();
+        newest.is_some_and(|progress| progress.ended.lock().is_none())
+    }
+
     /// The newest resilver since the import.
     pub(crate) fn resilver_status(&self) -> Option<ResilverStatus> {
         let newest = self.meters.resilver.lock().clone();

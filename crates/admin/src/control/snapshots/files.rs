@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aquifer_api::{ApiError, SnapshotInfo, guid_text};
-use aquifer_dataset::FileSnapshot;
+use aquifer_dataset::{Dataset, FileSnapshot};
 use aquifer_files::file_snapshots::FileNameError;
 use aquifer_ondisk::Txg;
 
@@ -95,6 +95,17 @@ pub(super) async fn find(
     files.retain(|file| is_seen(file.txg()));
     let name = serving.service().datasets.full_name(&dataset);
     Ok(vec![SnapshotsOf { name, dataset, snapshots: Vec::new(), files }])
+}
+
+/// The same, with their dataset.
+pub(in super::super) async fn of_dataset(
+    serving: &Serving,
+    name: &str,
+) -> Result<(Arc<Dataset>, Vec<Arc<FileSnapshot>>), ApiError> {
+    let found = find(serving, name, |_| true).await?.pop();
+    let SnapshotsOf { dataset, files, .. } =
+        found.ok_or_else(|| api_error(FileNameError::NoSnapshot(name.into())))?;
+    Ok((dataset, files))
 }
 
 pub(super) fn info(of: &SnapshotsOf, file: &FileSnapshot, used: Option<u64>) -> SnapshotInfo {

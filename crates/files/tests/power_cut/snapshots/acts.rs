@@ -51,10 +51,12 @@ pub(super) async fn act(
         // Clones are not held, moved or scheduled.
         let is_top = model.lock().unwrap().is_top;
         let is_first = is_top && model.lock().unwrap().dataset == DATASET;
-        match (rng.below(23), some) {
+        let of_files = model.lock().unwrap().of_files;
+        let which = if of_files && rng.below(3) > 0 { 22 } else { rng.below(23) };
+        match (which, some) {
             (17.., _) => {
                 run.lock().unwrap().of_files += 1;
-                files::act(service, model, rng).await?;
+                files::act(service, model, rng, run).await?;
             }
             (0..=3, _) | (_, None) => take(service, model).await?,
             (4..=6, Some(_)) => {
@@ -118,7 +120,7 @@ async fn roll_back(
         model.target = Some(target.clone());
         target
     };
-    let mut later_files = files::doom_later(service, model, snapshot.txg)?;
+    let mut later_files = files::doom_later(service, model, snapshot.txg, None)?;
     let pinned = clones::pinned(model, &later);
     let options = RollbackOptions { destroy_later: true, force: false };
     let done = service.datasets.rollback(&full, options).await;

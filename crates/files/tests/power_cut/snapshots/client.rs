@@ -15,12 +15,12 @@ use crate::workload::allowed;
 #[derive(Debug, Clone)]
 pub(super) struct Step {
     name: String,
-    act: Act,
+    pub(super) act: Act,
 }
 
 /// What is done to a file.
 #[derive(Debug, Clone)]
-enum Act {
+pub(super) enum Act {
     Create,
     Remove,
     Rename(String),

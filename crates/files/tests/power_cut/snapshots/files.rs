@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use aquifer_dataset::{Dataset, DatasetError, FileSnapshot, NewFileSnapshot, These};
 use aquifer_files::{Credentials, FsError, Service};
+use aquifer_ondisk::ObjectId;
 use aquifer_sim::Rng;
 
 use super::ends::quiesce;
-use super::{Model, PAGE, Tree, page, tell};
+use super::{Model, PAGE, Run, Tree, file_rollbacks, page, tell};
 
 /// Sets of them at a time, in each dataset.
 const SETS_MAX: usize = 5;
@@ -49,7 +50,7 @@ impl FileSet {
 }
 
 /// What a snapshot of a file shows.
-async fn content(
+pub(super) async fn content(
     service: &Service,
     dataset: &Dataset,
     snapshot: &FileSnapshot,
@@ -72,7 +73,7 @@ async fn content(
     Ok(marks)
 }
 
-fn dataset_of(service: &Service, model: &Mutex<Model>) -> Result<Arc<Dataset>, String> {
+pub(super) fn dataset_of(service: &Service, model: &Mutex<Model>) -> Result<Arc<Dataset>, String> {
     let name = model.lock().unwrap().dataset.clone();
     service.datasets.by_name(&name).ok_or_else(|| format!("{name} is gone"))
 }
@@ -95,9 +96,12 @@ pub(super) async fn act(
     service: &Service,
     model: &Mutex<Model>,
     rng: &mut Rng,
+    run: &Mutex<Run>,
 ) -> Result<(), String> {
     let sets: Vec<String> = model.lock().unwrap().file_sets.keys().cloned().collect();
-    match (rng.below(5), rng.pick(&sets)) {
+    let rollbacks = if model.lock().unwrap().of_files { 5 } else { 2 };
+    match (rng.below(5 + rollbacks), rng.pick(&sets)) {
+        (5.., Some(_)) => file_rollbacks::act(service, model, rng, run).await,
         (0..=1, _) | (_, None) if sets.len() < SETS_MAX => take(service, model, rng).await,
         (2..=3, Some(name)) => destroy_some(service, model, rng, name).await,
         (_, Some(name)) => compare(service, model, name).await,
@@ -222,12 +226,14 @@ pub(super) fn doom_later(
     service: &Service,
     model: &Mutex<Model>,
     txg: aquifer_ondisk::Txg,
+    of: Option<ObjectId>,
 ) -> Result<Vec<String>, String> {
     let dataset = dataset_of(service, model)?;
     let mut names = Vec::new();
     let mut model = model.lock().unwrap();
     let all = dataset.file_snapshots(service.pool.committed_txg());
-    for of in all.iter().filter(|of| of.txg() > txg) {
+    let is_meant = |one: &FileSnapshot| of.is_none_or(|of| one.object() == of);
+    for of in all.iter().filter(|of| of.txg() > txg && is_meant(of)) {
         let (path, name) = (of.record.path.clone(), of.record.name.clone());
         names.push(service.datasets.file_snapshot_name(&dataset, &path, &name));
         let set = model.file_sets.get_mut(&name);

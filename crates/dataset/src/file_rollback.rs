@@ -1,0 +1,296 @@
+//! Rollback of a file to a snapshot of it, in line, or of several files in one txg.
+//!
+//! A file's root becomes the snapshot's again, by the sync of the rollback's txg, after all
+//! changes of clients in it. It costs the same whatever the file's size. Three things follow, as
+//! with a dataset ([`crate::rollback`]):
+//!
+//! - What the file was becomes a tail of it, which the background takes down. Its floor is the
+//!   snapshot: what was born up to then, the file refers to again. So do the tails that were cut
+//!   off since, which get the same floor.
+//! - What the snapshot shows and has died since lives again. The dead tree names it in the file's
+//!   group, in the buckets with `hi` at or after the snapshot and `lo` before it, and nothing else
+//!   there. The background takes these out, before any sweep of the dataset. Until that is done,
+//!   what dies of the file is filed under the txg of the rollback at least.
+//! - The object in memory is rolled back in place: requests and locks keep it. Its names stay.
+//!
+//! No change of the file may be under way meanwhile: its door is shut ([`Object::write`]), until
+//! the txg is on disk and memory has taken it over. Other files are not held up.
+//!
+//! # What is refused A life of a block has no holes: snapshots that came after the one to go back
+//! to must go too. Those of the file do with `destroy_later`. Those of the dataset show other files
+//! as well, so they are in the way. And what dies in the file's group must be the file's own: a
+//! snapshot that was taken while tails of the file were being freed is not
+//! [settled](FileSnapshotRecord::settled).
+//!
+//! [`FileSnapshotRecord::settled`]: aquifer_ondisk::file_snapshot::FileSnapshotRecord::settled
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_object::{Object, TreeRoot};
+use aquifer_ondisk::config::FEATURE_FILE_ROLLBACK;
+use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
+use aquifer_ondisk::file_snapshot::{FileRollbackRecord, FileSnapshotId};
+use aquifer_ondisk::inode::{Inode, Time};
+use aquifer_ondisk::{DatasetId, ObjectId, Txg};
+use aquifer_pool::{PoolError, SyncContext};
+use aquifer_sync::Mutex;
+
+use crate::dataset::Dataset;
+use crate::datasets::Datasets;
+use crate::error::DatasetError;
+use crate::file_snapshots::FileSnapshot;
+use crate::rollback::RollbackOptions;
+use crate::snapshots::Act;
+use crate::sync::{Gathered, signed};
+
+/// A file that a sync rolls back.
+#[derive(Debug, Clone)]
+pub(crate) struct FileBack {
+    dataset: DatasetId,
+    object: Arc<Object>,
+    snapshot: Arc<FileSnapshot>,
+    /// What the sync has made of it, once it has.
+    done: Arc<Mutex<Option<Inode>>>,
+}
+
+/// Files that can be rolled back, in the order of their ids, and later snapshots of them.
+#[derive(Debug, Default)]
+struct Checked {
+    /// Each with its snapshot and that one's full name.
+    wanted: BTreeMap<ObjectId, (String, Arc<FileSnapshot>)>,
+    later: Vec<Arc<FileSnapshot>>,
+}
+
+/// A file whose door is shut until this is dropped, or its rollback is queued.
+struct Shut(Option<Arc<Object>>);
+
+impl Drop for Shut {
+    fn drop(&mut self) {
+        if let Some(object) = self.0.take() {
+            object.open();
+        }
+    }
+}
+
+impl Datasets {
+    /// Rolls files of a dataset back, each to a snapshot of it, all in one txg: to the newest one,
+    /// or with `destroy_later` one whose later ones are destroyed with it, in the same txg. It is
+    /// on disk when this returns. Returns the full names of the destroyed snapshots.
+    ///
+    /// # Errors
+    /// There is no such snapshot, two are of one file, there are later ones, a file was removed or
+    /// is damaged, a client may lose data that waits for COMMIT, or a file cannot go back to this
+    /// one. Then nothing has changed. If the object table cannot be read at one of the files, that
+    /// one stays as it is.
+    pub async fn rollback_files(
+        &self,
+        dataset: &Arc<Dataset>,
+        ids: &[FileSnapshotId],
+        options: RollbackOptions,
+    ) -> Result<Vec<String>, DatasetError> {
+        let _act = self.acts.lock().await;
+        self.settle(dataset).await?;
+        let Checked { wanted, later } = self.check_rollback_files(dataset, ids, options)?;
+        self.wait_for_returning(dataset).await?;
+        if dataset.dead.lock().damaged || !self.find_tails(dataset, usize::MAX).await? {
+            return Err(DatasetError::DeadUnreadable(self.full_name(dataset)));
+        }
+        let mut backs = Vec::new();
+        for (full, snapshot) in wanted.into_values() {
+            let object = dataset.object(&self.pool, snapshot.object()).await?;
+            let generation = snapshot.record.inode.generation;
+            let is_it = |object: &Arc<Object>| object.inode().generation == generation;
+            let object = object.filter(is_it);
+            let object = object.ok_or_else(|| DatasetError::FileRemoved(full.clone()))?;
+            let (dataset, done) = (dataset.id, Arc::default());
+            backs.push((full, FileBack { dataset, object, snapshot, done }));
+        }
+        self.use_feature(FEATURE_FILE_ROLLBACK).await?;
+        // Before the doors are shut: changes that wait at them hold admissions.
+        let admission = self.admit_act((backs.len() + later.len()) as u64).await?;
+        let mut shut = Vec::new();
+        for (full, FileBack { object, .. }) in &backs {
+            shut.push(self.shut_file(dataset, full, object, options).await?);
+        }
+        {
+            let hold = self.pool.hold(admission)?;
+            let ids = later.iter().map(|of| of.id).collect();
+            let mut state = self.state.lock();
+            let all = backs.iter().map(|(_, back)| back.clone());
+            state.file_backs.entry(hold.txg()).or_default().extend(all);
+            let acts = state.snapshot_acts.entry(hold.txg()).or_default();
+            acts.push(Act::DestroyFiles { line: dataset.id, ids, at_once: true });
+        }
+        // From here on the commit opens the doors, also if this is cut off.
+        shut.iter_mut().for_each(|shut| shut.0 = None);
+        self.act_on_disk().await?;
+        if let Some((full, _)) = backs.into_iter().find(|(_, back)| back.done.lock().is_none()) {
+            return Err(DatasetError::FileDamaged(full));
+        }
+        let shown = later.iter().filter(|of| !of.record.hidden);
+        Ok(shown.map(|of| self.name_of_file(dataset, of)).collect())
+    }
+
+    fn name_of_file(&self, dataset: &Dataset, of: &FileSnapshot) -> String {
+        self.file_snapshot_name(dataset, &of.record.path, &of.record.name)
+    }
+
+    /// Refuses what cannot be rolled back to.
+    fn check_rollback_files(
+        &self,
+        dataset: &Dataset,
+        ids: &[FileSnapshotId],
+        options: RollbackOptions,
+    ) -> Result<Checked, DatasetError> {
+        let snapshots = dataset.snapshots.lock();
+        let mut checked = Checked::default();
+        for id in ids {
+            let is_there = |of: &Arc<FileSnapshot>| !of.record.hidden && !dataset.is_destroyed();
+            let known = snapshots.files.get(*id).filter(is_there);
+            let snapshot = known.ok_or_else(|| DatasetError::NotFound(self.full_name(dataset)))?;
+            let full = self.name_of_file(dataset, &snapshot);
+            let mut later = snapshots.files.after(id.txg());
+            later.retain(|of| of.object() == snapshot.object());
+            let newest = later.iter().rfind(|of| !of.record.hidden);
+            if let Some(newest) = newest.filter(|_| !options.destroy_later) {
+                let newest = self.name_of_file(dataset, newest);
+                return Err(DatasetError::LaterSnapshots { name: full, newest });
+            }
+            let newest = snapshots.all().pop().filter(|newest| newest.txg > id.txg());
+            if let Some(newest) = newest.filter(|_| !left_out(Rule::NoRollbackPastSnapshots)) {
+                let newest = format!("{}@{}", self.full_name(dataset), newest.record.name);
+                return Err(DatasetError::PastSnapshots { name: full, newest });
+            }
+            if !snapshot.record.settled && !left_out(Rule::SettledSnapshotsOnly) {
+                return Err(DatasetError::Unsettled(full));
+            }
+            // What the file has given up of the clone's origin would have to be counted again.
+            if dataset.inherited.lock().is_some() {
+                return Err(DatasetError::FileOfClone(full));
+            }
+            if checked.wanted.contains_key(&snapshot.object()) {
+                let why = "is the second of one file: one command rolls it back to one".into();
+                return Err(DatasetError::BadName { name: full, why });
+            }
+            checked.wanted.insert(snapshot.object(), (full, snapshot));
+            checked.later.extend(later);
+        }
+        Ok(checked)
+    }
+
+    /// Waits until no change of a file is under way, and shuts its door.
+    async fn shut_file(
+        &self,
+        dataset: &Dataset,
+        full: &str,
+        object: &Arc<Object>,
+        options: RollbackOptions,
+    ) -> Result<Shut, DatasetError> {
+        let _none_under_way = object.writer.lock().await;
+        let state = object.state.lock();
+        if state.inode.nlink == 0 || state.destroyed {
+            return Err(DatasetError::FileRemoved(full.into()));
+        }
+        if state.damaged && !options.force {
+            return Err(DatasetError::FileDamaged(full.into()));
+        }
+        let waits = state.overlay.count_unlogged(0, u64::MAX, 1) > 0;
+        if waits && !options.force && dataset.is_logged(&self.pool) {
+            return Err(DatasetError::WaitsForCommit(full.into()));
+        }
+        if left_out(Rule::FileRollbackShutsTheDoor) {
+            return Ok(Shut(None));
+        }
+        object.shut();
+        Ok(Shut(Some(object.clone())))
+    }
+
+    /// Rolls back the files of a dataset that this txg rolls back. Called by its sync, when all
+    /// else of the dataset's objects is written.
+    pub(crate) async fn roll_files_back(
+        &self,
+        sync: &SyncContext,
+        dataset: &Dataset,
+        gathered: &mut Gathered,
+    ) -> Result<(), PoolError> {
+        for back in self.backs_of(dataset, sync.txg()) {
+            let FileBack { object, snapshot, done, .. } = &back;
+            let is_gone = matches!(gathered.inodes.get(&object.id.0), Some(None));
+            if is_gone || !self.has_place(sync, dataset, object.id, None).await? {
+                continue;
+            }
+            let to = (object.id, snapshot.txg());
+            if !self.lift_tails(sync, dataset, to, gathered).await? {
+                continue;
+            }
+            let before = Inode { root: None, ..object.state.lock().inode.clone() };
+            let old = Dataset::tree_of(object);
+            let inode = self.as_it_was(&snapshot.record.inode, &before);
+            if let Some(root) = old.root.filter(|root| root.birth > snapshot.txg()) {
+                let floor = if left_out(Rule::OldFilesHaveAFloor) { Txg(0) } else { to.1 };
+                self.keep_tail(dataset, (&before, sync.txg()), (root, floor), gathered)?;
+            }
+            gathered.refer_change += signed(inode.refer_bytes) - signed(old.refer_bytes);
+            object.state.lock().synced =
+                TreeRoot { root: inode.root, refer_bytes: inode.refer_bytes };
+            gathered.inodes.insert(object.id.0, Some(inode.clone()));
+            *done.lock() = Some(inode);
+        }
+        Ok(())
+    }
+
+    /// A file as it was in a snapshot, with the names that it has, and changed since.
+    fn as_it_was(&self, then: &Inode, now: &Inode) -> Inode {
+        let mut inode = Inode {
+            nlink: now.nlink,
+            parent: now.parent,
+            line: now.line,
+            change: now.change,
+            ..then.clone()
+        };
+        inode.touch(Time::from_ns(self.pool.world().wall_ns()).max(now.ctime));
+        inode
+    }
+
+    /// What rolled back files refer to again is still in the dead tree.
+    pub(crate) async fn files_return(
+        &self,
+        sync: &SyncContext,
+        dataset: &Dataset,
+    ) -> Result<Vec<(ItemKey, Option<Item>)>, PoolError> {
+        let mut backs = self.backs_of(dataset, sync.txg());
+        backs.retain(|back| back.done.lock().is_some());
+        if backs.is_empty() || left_out(Rule::FileRollbackRevives) {
+            return Ok(Vec::new());
+        }
+        let mut items = Vec::new();
+        for FileBack { snapshot, .. } in backs {
+            let record =
+                FileRollbackRecord { object: snapshot.object(), txg: sync.txg(), pending: true };
+            dataset.snapshots.lock().files.load_rollback(snapshot.id, record);
+            let key = ItemKey::new(dataset.id, ItemClass::FileRollback, snapshot.id.0);
+            items.push((key, Some(Item { key, value: record.encode() })));
+        }
+        self.sum_files_returning(sync, dataset).await?;
+        Ok(items)
+    }
+
+    fn backs_of(&self, dataset: &Dataset, txg: Txg) -> Vec<FileBack> {
+        let state = self.state.lock();
+        let backs = state.file_backs.get(&txg).into_iter().flatten();
+        backs.filter(|back| back.dataset == dataset.id).cloned().collect()
+    }
+
+    /// `txg` is on disk: memory takes the files over that it rolled back.
+    pub(crate) fn files_are_back(&self, txg: Txg) {
+        let backs = self.state.lock().file_backs.remove(&txg).unwrap_or_default();
+        for FileBack { object, done, .. } in backs {
+            if let Some(inode) = done.lock().clone() {
+                object.roll_back(inode);
+            }
+            object.open();
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The snapshots of a dataset's files in memory: which there are, and what goes on about them.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_object::{FileLists, Object, Returning};
+use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
+use aquifer_ondisk::file_snapshot::{
+    FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
+};
+use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
+
+use super::FileSnapshot;
+
+/// The names of the snapshots of a dataset's files.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    pub of_files: HashSet<(ObjectId, String)>,
+    pub of_paths: HashSet<(String, String)>,
+}
+
+/// The snapshots of the files of a dataset.
+#[derive(Debug, Default)]
+pub(crate) struct FileSnapshots {
+    pub(super) list: BTreeMap<FileSnapshotId, Arc<FileSnapshot>>,
+    /// Their txgs.
+    lists: FileLists,
+    /// Those that left the list and are not swept, with their files.
+    sweeps: BTreeMap<FileSnapshotId, ObjectId>,
+    /// Rollbacks whose snapshot's blocks the dead tree still names, or that a walk must know.
+    rollbacks: BTreeMap<FileSnapshotId, FileRollbackRecord>,
+    /// Those that somebody reads.
+    pub(super) open: BTreeMap<FileSnapshotId, Arc<Object>>,
+}
+
+impl FileSnapshots {
+    /// Import: one from disk.
+    pub fn load(&mut self, id: FileSnapshotId, record: FileSnapshotRecord) {
+        self.put(Arc::new(FileSnapshot { id, record }));
+    }
+
+    /// Import: a sweep from disk.
+    pub fn load_sweep(&mut self, id: FileSnapshotId, record: FileSweepRecord) {
+        self.sweeps.insert(id, record.object);
+    }
+
+    /// Import, or the sync of a rollback: the dead tree names what came back.
+    pub fn load_rollback(&mut self, id: FileSnapshotId, record: FileRollbackRecord) {
+        self.rollbacks.insert(id, record);
+    }
+
+    pub(super) fn put(&mut self, snapshot: Arc<FileSnapshot>) {
+        let txgs = Arc::make_mut(&mut self.lists).entry(snapshot.object()).or_default();
+        if let Err(at) = txgs.binary_search(&snapshot.txg()) {
+            txgs.insert(at, snapshot.txg());
+        }
+        self.list.insert(snapshot.id, snapshot);
+    }
+
+    /// One leaves the list, and leaves a sweep.
+    fn take_out(&mut self, id: FileSnapshotId) -> Option<Arc<FileSnapshot>> {
+        let gone = self.list.remove(&id)?;
+        let lists = Arc::make_mut(&mut self.lists);
+        if let Some(txgs) = lists.get_mut(&gone.object()) {
+            txgs.retain(|txg| *txg != gone.txg());
+            if txgs.is_empty() {
+                lists.remove(&gone.object());
+            }
+        }
+        if let Some(open) = self.open.remove(&id) {
+            open.leave();
+        }
+        self.sweeps.insert(id, gone.object());
+        Some(gone)
+    }
+
+    /// One leaves the list and leaves a sweep, in this txg.
+    pub(super) fn leave(
+        &mut self,
+        txg: Txg,
+        (line, id): (DatasetId, FileSnapshotId),
+    ) -> Vec<(ItemKey, Option<Item>)> {
+        let Some(gone) = self.take_out(id) else { return Vec::new() };
+        let sweep = FileSweepRecord { object: gone.object(), left: txg };
+        let key = ItemKey::new(line, ItemClass::FileSweep, id.0);
+        let sweep = (key, Some(Item { key, value: sweep.encode() }));
+        vec![sweep, (ItemKey::new(line, ItemClass::FileSnapshot, id.0), None)]
+    }
+
+    /// One is there for walks only.
+    pub(super) fn hide(
+        &mut self,
+        line: DatasetId,
+        id: FileSnapshotId,
+    ) -> Vec<(ItemKey, Option<Item>)> {
+        let Some(known) = self.list.get_mut(&id) else { return Vec::new() };
+        let record = FileSnapshotRecord { hidden: true, ..known.record.clone() };
+        let key = ItemKey::new(line, ItemClass::FileSnapshot, id.0);
+        let item = (key, Some(Item { key, value: record.encode() }));
+        *known = Arc::new(FileSnapshot { id, record });
+        if let Some(open) = self.open.remove(&id) {
+            open.leave();
+        }
+        vec![item]
+    }
+
+    /// The txgs of the snapshots of each file.
+    pub fn lists(&self) -> FileLists {
+        self.lists.clone()
+    }
+
+    /// The newest one of a file.
+    pub fn newest_of(&self, object: ObjectId) -> Option<Txg> {
+        self.lists.get(&object).and_then(|txgs| txgs.last()).copied()
+    }
+
+    /// Those that a txg took.
+    pub(super) fn guids_of(&self, txg: Txg) -> HashSet<Guid> {
+        let range = FileSnapshotId::new(txg, 0)..FileSnapshotId::new(txg.next(), 0);
+        self.list.range(range).map(|(_, of)| of.record.guid).collect()
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    /// One of them.
+    pub fn get(&self, id: FileSnapshotId) -> Option<Arc<FileSnapshot>> {
+        self.list.get(&id).cloned()
+    }
+
+    /// Those that were taken after a txg.
+    pub fn after(&self, txg: Txg) -> Vec<Arc<FileSnapshot>> {
+        self.list.range(FileSnapshotId::new(txg.next(), 0)..).map(|(_, of)| of.clone()).collect()
+    }
+
+    /// Those that left the list and wait to be swept, with their files.
+    pub fn sweeps(&self) -> impl Iterator<Item = (FileSnapshotId, ObjectId)> {
+        self.sweeps.iter().map(|(id, object)| (*id, *object))
+    }
+
+    pub fn are_swept(&self) -> bool {
+        !self.sweeps.is_empty() || self.are_returning()
+    }
+
+    /// What came back to files, and the dead tree still names.
+    pub fn returning(&self) -> impl Iterator<Item = (FileSnapshotId, ObjectId, Returning)> {
+        let pending = self.rollbacks.iter().filter(|(_, record)| record.pending);
+        pending.map(|(id, FileRollbackRecord { object, txg, .. })| {
+            (*id, *object, Returning { txg: *txg, to: id.txg() })
+        })
+    }
+
+    pub(super) fn has_rollbacks(&self) -> bool {
+        !self.rollbacks.is_empty()
+    }
+
+    pub fn are_returning(&self) -> bool {
+        self.rollbacks.values().any(|record| record.pending)
+    }
+
+    /// The dead tree names nothing any more that came back to a file. Returns the new record.
+    pub fn returned(&mut self, id: FileSnapshotId) -> Option<FileRollbackRecord> {
+        let record = self.rollbacks.get_mut(&id)?;
+        record.pending = false;
+        Some(*record)
+    }
+
+    /// No walk is under way: forgets the rollbacks that are over. Returns their snapshots.
+    pub fn forget_rollbacks(&mut self) -> Vec<FileSnapshotId> {
+        let over = self.rollbacks.iter().filter(|(_, record)| !record.pending);
+        let over: Vec<FileSnapshotId> = over.map(|(id, _)| *id).collect();
+        self.rollbacks.retain(|_, record| record.pending);
+        over
+    }
+
+    /// Whether a walk may need one, since a file was rolled back to it.
+    pub fn is_walked(&self, id: FileSnapshotId) -> bool {
+        self.rollbacks.contains_key(&id) && !left_out(Rule::RolledBackToIsWalked)
+    }
+
+    /// A sweep has nothing left to do.
+    pub fn swept(&mut self, id: FileSnapshotId) {
+        self.sweeps.remove(&id);
+    }
+
+    /// The line is emptied: nobody reads any of them.
+    pub fn close(&mut self) {
+        std::mem::take(&mut self.open).into_values().for_each(|open| open.leave());
+    }
+
+    /// The keys of their items, and of their sweeps.
+    pub fn keys(&self, line: DatasetId) -> Vec<ItemKey> {
+        let of = |class| move |id: &FileSnapshotId| ItemKey::new(line, class, id.0);
+        let list = self.list.keys().map(of(ItemClass::FileSnapshot));
+        let list = list.chain(self.sweeps.keys().map(of(ItemClass::FileSweep)));
+        list.chain(self.rollbacks.keys().map(of(ItemClass::FileRollback))).collect()
+    }
+
+    /// The names that are taken: by file, and by path.
+    pub(super) fn names(&self) -> Names {
+        let mut names = Names::default();
+        for of in self.list.values().filter(|of| !of.record.hidden) {
+            let FileSnapshotRecord { name, path, .. } = &of.record;
+            names.of_files.insert((of.object(), name.clone()));
+            names.of_paths.insert((path.clone(), name.clone()));
+        }
+        names
+    }
+}

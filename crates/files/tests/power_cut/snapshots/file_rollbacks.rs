@@ -1,0 +1,138 @@
+//! Rollbacks of single files, while a client works on.
+//!
+//! A rollback finds the file by its object, and the model knows files by their names. So one begins
+//! only while no name is on its way. A change of names that comes later commutes with it.
+
+use std::sync::{Arc, Mutex};
+
+use aquifer_dataset::{DatasetError, FileSnapshot, RollbackOptions};
+use aquifer_files::{Credentials, FsError, Service};
+use aquifer_sim::Rng;
+
+use super::client::Act;
+use super::files::{are_later, content, dataset_of, doom_later};
+use super::{Model, Run, tell};
+
+/// A file that is to go back: to what, and the name that it has.
+type Wanted = (Arc<FileSnapshot>, Vec<u64>, String);
+
+/// Rolls files back, mostly to one of the newest snapshots. Later ones of them are destroyed.
+pub(super) async fn act(
+    service: &Service,
+    model: &Mutex<Model>,
+    rng: &mut Rng,
+    run: &Mutex<Run>,
+) -> Result<(), String> {
+    let dataset = dataset_of(service, model)?;
+    let states = model.lock().unwrap().states.len();
+    let wanted = choose(service, model, rng).await?;
+    let target = {
+        let mut model = model.lock().unwrap();
+        if changes_names(&model) || model.states.len() != states || wanted.is_empty() {
+            return Ok(());
+        }
+        let mut target = (*model.head()).clone();
+        let back = wanted.iter().map(|(_, marks, name)| (name.clone(), marks.clone()));
+        target.extend(back);
+        let target = Arc::new(target);
+        model.rolled += 1;
+        model.target = Some(target.clone());
+        target
+    };
+    let mut later = Vec::new();
+    for (snapshot, _, name) in &wanted {
+        later.extend(doom_later(service, model, snapshot.txg(), Some(snapshot.object()))?);
+        let (of, record) = (snapshot.object(), &snapshot.record);
+        tell(&format!("roll {name} ({of}) back to {}@{}", record.path, record.name));
+    }
+    let options = RollbackOptions { destroy_later: true, force: false };
+    let ids: Vec<_> = wanted.iter().map(|(snapshot, ..)| snapshot.id).collect();
+    let done = service.datasets.rollback_files(&dataset, &ids, options).await;
+    tell(&format!("  {done:?}"));
+    let mut model = model.lock().unwrap();
+    model.target = None;
+    match done {
+        Ok(destroyed) => {
+            run.lock().unwrap().file_rollbacks += ids.len() as u64;
+            assert_eq!(destroyed, later);
+            are_later(&mut model, true);
+            // It may have come before: a rewind could show that.
+            let before = model.under_way.take();
+            model.past.extend(before);
+            model.under_way =
+                model.step.as_ref().and_then(|step| step.after(&target)).map(Arc::new);
+            model.states.push(target);
+            Ok(())
+        }
+        Err(error) if may_be_refused(&error, &model) => {
+            are_later(&mut model, false);
+            Ok(())
+        }
+        Err(error) => Err(format!("roll {ids:?} back: {error}")),
+    }
+}
+
+/// The files to roll back: one, or all of its set.
+async fn choose(
+    service: &Service,
+    model: &Mutex<Model>,
+    rng: &mut Rng,
+) -> Result<Vec<Wanted>, String> {
+    let dataset = dataset_of(service, model)?;
+    let all = dataset.file_snapshots(service.pool.committed_txg());
+    let most = if rng.below(4) == 0 { 12 } else { 3 };
+    let (from, with_set) = (rng.index(most), rng.coin());
+    let mut wanted: Vec<Wanted> = Vec::new();
+    for snapshot in all.into_iter().rev().skip(from).take(6) {
+        let is_other = |(first, ..): &Wanted| !with_set || first.txg() != snapshot.txg();
+        if wanted.first().is_some_and(is_other) {
+            break;
+        }
+        let marks = content(service, &dataset, &snapshot).await?;
+        let name = name_of(service, model, &snapshot).await?;
+        wanted.extend(name.map(|name| (snapshot, marks, name)));
+    }
+    Ok(wanted)
+}
+
+/// The name that a file has now, if no name changes meanwhile.
+async fn name_of(
+    service: &Service,
+    model: &Mutex<Model>,
+    snapshot: &FileSnapshot,
+) -> Result<Option<String>, String> {
+    let (names, states) = {
+        let model = model.lock().unwrap();
+        if changes_names(&model) {
+            return Ok(None);
+        }
+        (model.head().keys().cloned().collect::<Vec<_>>(), model.states.len())
+    };
+    let root = service.files.root(&model.lock().unwrap().dataset).ok_or("the dataset is gone")?;
+    let mut found = None;
+    for name in names {
+        match service.files.lookup(&Credentials::root(), root, name.as_bytes()).await.0 {
+            Ok(file) if file.handle.object == snapshot.object() => found = Some(name),
+            Ok(_) | Err(FsError::NotFound | FsError::Stale) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    let unchanged = model.lock().unwrap().states.len() == states;
+    Ok(found.filter(|_| unchanged))
+}
+
+/// Whether a change of names is on its way.
+fn changes_names(model: &Model) -> bool {
+    model.step.as_ref().is_some_and(|step| !matches!(step.act, Act::Write(..) | Act::Cut(_)))
+}
+
+fn may_be_refused(error: &DatasetError, model: &Model) -> bool {
+    match error {
+        DatasetError::PastSnapshots { .. } => !model.snapshots.is_empty() || model.promoted,
+        DatasetError::FileOfClone(_) => !model.is_top || model.promoted,
+        // A change came between.
+        DatasetError::FileRemoved(_) => changes_names(model) || model.states.len() > 1,
+        DatasetError::Unsettled(_) => true,
+        other => other.to_string().contains("out of space"),
+    }
+}
