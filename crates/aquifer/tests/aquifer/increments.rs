@@ -7,7 +7,7 @@ use std::process::Stdio;
 use crate::bed::{noise, with_file};
 use crate::eyes::client::Client;
 use crate::send::{receive, send_words};
-use crate::support::{Place, Said};
+use crate::support::{Daemon, Place, Said};
 
 const MIB: usize = 1 << 20;
 
@@ -30,6 +30,22 @@ fn has(client: &mut Client, file: &[u8], seed: u64, from: usize, mib: usize) {
 #[track_caller]
 fn received(said: Said) {
     assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
+}
+
+/// A daemon that is killed while it receives this stream, and the next one.
+fn killed_in_the_middle(there: &Place, daemon: Daemon, stream: &[u8]) -> Daemon {
+    let mut receiving = there.command(&["receive", "backup/vms"]);
+    let mut receiving = receiving.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut input = receiving.stdin.take().unwrap();
+    input.write_all(&stream[..stream.len() * 2 / 3]).unwrap();
+    there.wait_for(|| {
+        let said = there.ask(&["diff", "backup/vms@a", "backup/vms"]);
+        said.err.contains("is being received into")
+    });
+    daemon.kill9();
+    drop(input);
+    assert!(!receiving.wait().unwrap().success());
+    there.serve()
 }
 
 #[test]
@@ -62,18 +78,7 @@ fn a_copy_follows_by_increments_and_takes_the_place_of_what_was_sent() {
     assert_eq!(said.out, format!("would receive backup/vms@b {text}"), "{said:?}");
     // The daemon dies in the middle: the copy is what it was.
     let whole = std::fs::read(here.path("ab")).unwrap();
-    let mut receiving = there.command(&["receive", "backup/vms"]);
-    let mut receiving = receiving.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut input = receiving.stdin.take().unwrap();
-    input.write_all(&whole[..whole.len() * 2 / 3]).unwrap();
-    there.wait_for(|| {
-        let said = there.ask(&["diff", "backup/vms@a", "backup/vms"]);
-        said.err.contains("is being received into")
-    });
-    daemon.kill9();
-    drop(input);
-    assert!(!receiving.wait().unwrap().success());
-    let _daemon = there.serve();
+    let _daemon = killed_in_the_middle(&there, daemon, &whole);
     assert_eq!(there.must(&["diff", "backup/vms@a", "backup/vms"]), "");
     let said = receive(&there, &["-v", "backup/vms"], &here, "ab");
     assert_eq!(said.out, format!("received backup/vms@b {text}"), "{said:?}");

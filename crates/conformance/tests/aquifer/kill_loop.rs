@@ -227,7 +227,7 @@ impl KillLoop {
             self.story.push_str(&std::mem::take(&mut administrator.story));
         }
         ends.into_iter().collect::<Result<()>>()?;
-        Ok(said.transpose()?)
+        said.transpose()
     }
 
     /// The time until a kill. Mostly short: the first WRITEs are then in progress.

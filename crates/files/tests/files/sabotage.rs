@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use aquifer_blockio::sabotage::{Rule, leave_out};
 
 use crate::{
-    damage, destroy, file_rollback, full, handles, increments, large, quota, replay, rollback, scrub,
-    walk,
+    damage, destroy, file_rollback, full, handles, increments, large, quota, replay, rollback,
+    scrub, walk,
 };
 
 type Scenario = fn();
