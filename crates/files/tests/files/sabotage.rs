@@ -11,7 +11,7 @@ use crate::{
 
 type Scenario = fn();
 
-const FOUND_BY: [(Rule, Scenario); 20] = [
+const FOUND_BY: [(Rule, Scenario); 22] = [
     (
         Rule::ReplayRaisesIds,
         replay::a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names,
@@ -41,6 +41,8 @@ const FOUND_BY: [(Rule, Scenario); 20] = [
     (Rule::UnreadableIsNoDamage, damage::a_read_error_that_passes_costs_nothing),
     (Rule::UnreadableIsNoDamage, damage::a_read_error_that_stays_keeps_what_was_acknowledged),
     (Rule::WalkShowsThePath, walk::a_walk_in_pieces_misses_nothing_that_stays),
+    (Rule::TailsTakeTheFloor, file_rollback::what_was_cut_off_comes_back),
+    (Rule::FileRollbackShutsTheDoor, file_rollback::writes_meanwhile_come_before_or_after),
     (Rule::SettledSnapshotsOnly, file_rollback::what_cannot_be_done_is_refused),
     (Rule::RolledBackToIsWalked, walk::what_comes_back_to_a_file_is_met),
     (Rule::ScrubReadsEveryCopy, scrub::a_scrub_goes_on_over_restarts_and_pauses),

@@ -486,8 +486,6 @@ fn a_rule_left_out_is_found() {
         (Rule::FileRollbackRevives, 100),
         (Rule::FileDeathsPass, 300),
         (Rule::OldFilesHaveAFloor, 100),
-        (Rule::TailsTakeTheFloor, 3000),
-        (Rule::FileRollbackShutsTheDoor, 3000),
         (Rule::NoRollbackPastSnapshots, 300),
     ] {
         if !only.is_empty() && format!("{rule:?}") != only {
