@@ -166,7 +166,8 @@ impl Act {
         let is_in = || leaf(status, last).is_some();
         let is_offline = || leaf(status, last).is_some_and(|leaf| leaf["state"] == "OFFLINE");
         let works = |kind: &str| {
-            let mut states = leaves(status).map(|leaf| &leaf[kind]["state"]);
+            let with_data = vdevs(status).filter(|vdev| vdev["class"] == "data");
+            let mut states = with_data.flat_map(of_vdev).map(|leaf| &leaf[kind]["state"]);
             states.all(|state| state.is_string() && state != "canceled")
         };
         match self {
@@ -225,9 +226,16 @@ fn settled(aquifer: &Aquifer) -> Result<Value> {
     }
 }
 
+fn vdevs(status: &Value) -> impl Iterator<Item = &Value> {
+    status["vdevs"].as_array().into_iter().flatten()
+}
+
+fn of_vdev(vdev: &Value) -> impl Iterator<Item = &Value> {
+    vdev["leaves"].as_array().into_iter().flatten()
+}
+
 fn leaves(status: &Value) -> impl Iterator<Item = &Value> {
-    let vdevs = status["vdevs"].as_array().map(Vec::as_slice).unwrap_or_default().iter();
-    vdevs.flat_map(|vdev| vdev["leaves"].as_array().map(Vec::as_slice).unwrap_or_default())
+    vdevs(status).flat_map(of_vdev)
 }
 
 fn leaf<'a>(status: &'a Value, path: &str) -> Option<&'a Value> {
