@@ -140,7 +140,7 @@ pub struct ControlConfig {
     pub wait_for_disks: Duration,
     /// The program that knows the health of disks; empty, if none is to be asked.
     pub smartctl: PathBuf,
-    /// What is told to people, and how.
+    /// What people hear of, and how.
     pub alerts: aquifer_alerts::Settings,
 }
 

@@ -8,12 +8,12 @@
 //!   for the events after its last one misses none that is still kept, and sees how many are gone.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use aquifer_api::Event;
+use aquifer_api::{Event, time};
 
 /// The newest events.
 #[derive(Debug)]
@@ -32,7 +32,6 @@ impl Default for EventRing {
 impl EventRing {
     /// Notes an event, with the present time.
     pub fn note(&self, level: &str, class: &str, message: &str, fields: BTreeMap<String, String>) {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut events = self.events.lock();
         let sequence = events.back().map_or(0, |event| event.sequence) + 1;
         let of_class = events.iter().filter(|event| event.class == class).count();
@@ -46,7 +45,7 @@ impl EventRing {
         let fields = fields.into_iter().take(FIELDS_MAX);
         events.push_back(Event {
             sequence,
-            wall_ns: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX),
+            wall_ns: time::now_ns(),
             level: level.into(),
             class: cut(class),
             message: cut(message),
@@ -75,8 +74,19 @@ impl EventRing {
         self.after(after)
     }
 
+    /// Hands over each event, the kept ones first, until the daemon stops.
+    pub async fn follow(&self, mut each: impl FnMut(&Event)) {
+        let mut last = 0;
+        while !self.has_ended() {
+            for event in self.wait_after(last, PATIENCE_MAX).await {
+                last = event.sequence;
+                each(&event);
+            }
+        }
+    }
+
     /// Whether the daemon stops: nothing waits any more.
-    pub fn has_ended(&self) -> bool {
+    fn has_ended(&self) -> bool {
         *self.newest.borrow() == u64::MAX
     }
 

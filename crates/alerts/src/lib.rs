@@ -1,4 +1,4 @@
-//! Alerts: what is wrong is told to people, by mail, webhooks and programs, once.
+//! Alerts: what is wrong reaches people by mail, webhooks and programs, once.
 //!
 //! Who looks (the administrator's side of the daemon) says every few seconds what is wrong
 //! ([`Alerts::look`]), and what has happened ([`Alerts::happened`]). This room decides what of it
@@ -22,8 +22,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use aquifer_api::time::now_ns;
 use aquifer_api::{AlertsInfo, OutletKind, Problem, Severity, TestedOutlet};
 use aquifer_blockio::durable;
 use parking_lot::Mutex;
@@ -62,7 +63,7 @@ struct Kept {
 
 impl Alerts {
     /// Starts the outlets, and goes on from what an earlier daemon has told and not sent yet, which
-    /// stands in `state_dir`. If that cannot be read, it is logged, and problems are told again.
+    /// stands in `state_dir`. If that cannot be read, it is logged, and problems are sent again.
     ///
     /// # Errors
     /// The system has no threads.
@@ -214,11 +215,6 @@ fn senders(
         (OutletKind::Command, program.severity, Box::new(program.clone()) as Box<dyn Sender>)
     });
     mail.chain(webhook).chain(command)
-}
-
-fn now_ns() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// How long is waited for outlets that send at once.

@@ -1,8 +1,8 @@
 //! What is wrong now, against what was: when something is new, another, still there, or over.
 //!
 //! Invariants:
-//! - A problem is told when two looks in a row have seen it, and is over when none has seen it for
-//!   a while. So one that comes and goes is told once.
+//! - A problem is sent when two looks in a row have seen it, and is over when none has seen it for
+//!   a while. So one that comes and goes is sent once.
 //! - A pool that could not be looked at keeps its problems.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,7 +72,7 @@ impl Watch {
         active
     }
 
-    /// Notes what was seen at `now_ns`. Returns what is to be told. What is still there is told
+    /// Notes what was seen at `now_ns`. Returns what is to be sent. What is still there is sent
     /// again after `remind_ns`, unless that is 0.
     pub fn look(&mut self, now_ns: u64, seen: &Seen, remind_ns: u64) -> Vec<Item> {
         let mut there: BTreeMap<Key, Problem> = BTreeMap::new();
@@ -243,7 +243,7 @@ mod tests {
         let mut later = Watch::restored(serde_json::from_slice(&kept).unwrap());
         assert_eq!(later.look(3, &missing, 0), []);
         assert_eq!(later.look(4, &missing, 0), []);
-        // One that nobody was told of is told after it.
+        // One that nobody has heard of is sent after it.
         let mut other = Watch::default();
         other.look(5, &missing, 0);
         assert_eq!(other.told(), []);

@@ -16,7 +16,7 @@
 //!   who string  host string  act string  result string
 //!   changes u16, each: what string  before string  after string
 //! ```
-//! Of an event, who is its class, act its text, result its level, and changes are its fields.
+//! An event has its class in who, its text in act, its level in result, its fields in changes.
 //! Orders rise over all classes. Secrets (a token) never stand in it.
 //!
 //! [`TreeSlot::History`]: crate::pool_root::TreeSlot::History

@@ -1,8 +1,8 @@
-//! Alerts: every few seconds it is looked what is wrong, and people are told what is new of it.
+//! Alerts: every few seconds it is looked what is wrong, and what is new of it is sent.
 //!
 //! What is wrong with a pool is what its status says, each problem with its code. Beside that are
 //! problems that a status does not show, since a pool that has them serves as ever: it fills, a
-//! scrub is overdue. And some events are told as they are: they have happened, and are over.
+//! scrub is overdue. And some events are sent as they are: they have happened, and are over.
 //!
 //! Invariant: a pool that does not answer delays the look at no other.
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use aquifer_alerts::watch::Seen;
 use aquifer_api::{
     AlertsInfo, ApiError, Event, Health, PoolStatus, Problem, ScrubState, Severity, TestAlerts,
-    TestedOutlet,
+    TestedOutlet, time,
 };
 use aquifer_dataset::Property;
 use futures_util::future::join_all;
@@ -39,16 +39,12 @@ impl Control {
 
     /// Tells people what has happened, as long as the daemon runs.
     pub async fn tell_events(&self) {
-        let mut last = 0;
-        while !self.events.has_ended() {
-            for event in self.events.wait_after(last, EVENT_PATIENCE).await {
-                last = event.sequence;
-                if let Some(problem) = problem_of(&event) {
-                    let pool = event.fields.get("pool").cloned();
-                    self.alerts.happened(pool, problem);
-                }
+        let tell = |event: &Event| {
+            if let Some(problem) = problem_of(event) {
+                self.alerts.happened(event.fields.get("pool").cloned(), problem);
             }
-        }
+        };
+        self.events.follow(tell).await;
     }
 
     /// What is wrong now, and where that is sent.
@@ -105,7 +101,7 @@ impl Control {
         let settings = self.alerts.settings();
         let limits = [settings.capacity_warning_percent, settings.capacity_error_percent];
         let interval = self.scrub_interval(&status.summary.name);
-        let overdue = interval.and_then(|interval| scrub_overdue(status, interval, now_ns()));
+        let overdue = interval.and_then(|interval| scrub_overdue(status, interval, time::now_ns()));
         full(status, limits).into_iter().chain(overdue).collect()
     }
 
@@ -244,17 +240,10 @@ fn seconds(span: Duration) -> i64 {
     i64::try_from(span.as_secs()).unwrap_or(i64::MAX / 4)
 }
 
-fn now_ns() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
-}
-
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// A pool that does not say for so long how it is keeps the problems that it had.
 const POOL_PATIENCE: Duration = Duration::from_secs(5);
-/// A check for the end of the daemon.
-const EVENT_PATIENCE: Duration = Duration::from_secs(60);
 /// Seconds; corrections of a clock that is right are far below.
 const JUMP_S: i64 = 5;
 /// Lists and notes fit into far less.

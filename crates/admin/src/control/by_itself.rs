@@ -22,19 +22,17 @@ use super::serving::Serving;
 impl Control {
     /// Notes what pools do by themselves, as long as the daemon runs.
     pub async fn note_acts_by_itself(&self) {
-        let (mut last, mut noted) = (0, HashMap::<(String, String), Instant>::new());
-        while !self.events.has_ended() {
-            for event in self.events.wait_after(last, LOOK_EVERY).await {
-                last = event.sequence;
-                let Some(act) = act_of(&event) else { continue };
-                let Some(serving) = self.concerned(&event) else { continue };
-                noted.retain(|_, at| at.elapsed() < AGAIN_AFTER);
-                let what = (serving.name().to_string(), act.clone());
-                if noted.insert(what, Instant::now()).is_none() {
-                    self.note_by_itself(&serving, act);
-                }
+        let mut noted = HashMap::<(String, String), Instant>::new();
+        let note = |event: &Event| {
+            let Some(act) = act_of(event) else { return };
+            let Some(serving) = self.concerned(event) else { return };
+            noted.retain(|_, at| at.elapsed() < AGAIN_AFTER);
+            let what = (serving.name().to_string(), act.clone());
+            if noted.insert(what, Instant::now()).is_none() {
+                self.note_by_itself(&serving, act);
             }
-        }
+        };
+        self.events.follow(note).await;
     }
 
     fn note_by_itself(&self, serving: &Serving, act: String) {
@@ -78,8 +76,6 @@ fn act_of(event: &Event) -> Option<String> {
     })
 }
 
-/// A check for the end of the daemon.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// The same is not noted again before.
 const AGAIN_AFTER: Duration = Duration::from_secs(3600);
 

@@ -20,22 +20,20 @@ use super::serving::Serving;
 impl Control {
     /// Keeps events in pools, as long as the daemon runs.
     pub async fn keep_events(&self) {
-        let (mut last, mut kept) = (0, HashMap::<(String, String), Hour>::new());
-        while !self.events.has_ended() {
-            for event in self.events.wait_after(last, LOOK_EVERY).await {
-                last = event.sequence;
-                if !is_kept(&event) {
-                    continue;
-                }
-                for serving in self.keepers(&event) {
-                    let kind = (serving.name().to_string(), event.class.clone());
-                    if kept.entry(kind).or_insert_with(Hour::new).has_room() {
-                        keep(&serving, &event);
-                    }
-                }
+        let mut kept = HashMap::<(String, String), Hour>::new();
+        let note = |event: &Event| {
+            if !is_kept(event) {
+                return;
             }
             kept.retain(|_, hour| hour.begun.elapsed() < HOUR);
-        }
+            for serving in self.keepers(event) {
+                let kind = (serving.name().to_string(), event.class.clone());
+                if kept.entry(kind).or_insert_with(Hour::new).has_room() {
+                    keep(&serving, event);
+                }
+            }
+        };
+        self.events.follow(note).await;
     }
 
     /// The events that a pool has kept, oldest first.
@@ -112,8 +110,6 @@ impl Hour {
 const HOUR: Duration = Duration::from_secs(3600);
 /// Events of one class in an hour: with 64 kinds a pool keeps the last hours of the worst day.
 const IN_AN_HOUR: u32 = 16;
-/// A check for the end of the daemon.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {

@@ -187,7 +187,7 @@ fn a_missing_disk_is_told_by_every_outlet_once() {
     let table = place.must(&["alerts"]);
     assert!(table.contains("error     tank  disk-missing"), "{table}");
 
-    // The outlets had their second; then it is kept what was told. (Before, it is told again.)
+    // The outlets had their second; then it is kept what was sent. (Before, it is sent again.)
     let kept = place.path("state/alerts.json");
     place.wait_for(|| fs::read_to_string(&kept).is_ok_and(|kept| kept.contains("disk-missing")));
     // The txg of an act has the events before it, too.
