@@ -25,7 +25,7 @@ use aquifer_object::btree::{self, Difference};
 use aquifer_ondisk::config::{
     FEATURE_RECEIVE, FEATURE_RECEIVE_INCREMENT, FEATURE_ROLLBACK, FEATURE_SNAPSHOTS,
 };
-use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey, SnapshotRecord};
+use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::keeping::KeepRecord;
 use aquifer_ondisk::receiving::ReceivingRecord;
@@ -39,7 +39,7 @@ use crate::error::DatasetError;
 use crate::property::{LocalValues, Property};
 use crate::receive::{stays, travelling};
 use crate::rollback::RollbackOptions;
-use crate::snapshots::{Act, Snapshot, check_name};
+use crate::snapshots::{Act, Snapshot, check_name, to_be_taken};
 
 pub use error::IncrementError;
 pub(crate) use slot::{Coming, Slot, Stage};
@@ -324,14 +324,8 @@ impl Datasets {
                 let name = self.full_name(dataset);
                 return Err(DatasetError::Exists(format!("{name}@{}", wanted.snapshot)));
             }
-            let record = SnapshotRecord {
-                guid: wanted.snapshot_guid,
-                created: wanted.snapshot_created,
-                refer_bytes: 0,
-                line: dataset.record.lock().line,
-                objects: None,
-                name: wanted.snapshot.clone(),
-            };
+            let (name, guid) = (wanted.snapshot.clone(), wanted.snapshot_guid);
+            let record = to_be_taken(dataset, name, guid, wanted.snapshot_created);
             let take = Act::Take { dataset: dataset.id, record, keep: KeepRecord::default() };
             let (before, after) = self.values_with(dataset, wanted);
             let mut state = self.state.lock();

@@ -16,9 +16,7 @@ use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::config::{FEATURE_RECEIVE, FEATURE_SNAPSHOTS};
-use aquifer_ondisk::dataset::{
-    DatasetRecord, Item, ItemClass, ItemKey, LineRecord, SnapshotRecord,
-};
+use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey, LineRecord};
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::KeepRecord;
 use aquifer_ondisk::types::{FIRST_OBJECT, SEQUENCE_LIMIT};
@@ -30,7 +28,7 @@ use crate::dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::property::{LocalValues, Properties, Property, SyncMode};
-use crate::snapshots::{Act, check_name};
+use crate::snapshots::{Act, check_name, to_be_taken};
 use crate::tree::split_new;
 
 /// What is to be received.
@@ -172,14 +170,8 @@ impl Datasets {
                 return Err(DatasetError::ReceiveEnded(wanted.name.clone()));
             }
             let txg = hold.txg();
-            let record = SnapshotRecord {
-                guid: wanted.snapshot_guid,
-                created: wanted.snapshot_created,
-                refer_bytes: 0,
-                line: dataset.record.lock().line,
-                objects: None,
-                name: wanted.snapshot.clone(),
-            };
+            let (name, guid) = (wanted.snapshot.clone(), wanted.snapshot_guid);
+            let record = to_be_taken(dataset, name, guid, wanted.snapshot_created);
             let take = Act::Take { dataset: dataset.id, record, keep: KeepRecord::default() };
             let mut state = self.state.lock();
             let items = state.items.entry(txg).or_default();

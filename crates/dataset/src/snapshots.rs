@@ -332,14 +332,7 @@ impl Datasets {
         let (mut taken, mut acts) = (Vec::new(), Vec::new());
         for New { dataset, name, guid, keep } in all {
             taken.push(format!("{}@{name}", self.full_name(&dataset)));
-            let record = SnapshotRecord {
-                guid,
-                created,
-                refer_bytes: 0,
-                line: dataset.record.lock().line,
-                objects: None,
-                name,
-            };
+            let record = to_be_taken(&dataset, name, guid, created);
             acts.push(Act::Take { dataset: dataset.id, record, keep });
         }
         taken.sort();
@@ -411,6 +404,18 @@ impl Datasets {
 }
 
 /// Dataset and snapshot of a full name.
+/// The record of a snapshot that is to be taken. The sync adds the tree, and the size of what it
+/// refers to.
+pub(crate) fn to_be_taken(
+    dataset: &Dataset,
+    name: String,
+    guid: Guid,
+    created: Time,
+) -> SnapshotRecord {
+    let line = dataset.record.lock().line;
+    SnapshotRecord { guid, created, refer_bytes: 0, line, objects: None, name }
+}
+
 fn split(full: &str) -> Result<(&str, &str), DatasetError> {
     let Some((dataset, name)) = full.split_once('@') else {
         let why = "is no snapshot: write dataset@name".into();

@@ -16,10 +16,11 @@ use aquifer_files::{
     Begun, CallId, CreateHow, Credentials, FileHandle, FsError, Service, SetAttributes, Stability,
 };
 use aquifer_pool::import::ImportOptions;
-use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
+use aquifer_sim::{CutPlan, Image, Rng, SimDisk};
 use futures_util::future::{Either, join, join_all, select};
 
-use crate::{Shape, disks_of, inspected, open, story, with_datasets};
+use crate::machine::Machine;
+use crate::{Shape, inspected, open, story, with_datasets};
 
 const DATASET: &str = "tank/controlled";
 const CLIENTS: usize = 2;
@@ -342,42 +343,31 @@ async fn life(
 }
 
 pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String> {
-    let mut rng = Rng::stream(seed, "control");
-    let (shape, images) = &bases[rng.index(bases.len())];
-    let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
-    let mut sim = Sim::with_config(seed, config);
-    let disks = disks_of(&mut sim, images);
-    let world: Arc<dyn World> = Arc::new(sim.world());
+    let (mut machine, mut rng) = Machine::of("control", seed, bases);
     let all: Vec<Arc<Mutex<Knowledge>>> = (0..CLIENTS).map(|_| Arc::default()).collect();
     let run = Mutex::new(Run::default());
-    let judge = |sim: &Sim, end: Result<Result<(), String>, Stop>| match end {
-        Ok(Ok(())) | Err(Stop::Halted) => Ok(()),
-        Ok(Err(what)) => Err(format!("seed {seed} {shape:?}: {what}\n{}", sim.story())),
-        Err(stop) => Err(format!("seed {seed} {shape:?}: {stop}\n{}", sim.story())),
-    };
     for _ in 0..1 + rng.below(4) {
-        sim.plan_cut(CutPlan::AtEvent(1 + rng.below(3000)));
+        machine.sim.plan_cut(CutPlan::AtEvent(1 + rng.below(3000)));
         let work = (rng.next_u64(), 5 + rng.below(60));
-        let lived = async { life(world.clone(), &disks, &all, work, &run).await.map(drop) };
-        let done = sim.run_until(lived);
-        judge(&sim, done)?;
-        if rng.below(4) == 0 {
-            sim.kill();
-        } else {
-            sim.power_cut_any();
-        }
+        let lived =
+            async { life(machine.world.clone(), &machine.disks, &all, work, &run).await.map(drop) };
+        let done = machine.sim.run_until(lived);
+        machine.judge(done)?;
+        machine.go_down(&mut rng);
         run.lock().unwrap().cuts += 1;
-        let done = sim.run_until(inspected(&disks, rng.below(8) == 0, rng.below(3) as u8));
-        judge(&sim, done)?;
+        let done =
+            machine.sim.run_until(inspected(&machine.disks, rng.below(8) == 0, rng.below(3) as u8));
+        machine.judge(done)?;
     }
-    let done = sim.run_until(async {
-        let service = life(world.clone(), &disks, &all, (rng.next_u64(), 3), &run).await?;
+    let done = machine.sim.run_until(async {
+        let service =
+            life(machine.world.clone(), &machine.disks, &all, (rng.next_u64(), 3), &run).await?;
         service.pool.export().await.map_err(|error| error.to_string())?;
-        inspected(&disks, true, 2).await
+        inspected(&machine.disks, true, 2).await
     });
-    judge(&sim, done)?;
+    machine.judge(done)?;
     let mut run = run.into_inner().unwrap();
-    run.trace = sim.trace_hash();
+    run.trace = machine.sim.trace_hash();
     Ok(run)
 }
 

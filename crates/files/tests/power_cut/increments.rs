@@ -14,10 +14,11 @@ use std::time::Duration;
 use aquifer_blockio::World;
 use aquifer_dataset::RollbackOptions;
 use aquifer_files::{ReceiveError, ReceiveOptions, Receiver, Service};
-use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
+use aquifer_sim::{CutPlan, Image, Rng, SimDisk};
 
+use crate::machine::{Machine, is_freed};
 use crate::received::{SOURCE, change, change_in, changes, content, is_full, opened};
-use crate::{Shape, disks_of, inspected, story};
+use crate::{Shape, inspected};
 
 const COPIES: [&str; 2] = ["tank/c0", "tank/c1"];
 const STANDBY: ReceiveOptions = ReceiveOptions { dry: false, new_handles: false, force: false };
@@ -264,52 +265,28 @@ async fn end(world: Arc<dyn World>, disks: &[SimDisk], model: &Mutex<Model>) -> 
             done.map_err(|error| format!("destroy {name}: {error}"))?;
         }
     }
-    for _ in 0..400 {
-        if !service.datasets.has_background_work() {
-            break;
-        }
-        service.pool.sync().await.map_err(|error| error.to_string())?;
-    }
-    if service.datasets.freeing_bytes() > 0 {
-        return Err("what was destroyed is not freed".into());
-    }
-    service.pool.export().await.map_err(|error| error.to_string())?;
-    inspected(disks, true, 2).await
+    is_freed(&service, disks, 400).await
 }
 
 pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String> {
-    let mut rng = Rng::stream(seed, "increments");
-    let (shape, images) = &bases[rng.index(bases.len())];
-    let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
-    let mut sim = Sim::with_config(seed, config);
-    let disks = disks_of(&mut sim, images);
-    let world: Arc<dyn World> = Arc::new(sim.world());
+    let (mut machine, mut rng) = Machine::of("increments", seed, bases);
     let (model, run) = (Mutex::new(Model::default()), Mutex::new(Run::default()));
-    let judge = |sim: &Sim, end: Result<Result<(), String>, Stop>| {
-        let what = match end {
-            Ok(Ok(())) | Err(Stop::Halted) => return Ok(()),
-            Ok(Err(what)) => what,
-            Err(stop) => stop.to_string(),
-        };
-        Err(format!("seed {seed} {shape:?}: {what}\n{}", sim.story()))
-    };
     for _ in 0..1 + rng.below(5) {
-        sim.plan_cut(CutPlan::AtEvent(1 + rng.below(4000)));
+        machine.sim.plan_cut(CutPlan::AtEvent(1 + rng.below(4000)));
         let work = (rng.next_u64(), 1 + rng.below(8));
-        let done = sim.run_until(live(world.clone(), &disks, &model, work, &run));
-        judge(&sim, done)?;
-        match rng.below(4) {
-            0 => sim.kill(),
-            _ => drop(sim.power_cut_any()),
-        }
+        let done =
+            machine.sim.run_until(live(machine.world.clone(), &machine.disks, &model, work, &run));
+        machine.judge(done)?;
+        machine.go_down(&mut rng);
         run.lock().unwrap().cuts += 1;
-        let done = sim.run_until(inspected(&disks, rng.below(4) == 0, rng.below(3) as u8));
-        judge(&sim, done)?;
+        let done =
+            machine.sim.run_until(inspected(&machine.disks, rng.below(4) == 0, rng.below(3) as u8));
+        machine.judge(done)?;
     }
-    let done = sim.run_until(end(world, &disks, &model));
-    judge(&sim, done)?;
+    let done = machine.sim.run_until(end(machine.world.clone(), &machine.disks, &model));
+    machine.judge(done)?;
     let mut run = run.into_inner().unwrap();
-    run.trace = sim.trace_hash();
+    run.trace = machine.sim.trace_hash();
     Ok(run)
 }
 

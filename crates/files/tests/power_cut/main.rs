@@ -11,6 +11,7 @@
 mod calls;
 mod control;
 mod increments;
+mod machine;
 mod model;
 mod received;
 mod reserved;

@@ -29,7 +29,7 @@ use aquifer_blockio::World;
 use aquifer_checker::lives::SCALE;
 use aquifer_files::{Credentials, FileHandle, Files, FsError, Service};
 use aquifer_pool::import::ImportOptions;
-use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
+use aquifer_sim::{CutPlan, Image, Rng, SimDisk};
 use futures_util::future::{Either, select};
 
 use acts::administrator;
@@ -41,7 +41,8 @@ use holds::{Holds, Served};
 use moves::{LATER, Place, come_back};
 use past::{check_past, remember};
 
-use crate::{Shape, disks_of, inspected, open, story, with_datasets};
+use crate::machine::Machine;
+use crate::{Shape, inspected, open, story, with_datasets};
 
 const DATASET: &str = "tank/snapped";
 const PAGE: usize = 4096;
@@ -355,64 +356,51 @@ async fn life(
 }
 
 pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String> {
-    let mut rng = Rng::stream(seed, "snapshots");
-    let (shape, images) = &bases[rng.index(bases.len())];
-    let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
-    let mut sim = Sim::with_config(seed, config);
-    let disks = disks_of(&mut sim, images);
-    let world: Arc<dyn World> = Arc::new(sim.world());
+    let (mut machine, mut rng) = Machine::of("snapshots", seed, bases);
     let promotes = Rng::stream(seed, "promotions").coin();
     let of_files = Rng::stream(seed, "of files").coin();
     let long = of_files && !promotes;
     let first = Model { is_top: true, promotes, of_files, ..Model::of(DATASET, Arc::default()) };
     let (top, run) = (Top::new(first), Mutex::new(Run::default()));
-    let tell = |sim: &Sim, what: String| format!("seed {seed} {shape:?}: {what}\n{}", sim.story());
-    let judge = |sim: &Sim, end: Result<Result<(), String>, Stop>| match end {
-        Ok(Ok(())) | Err(Stop::Halted) => Ok(()),
-        Ok(Err(what)) => Err(tell(sim, what)),
-        Err(stop) => Err(tell(sim, stop.to_string())),
-    };
     // Now and then the dataset goes, with all its snapshots.
     let doomed = rng.below(5) == 0;
     for _ in 0..1 + rng.below(4) {
-        sim.plan_cut(CutPlan::AtEvent(1 + rng.below(if long { 12_000 } else { 4000 })));
+        machine.sim.plan_cut(CutPlan::AtEvent(1 + rng.below(if long { 12_000 } else { 4000 })));
         let work = (rng.next_u64(), 20 + rng.below(if long { 600 } else { 200 }));
-        let done = sim.run_until(life(world.clone(), &disks, &top, work, &run));
+        let done =
+            machine.sim.run_until(life(machine.world.clone(), &machine.disks, &top, work, &run));
         match done {
             Ok(Err(what)) if what.contains("cannot go back") => {}
-            done => judge(&sim, done)?,
+            done => machine.judge(done)?,
         }
         remember(&top.now());
-        top.now().lock().unwrap().served.end(world.now());
-        if rng.below(4) == 0 {
-            sim.kill();
-        } else {
-            sim.power_cut_any();
-        }
+        top.now().lock().unwrap().served.end(machine.world.now());
+        machine.go_down(&mut rng);
         if rng.below(4) == 0 {
             // Somebody sets the clock to next year.
-            sim.set_wall_ns(world.wall_ns() + 366 * 86_400 * 1_000_000_000);
+            machine.sim.set_wall_ns(machine.world.wall_ns() + 366 * 86_400 * 1_000_000_000);
         }
         run.lock().unwrap().cuts += 1;
-        let done = sim.run_until(inspected(&disks, rng.below(8) == 0, rng.below(3) as u8));
-        judge(&sim, done)?;
+        let done =
+            machine.sim.run_until(inspected(&machine.disks, rng.below(8) == 0, rng.below(3) as u8));
+        machine.judge(done)?;
     }
     if doomed {
-        sim.plan_cut(CutPlan::AtEvent(200 + rng.below(1500)));
+        machine.sim.plan_cut(CutPlan::AtEvent(200 + rng.below(1500)));
         let work = (rng.next_u64(), 20 + rng.below(100));
-        let done = sim.run_until(doom(world.clone(), &disks, &top, work));
-        judge(&sim, done)?;
+        let done = machine.sim.run_until(doom(machine.world.clone(), &machine.disks, &top, work));
+        machine.judge(done)?;
         remember(&top.now());
-        top.now().lock().unwrap().served.end(world.now());
-        sim.power_cut_any();
+        top.now().lock().unwrap().served.end(machine.world.now());
+        machine.sim.power_cut_any();
         run.lock().unwrap().cuts += 1;
-        let done = sim.run_until(inspected(&disks, true, 2));
-        judge(&sim, done)?;
+        let done = machine.sim.run_until(inspected(&machine.disks, true, 2));
+        machine.judge(done)?;
     }
-    let done = sim.run_until(end(world, &disks, &top));
-    judge(&sim, done)?;
+    let done = machine.sim.run_until(end(machine.world.clone(), &machine.disks, &top));
+    machine.judge(done)?;
     let mut run = run.into_inner().unwrap();
-    run.trace = sim.trace_hash();
+    run.trace = machine.sim.trace_hash();
     Ok(run)
 }
 
