@@ -248,6 +248,8 @@ pub enum Rule {
     NoRollbackPastSnapshots,
     /// A destroyed snapshot of a file that was rolled back to it stays while a walk is under way.
     RolledBackToIsWalked,
+    /// A head that was rolled back comes once more in a walk that has passed it.
+    RolledBackHeadIsWalked,
     /// A file is not rolled back to a snapshot that was taken while tails of it were freed.
     SettledSnapshotsOnly,
     /// What is received gets its name in its last txg.

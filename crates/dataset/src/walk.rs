@@ -7,7 +7,9 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::btree::{self, Scan};
 use aquifer_object::newest_before;
 use aquifer_ondisk::block_pointer::BlockKind;
-use aquifer_ondisk::dataset::{DatasetRecord, ItemClass, ItemKey, SnapshotRecord};
+use aquifer_ondisk::dataset::{
+    DatasetRecord, Item, ItemClass, ItemKey, RollbackRecord, SnapshotRecord,
+};
 use aquifer_ondisk::dead::DeadKey;
 use aquifer_ondisk::extent::{EXTENT_PAGES_MAX, Extent};
 use aquifer_ondisk::file_snapshot::{FileSnapshotId, FileSnapshotRecord};
@@ -215,12 +217,33 @@ impl Heads<'_> {
         let Some(came) = head.map(Txg::next).or(later) else { return Ok(()) };
         let (list, floor) = self.listed(dataset).await?;
         let list = list.to_vec();
-        for (snapshot, objects) in list.iter().filter(|(snapshot, _)| *snapshot >= came) {
-            let from = at_key(WalkPosition::later(dataset, *snapshot));
-            let since = self.since.max(floor).max(before(&list, *snapshot));
+        let mut later = list.clone();
+        later.retain(|(snapshot, _)| *snapshot >= came);
+        let back = self.came_back(dataset, came).await?;
+        let at = later.partition_point(|(snapshot, _)| back.is_some_and(|back| *snapshot < back.0));
+        back.into_iter().for_each(|back| later.insert(at, back));
+        for (came, objects) in later {
+            let from = at_key(WalkPosition::later(dataset, came));
+            let since = self.since.max(floor).max(before(&list, came));
             self.waiting.extend(objects.map(|objects| tree_at(objects, from, since)));
         }
         Ok(())
+    }
+
+    /// The txg of the newest rollback and the head, if that became a snapshot again that comes
+    /// later in the walk. The head may have come back to what the walk has not met and passes no
+    /// more: the snapshot may go. So it comes once more, as if it were a snapshot of then. What
+    /// older rollbacks brought back, this one has dropped, or its snapshot shows.
+    async fn came_back(&self, dataset: DatasetId, came: Txg) -> Result<Option<Listed>, PoolError> {
+        let rollback = self.item(ItemKey::new(dataset, ItemClass::Rollback, 0)).await?;
+        let rollback = rollback.map(|item| RollbackRecord::decode(&item.value)).transpose()?;
+        let is_to_come = |of: &RollbackRecord| of.to >= came || of.txg == came;
+        let Some(rollback) = rollback.filter(is_to_come) else { return Ok(None) };
+        if left_out(Rule::RolledBackHeadIsWalked) {
+            return Ok(None);
+        }
+        let record = self.record_of(dataset).await?;
+        Ok(record.map(|record| (rollback.txg, record.objects)))
     }
 
     /// The record of a head.
@@ -239,10 +262,15 @@ impl Heads<'_> {
     }
 
     async fn record(&self, key: ItemKey) -> Result<Option<DatasetRecord>, PoolError> {
-        let item = btree::lookup::<Namespace, Pool>(self.pool, self.namespace, key).await;
-        match item {
+        let item = self.item(key).await?;
+        Ok(item.map(|item| DatasetRecord::decode(&item.value)).transpose()?)
+    }
+
+    /// An item of the namespace, none if it cannot be read.
+    async fn item(&self, key: ItemKey) -> Result<Option<Item>, PoolError> {
+        match btree::lookup::<Namespace, Pool>(self.pool, self.namespace, key).await {
             Err(error) if error.cannot_be_read() => Ok(None),
-            item => Ok(item?.map(|item| DatasetRecord::decode(&item.value)).transpose()?),
+            item => item,
         }
     }
 

@@ -30,8 +30,9 @@ const VERSION: u16 = 1;
 /// If a snapshot goes, what others show is met later. What comes back to a file that is rolled back
 /// stays in the snapshot until the walk ends. A snapshot that is taken while the walk is in the
 /// head comes after it once more ([`WalkPosition::later`]): what it shows may have left the head
-/// before the walk came. So a walk in pieces, each over the newest root of its time, misses nothing
-/// that stays.
+/// before the walk came. If the head is rolled back to it, the head comes once more too, as if it
+/// were a snapshot of then: what it came back to may be shown by nothing else soon. So a walk in
+/// pieces, each over the newest root of its time, misses nothing that stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct WalkPosition {
     /// The slot of the pool-wide tree in the pool root.
@@ -59,7 +60,8 @@ impl WalkPosition {
         (dataset.0, Self::HEAD | after.0)
     }
 
-    /// The key of a snapshot that was taken while the walk was in the head.
+    /// The key of a snapshot that was taken while the walk was in the head, or of the head itself
+    /// since it was rolled back to one of these.
     pub fn later(dataset: DatasetId, snapshot: Txg) -> (u64, u64) {
         (dataset.0, Self::LATER | snapshot.0)
     }

@@ -11,7 +11,7 @@ use crate::{
 
 type Scenario = fn();
 
-const FOUND_BY: [(Rule, Scenario); 22] = [
+const FOUND_BY: [(Rule, Scenario); 23] = [
     (
         Rule::ReplayRaisesIds,
         replay::a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names,
@@ -45,6 +45,7 @@ const FOUND_BY: [(Rule, Scenario); 22] = [
     (Rule::FileRollbackShutsTheDoor, file_rollback::writes_meanwhile_come_before_or_after),
     (Rule::SettledSnapshotsOnly, file_rollback::what_cannot_be_done_is_refused),
     (Rule::RolledBackToIsWalked, walk::what_comes_back_to_a_file_is_met),
+    (Rule::RolledBackHeadIsWalked, walk::what_comes_back_to_a_dataset_is_met),
     (Rule::ScrubReadsEveryCopy, scrub::a_scrub_goes_on_over_restarts_and_pauses),
     (Rule::MendsFromVerified, scrub::a_scrub_mends_a_side_that_has_rotted),
     (Rule::IdsAreFreeFirst, increments::made::an_id_that_comes_back_waits_until_it_is_free),

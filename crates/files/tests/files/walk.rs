@@ -98,6 +98,7 @@ async fn change(service: &Service, rng: &mut Rng, acts: u64) {
         15 | 16 => take_of_files(service, rng, &dataset).await,
         17 => destroy_some_of_files(service, rng, &dataset).await,
         18 | 19 => roll_a_file_back(service, rng, &dataset).await,
+        20 => roll_back(service, rng, &dataset).await,
         1 => service.files.remove(&root(), top, name.as_bytes()).await.kept().await.0.unwrap(),
         2 | 3 => {
             let bytes = rng.below(200) * 4096;
@@ -117,6 +118,20 @@ async fn destroy_some(service: &Service, rng: &mut Rng, dataset: &str) {
     let end = if rng.coin() { list.first() } else { list.last() };
     let doomed = list.iter().filter(|_| rng.below(3) == 0).chain(end).map(|of| of.txg).collect();
     service.datasets.destroy_snapshots(&[(dataset, doomed)], false).await.unwrap();
+}
+
+/// A dataset goes back to one of its newest snapshots, which then may go.
+async fn roll_back(service: &Service, rng: &mut Rng, dataset: &str) {
+    let of = service.datasets.by_name(dataset).unwrap();
+    let list = of.snapshots(service.pool.committed_txg());
+    let options = RollbackOptions { destroy_later: true, force: true };
+    let Some(to) = list.iter().rev().nth(rng.below(2) as usize) else { return };
+    let name = format!("{dataset}@{}", to.record.name);
+    service.datasets.rollback(&name, options).await.unwrap();
+    if rng.coin() {
+        let doomed = [(of, BTreeSet::from([to.txg]))];
+        service.datasets.destroy_snapshots(&doomed, false).await.unwrap();
+    }
 }
 
 /// A file goes back to one of its newest snapshots, which then may go.
@@ -214,7 +229,8 @@ fn run_seed(seed: u64) -> usize {
     let acts = match seed % 12 {
         0 => 15,
         6 => 18,
-        3 | 9 => 20,
+        3 => 20,
+        9 => 21,
         _ => 12,
     };
     let mut bed = Bed::new(1, 65536);
@@ -274,6 +290,74 @@ pub fn a_walk_in_pieces_misses_nothing_that_stays() {
     let pieces: usize = (from..from + seeds).map(run_seed).sum();
     println!("{seeds} seeds, {pieces} pieces");
     assert!(pieces as u64 > seeds * 4, "{pieces} pieces");
+}
+
+/// A snapshot of a dataset is taken while a walk is in the head, and so comes after it. What it
+/// shows leaves the head before the walk comes, comes back by a rollback when it has passed, and
+/// the snapshot goes at once. The walk meets what came back all the same.
+#[test]
+pub fn what_comes_back_to_a_dataset_is_met() {
+    let mut bed = Bed::new(1, 65536);
+    bed.options.scale.node_bytes = 400;
+    bed.life(async |service| {
+        service.datasets.create("tank/d", &[]).await.unwrap();
+        let top = service.files.root("tank/d").unwrap();
+        let dataset = service.datasets.by_name("tank/d").unwrap();
+        let mut files = Vec::new();
+        for name in ["first", "disk", "last"] {
+            files.push(make(&service, top, name).await);
+        }
+        for (file, at) in files.iter().flat_map(|file| (0..60).map(move |at| (*file, at))) {
+            write(&service, file, at, &noise(at, 1), Stability::FileSync).await.unwrap();
+        }
+        service.pool.sync().await.unwrap();
+        begin(&service);
+        let came = service.pool.committed_txg();
+        let (mut met, mut next) = (Met::default(), Some(WalkPosition::default()));
+        let mut acts = 0;
+        while let Some(start) = next {
+            let is_in = |file: FileHandle| {
+                WalkPosition::head_of(start.key).is_some() && start.object == file.object.0
+            };
+            if acts == 0 && is_in(files[0]) {
+                service.datasets.snapshot(&["tank/d@s".into()], false).await.unwrap();
+                for at in 0..60 {
+                    let new = noise(900 + at, 1);
+                    write(&service, files[1], at, &new, Stability::FileSync).await.unwrap();
+                }
+                service.pool.sync().await.unwrap();
+                acts += 1;
+            } else if acts == 1 && is_in(files[2]) {
+                let options = RollbackOptions::default();
+                service.datasets.rollback("tank/d@s", options).await.unwrap();
+                let list = dataset.snapshots(service.pool.committed_txg());
+                let doomed = list.iter().map(|of| of.txg).collect();
+                let doomed = [(dataset.clone(), doomed)];
+                service.datasets.destroy_snapshots(&doomed, false).await.unwrap();
+                for _ in 0..20 {
+                    service.pool.sync().await.unwrap();
+                }
+                acts += 1;
+            }
+            met.left = 1;
+            met.newest = WalkPosition::default();
+            next = walk(&service, Txg(0), start, &mut met).await;
+        }
+        assert!(acts == 2 && dataset.snapshots(service.pool.committed_txg()).is_empty());
+        let mut all = Met { left: usize::MAX, ..Met::default() };
+        assert_eq!(walk(&service, Txg(0), WalkPosition::default(), &mut all).await, None);
+        let is_missed = |(place, written): &&(Place, Txg)| {
+            *written <= came && !met.blocks.contains_key(&(*place, *written))
+        };
+        assert_eq!(all.blocks.keys().find(is_missed), None);
+        // The walk ends, and what it needed goes.
+        service.datasets.revise_scrub(|record| *record = None);
+        for _ in 0..20 {
+            service.pool.sync().await.unwrap();
+        }
+        assert!(!service.datasets.has_background_work());
+    });
+    bed.assert_clean();
 }
 
 /// A walk has passed a file in the head, and has the snapshot still before it, to which the file is
