@@ -35,6 +35,7 @@ use aquifer_nfs::proto::v3::{Args3, Mkdir3Args};
 use aquifer_nfs::proto::v3::{DirOpArgs3, NfsFh3, Sattr3};
 use aquifer_nfs::{Access, Export, Exports, Nfs, PagedWrite, Squash, Volume};
 use aquifer_ondisk::config::Redundancy;
+use aquifer_pool::SILENT_AFTER;
 use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
 use aquifer_pool::import::{ImportOptions, scan};
 use aquifer_rpc::xdr::{Decode, EncodeBuf};
@@ -160,14 +161,44 @@ impl Bed {
                 self.check_locks();
             }
             if from.ratio(1, 16).unwrap_or(false) {
-                let pause = self.sim.world().sleep(PAUSE);
-                self.sim.run_until(pause).unwrap();
+                match self.crowd.is_none() && from.ratio(1, 4).unwrap_or(false) {
+                    true => self.calls_in_silence(from, &mut known),
+                    false => self.rest(PAUSE),
+                }
                 if self.crowd.is_some() {
                     crowd::attend(self.nfs.locks(), from);
                 }
             }
         }
         self.check_locks();
+    }
+
+    fn rest(&mut self, pause: Duration) {
+        let pause = self.sim.world().sleep(pause);
+        self.sim.run_until(pause).unwrap();
+    }
+
+    /// Makes calls while the disk does not answer. They hear "later", or wait for it.
+    fn calls_in_silence(&mut self, from: &mut Unstructured<'_>, known: &mut Known) {
+        let pool = Arc::clone(&self.service.pool);
+        // Something waits for the disk.
+        let syncing = Arc::clone(&pool);
+        let sync = async move {
+            syncing.sync().await.unwrap();
+        };
+        self.disk.stall(SILENCE);
+        self.sim.world().spawn("sync", Box::pin(sync));
+        for _ in 0..SILENT_AFTER + 2 {
+            self.rest(LISTENS_EVERY);
+            pool.listen();
+        }
+        assert!(pool.is_silent(), "the disk does not answer");
+        let at_once = from.int_in_range(1..=3).unwrap_or(1);
+        let sent = (0..at_once).map_while(|_| call::arbitrary(from, known).ok()).collect();
+        self.learn(sent, known);
+        self.rest(SILENCE);
+        pool.listen();
+        assert!(!pool.is_silent(), "the disk answers again");
     }
 
     /// Exchanges, and remembers the handles in the replies. Sends each change again, like a client
@@ -319,5 +350,9 @@ const ROUNDS_MAX: usize = 16;
 const DISK_SECTORS: u64 = 256 << 10;
 /// Time that passes now and then: longer than a txg stays open.
 const PAUSE: Duration = Duration::from_secs(10);
+/// Time for which the disk does not answer: the pool is silent for a part of it.
+const SILENCE: Duration = Duration::from_secs(20);
+/// How often the daemon finds out whether the disks answer.
+const LISTENS_EVERY: Duration = Duration::from_secs(1);
 /// Memory for one input: the data of its WRITEs in the open txg, and a sync of it.
 const MEMORY_MAX: usize = 128 << 20;

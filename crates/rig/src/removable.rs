@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     BackgroundSession, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry,
-    ReplyOpen, ReplyWrite, Request, Session, WriteFlags,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyWrite, Request, Session, WriteFlags,
 };
 use rustix::mount::UnmountFlags;
 
@@ -221,6 +221,9 @@ struct Served {
 impl Filesystem for Served {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         let _ = config.set_max_write(1 << 20);
+        // Else a write holds up the thread that submits it, as no disk does.
+        let added = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
+        added.map_err(|_| std::io::ErrorKind::Unsupported)?;
         Ok(())
     }
 

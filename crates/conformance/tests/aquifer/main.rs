@@ -35,6 +35,7 @@ mod power_cut;
 mod recorder;
 mod replay;
 mod shared;
+mod silent;
 mod snapshots;
 mod tls;
 mod tools;
