@@ -164,6 +164,8 @@ pub enum Rule {
     GoneStaysNamed,
     /// Disks that were in use apart from each other are not imported together.
     SplitIsRefused,
+    /// Uberblocks that a disk still has, when it is put in as a new one, count for nothing.
+    NewLeavesHaveNoPast,
     /// Imports of sides that are in use apart from each other have different sessions.
     SessionOfItsOwn,
     /// Nothing is written to a leaf that has left the pool while its resilver began.

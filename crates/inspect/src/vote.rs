@@ -34,8 +34,9 @@ fn newest(member: &Member) -> Option<&Uberblock> {
 fn is_of_another_past(behind: &Member, newer: &Member) -> bool {
     let (Some(old), Some(new)) = (newest(behind), newest(newer)) else { return false };
     let since = |by: &Uberblock, of: &Member| {
-        let leaf = of.label.leaf_guid;
-        by.outdated.iter().find(|outdated| outdated.leaf == leaf).map(|outdated| outdated.since)
+        let named = by.outdated.iter().find(|outdated| outdated.leaf == of.label.leaf_guid)?;
+        // Of a leaf that is put in as a new one, no uberblock counts that it still has.
+        Some(if named.since == 0 { by.sequence } else { named.since })
     };
     let went_on = since(old, newer).is_some_and(|since| new.sequence > since);
     let knows = match since(new, behind) {

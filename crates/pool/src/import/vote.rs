@@ -22,6 +22,10 @@ pub(crate) struct Vote {
 /// (a cut between the uberblocks of both). Else there are two pasts. So there are if neither has
 /// ever heard of the other: a leaf that left the pool stays named until it is wiped.
 ///
+/// A leaf that is put in as a new one is named since 0: none of the uberblocks counts that it has
+/// then. A spare may still have those of the last time that it stood in, until it gets its labels.
+/// So all is known of it up to the uberblock that names it.
+///
 /// Only disks that hold blocks can have been in use apart. Two sides of a log may name each other
 /// when each was taken into use again while the other was away.
 fn check_split(found: &[FoundLeaf]) -> Result<(), ImportError> {
@@ -29,32 +33,46 @@ fn check_split(found: &[FoundLeaf]) -> Result<(), ImportError> {
         let label = &labels.label;
         label.config.class_of(label.leaf_guid) == Some(VdevClass::Data)
     });
-    let all: Vec<(Guid, &Uberblock, &PoolConfig)> = of_data
+    let all: Vec<Witness<'_>> = of_data
         .filter_map(|labels| {
             Some((labels.label.leaf_guid, labels.uberblocks.first()?, &labels.label.config))
         })
         .collect();
-    let since = |by: &Uberblock, leaf: Guid| {
-        by.outdated.iter().find(|outdated| outdated.leaf == leaf).map(|outdated| outdated.since)
-    };
-    for (one, behind, own) in &all {
-        for (other, newer, config) in all.iter().filter(|(other, ..)| other != one) {
-            let went_on = since(behind, *other).is_some_and(|since| newer.sequence > since);
-            let knows = match since(newer, *one) {
-                Some(since) => behind.sequence <= since,
-                None => left_out(Rule::SplitIsRefused) || config.class_of(*one).is_some(),
-            };
-            // Each came to the pool after the other was gone, and does not know that.
-            let strangers = since(behind, *other).is_none()
-                && since(newer, *one).is_none()
-                && config.class_of(*one).is_none()
-                && own.class_of(*other).is_none();
-            if went_on && !knows || strangers && !left_out(Rule::SplitIsRefused) {
-                return Err(ImportError::SplitBrain(*one, *other));
+    for ours in &all {
+        for theirs in all.iter().filter(|theirs| theirs.0 != ours.0) {
+            if is_of_another_past(*ours, *theirs) {
+                return Err(ImportError::SplitBrain(ours.0, theirs.0));
             }
         }
     }
     Ok(())
+}
+
+/// A leaf, its newest uberblock, and its config.
+type Witness<'a> = (Guid, &'a Uberblock, &'a PoolConfig);
+
+/// Whether one leaf has gone on without the other, and does not know its past; or neither has ever
+/// heard of the other. See [`check_split`].
+fn is_of_another_past(
+    (one, behind, own): Witness<'_>,
+    (other, newer, config): Witness<'_>,
+) -> bool {
+    let since = |by: &Uberblock, leaf: Guid| {
+        let named = by.outdated.iter().find(|outdated| outdated.leaf == leaf)?;
+        let is_new = named.since == 0 && !left_out(Rule::NewLeavesHaveNoPast);
+        Some(if is_new { by.sequence } else { named.since })
+    };
+    let went_on = since(behind, other).is_some_and(|since| newer.sequence > since);
+    let knows = match since(newer, one) {
+        Some(since) => behind.sequence <= since,
+        None => left_out(Rule::SplitIsRefused) || config.class_of(one).is_some(),
+    };
+    // Each came to the pool after the other was gone, and does not know that.
+    let strangers = since(behind, other).is_none()
+        && since(newer, one).is_none()
+        && config.class_of(one).is_none()
+        && own.class_of(other).is_none();
+    went_on && !knows || strangers && !left_out(Rule::SplitIsRefused)
 }
 
 /// Each leaf's newest uberblock votes, except for leaves that another's newest one names outdated.

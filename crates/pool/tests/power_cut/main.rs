@@ -278,7 +278,8 @@ fn a_spare_stands_in_and_gives_the_place_back() {
 fn everything_at_once_loses_nothing() {
     let bases = sides::pools();
     let mut sum = sides::SidesRun::default();
-    for seed in seeds(40) {
+    // The last ones once found a disk that was refused for what it had been long before.
+    for seed in seeds(40).chain(3_100_095..3_100_097) {
         match sides::run_sides_seed(seed, &bases, About::Everything) {
             Ok(run) => sum.add(&run),
             Err(what) => panic!("{what}"),
