@@ -9,26 +9,26 @@
 //! Files without a name do not travel, nor do tails that are being freed.
 
 mod changed;
+mod runs;
 
-use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use aquifer_blockio::Page;
 use aquifer_dataset::{Dataset, DatasetError, LookError, Snapshot};
 use aquifer_object::Object;
 use aquifer_object::btree::Scan;
+use aquifer_object::extent_tree::ChangedPages;
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, Extents, Objects};
 use aquifer_pool::PoolError;
-use aquifer_stream::{Begin, Chain, DATA_PAGES_MAX, ENTRIES_MAX, Encoder, Point, Record};
+use aquifer_stream::{Begin, Chain, ENTRIES_MAX, Encoder, Point, Record};
 
 use crate::core::Files;
 use crate::diff::paths::visible;
 use crate::diff::{Looks, mark_of};
-use crate::types::zero_page;
+use runs::Runs;
 
 /// Bytes of a page after which it ends.
 const PAGE_BYTES: usize = 4 << 20;
@@ -324,48 +324,28 @@ impl Making<'_> {
         }
         let mut scan = Scan::<Extents, _>::new(pool, inode.root, from, Some(end_page))?;
         let file = Object::new(self.dataset.id, inode);
-        // Pages that follow each other are one record, whatever extents they are in.
-        let mut run = from..from;
+        let (mut found, mut known_to) = (Runs::default(), from);
         loop {
             self.step().await?;
             let extent = scan.next().await?;
-            let pages = extent.map(|extent| {
-                let end = extent.page.saturating_add(extent.pages.into());
-                extent.page.max(from)..end.min(end_page)
-            });
-            match pages {
-                Some(pages) if pages.start == run.end && !run.is_empty() => run.end = pages.end,
-                pages => {
-                    self.data(&file, run.clone()).await?;
-                    let Some(pages) = pages else { return Ok(None) };
-                    run = pages;
+            match &extent {
+                Some(extent) => {
+                    let (from_page, to_page) = (known_to.max(extent.page), extent.end());
+                    found.add(ChangedPages { from_page, to_page, is_data: true }, end_page);
+                    known_to = to_page;
                 }
+                None => found.close(),
             }
-            while run.end - run.start >= DATA_PAGES_MAX {
-                let to = run.start + DATA_PAGES_MAX;
-                self.data(&file, run.start..to).await?;
-                run.start = to;
+            if extent.is_none() || self.is_full() || found.are_many() {
+                self.put_runs(&file, found.take()).await?;
+            }
+            if extent.is_none() {
+                return Ok(None);
             }
             if self.is_full() {
-                return Ok(Some(run.start));
+                return Ok(Some(found.open.map_or(known_to, |run| run.from_page)));
             }
         }
-    }
-
-    /// Pages of a file, at most [`DATA_PAGES_MAX`].
-    async fn data(&mut self, file: &Object, pages: Range<u64>) -> Result<(), SendError> {
-        if pages.is_empty() {
-            return Ok(());
-        }
-        self.step().await?;
-        if self.size_only {
-            self.unread_bytes += Encoder::data_bytes(pages.end - pages.start);
-            return Ok(());
-        }
-        let read = file.read_pages(&self.files.pool, pages.start, pages.end).await?;
-        let content = joined(read);
-        self.encoder.put(&Record::Data { object: file.id, page: pages.start, content });
-        Ok(())
     }
 
     async fn names_in(&mut self, inode: Inode, from: u64) -> Result<Option<u64>, SendError> {
@@ -393,15 +373,6 @@ impl Making<'_> {
             self.encoder.put(&Record::Entries { object, entries });
         }
     }
-}
-
-/// The content of pages, of which those that are none are zeros.
-fn joined(pages: Vec<Option<Page>>) -> Vec<u8> {
-    let mut content = Vec::with_capacity(pages.len() * 4096);
-    for page in pages {
-        content.extend_from_slice(page.unwrap_or_else(zero_page).as_slice());
-    }
-    content
 }
 
 impl std::fmt::Display for SendCursor {

@@ -3,23 +3,17 @@
 //! The trees of both are compared pointer by pointer. Births would not do: they say nothing of what
 //! is gone.
 
-use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::Object;
 use aquifer_object::btree::{self, Difference};
-use aquifer_object::extent_tree::{ChangedPages, compare_extents};
+use aquifer_object::extent_tree::compare_extents;
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, Objects};
-use aquifer_stream::{DATA_PAGES_MAX, ENTRIES_MAX, Encoder, HOLE_PAGES_MAX, KEYS_MAX, Record};
-use futures_util::future::try_join_all;
+use aquifer_stream::{ENTRIES_MAX, KEYS_MAX, Record};
 
-use super::{Making, NEW, OLD, Place, SendError, joined};
+use super::runs::Runs;
+use super::{Making, NEW, OLD, Place, SendError};
 use crate::diff::paths::visible;
-
-/// Pages that are read at once.
-const READ_PAGES_MAX: u64 = 2 * DATA_PAGES_MAX;
-/// Runs that they make up.
-const READS_MAX: usize = 128;
 
 impl Making<'_> {
     /// The objects that changed, from a place on, until the page is full. Returns the next place.
@@ -116,29 +110,6 @@ impl Making<'_> {
         }
     }
 
-    /// Puts a record of each run. Their content is read at once: the runs of a disk image are small
-    /// and lie anywhere.
-    async fn put_runs(&mut self, file: &Object, runs: Vec<ChangedPages>) -> Result<(), SendError> {
-        self.step().await?;
-        let pool = &*self.files.pool;
-        let is_read = |run: &&ChangedPages| run.is_data && !self.size_only;
-        let reads = runs.iter().filter(is_read);
-        let reads = reads.map(|run| file.read_pages(pool, run.from_page, run.to_page));
-        let mut read = try_join_all(reads).await?.into_iter();
-        for run in &runs {
-            let (object, page, pages) = (file.id, run.from_page, run.to_page - run.from_page);
-            if !run.is_data {
-                self.encoder.put(&Record::Hole { object, page, pages });
-            } else if self.size_only {
-                self.unread_bytes += Encoder::data_bytes(pages);
-            } else {
-                let content = joined(read.next().unwrap_or_default());
-                self.encoder.put(&Record::Data { object, page, content });
-            }
-        }
-        Ok(())
-    }
-
     async fn changed_names(
         &mut self,
         (old, new): (Inode, Inode),
@@ -176,66 +147,6 @@ impl Making<'_> {
             let keys = std::mem::take(keys);
             self.encoder.put(&Record::Drops { object, keys });
         }
-    }
-}
-
-/// Changed pages as runs of one kind, whatever extents they are in, none larger than a record.
-#[derive(Debug, Default)]
-struct Runs {
-    /// Those that are whole.
-    whole: Vec<ChangedPages>,
-    pages: u64,
-    /// The next pages may belong to it.
-    open: Option<ChangedPages>,
-}
-
-impl Runs {
-    fn add(&mut self, pages: ChangedPages, end_page: u64) {
-        let pages = ChangedPages { to_page: pages.to_page.min(end_page), ..pages };
-        // A birth says nothing of a hole.
-        let births_only = left_out(Rule::IncrementsComparePointers) && !pages.is_data;
-        if pages.from_page >= pages.to_page || births_only {
-            return;
-        }
-        match &mut self.open {
-            Some(run) if run.to_page == pages.from_page && run.is_data == pages.is_data => {
-                run.to_page = pages.to_page;
-            }
-            _ => {
-                self.close();
-                self.open = Some(pages);
-            }
-        }
-        let most = if pages.is_data { DATA_PAGES_MAX } else { HOLE_PAGES_MAX };
-        while let Some(run) = self.open.filter(|run| run.to_page - run.from_page >= most) {
-            let cut = run.from_page + most;
-            self.put(ChangedPages { to_page: cut, ..run });
-            let rest = ChangedPages { from_page: cut, ..run };
-            self.open = Some(rest).filter(|rest| rest.from_page < rest.to_page);
-        }
-    }
-
-    /// No more pages belong to the last one.
-    fn close(&mut self) {
-        if let Some(run) = self.open.take() {
-            self.put(run);
-        }
-    }
-
-    fn put(&mut self, run: ChangedPages) {
-        self.pages += if run.is_data { run.to_page - run.from_page } else { 0 };
-        self.whole.push(run);
-    }
-
-    /// Those that are whole.
-    fn take(&mut self) -> Vec<ChangedPages> {
-        self.pages = 0;
-        std::mem::take(&mut self.whole)
-    }
-
-    /// Whether it is time to read them.
-    fn are_many(&self) -> bool {
-        self.pages >= READ_PAGES_MAX || self.whole.len() >= READS_MAX
     }
 }
 
