@@ -24,8 +24,8 @@ use crate::{
     AddVdevs, AlertsInfo, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset,
     CreatePool, CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyPool,
     DiskRequest, DrillRequest, Event, EventQuery, ExportPool, FreeWorkRequest, HistoryEntry,
-    ImportRequest, LocksInfo, MemoryStat, NfsStat, OfflineDisk, OnlineDisk, PoolCreated, PoolDone,
-    PoolIo, PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult,
+    ImportRequest, LocksInfo, MemoryStat, NfsStat, OfflineDisk, OnlineDisk, PATH, PoolCreated,
+    PoolDone, PoolIo, PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult,
     ScrubRequest, SetProperties, ShareInfo, ShareQuery, ShareWhy, TestAlerts, TestedOutlet,
     TokenInfo, TokenMade,
 };
@@ -372,7 +372,7 @@ impl Client {
     ) -> Answer<(HeaderMap, Bytes)> {
         let mut request = Request::builder()
             .method(method)
-            .uri(path)
+            .uri(format!("{PATH}{path}"))
             .header(HOST, "aquifer")
             .header(CONTENT_TYPE, content_type);
         if let Endpoint::Tcp(remote) = &self.endpoint {

@@ -2,7 +2,7 @@
 //! Types of the engine do not occur here: the daemon converts them.
 //!
 //! # Invariants
-//! - Additive only: fields and values are added, never renamed, removed or given another meaning.
+//! - Additive only below [`PATH`]: fields and values are added, never renamed, removed or given another meaning.
 //! - A request with a field that the daemon does not know is refused: its meaning (such as force or
 //!   rewind) must not be dropped silently. Answers may have fields that an older client does not
 //!   know.
@@ -78,6 +78,9 @@ pub use snapshots::{
     RolledBack, SnapshotInfo, SnapshotQuery, SnapshotsDestroyed, SnapshotsDone, TakeSnapshots,
 };
 pub use spares::{SpareInfo, SpareState};
+
+/// Where the API's paths begin, of version 1; the types name them from there on.
+pub const PATH: &str = "/v1";
 
 /// `GET /daemon`: the daemon's own data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

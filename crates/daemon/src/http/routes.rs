@@ -1,4 +1,5 @@
-//! Every route of the API: what it asks for, what it answers, and the role that it needs.
+//! Every route of the API: what it asks for, what it answers, and the role that it needs. All
+//! paths but `/metrics` stand below `/v1` ([`Route::whole_path`]).
 //!
 //! ```text
 //! GET  /metrics                 metrics                   -> text for Prometheus
@@ -81,7 +82,7 @@ use std::sync::Arc;
 
 use aquifer_admin::Control;
 use aquifer_admin::control::history::Leaving;
-use aquifer_api::{self as api, ApiError, DatasetQuery, IoQuery, Role, ShareQuery};
+use aquifer_api::{self as api, ApiError, DatasetQuery, IoQuery, PATH, Role, ShareQuery};
 use axum::extract::{Extension, State};
 use axum::handler::Handler;
 use axum::http::header::CONTENT_TYPE;
@@ -180,7 +181,7 @@ fn table() -> Table {
 pub fn router(api: Api) -> Router {
     let router = table().router;
     router
-        .fallback(async || refusal(ApiError::not_found("the API has no such path")))
+        .fallback(async || refusal(ApiError::not_found(NO_SUCH_PATH)))
         .method_not_allowed_fallback(async || {
             refusal(ApiError::invalid("this path does not do that"))
         })
@@ -198,10 +199,20 @@ pub fn routes() -> Vec<Route> {
 pub struct Route {
     /// The method of HTTP.
     pub method: &'static str,
-    /// The path; `{name}` stands for any.
+    /// The path below that of the version; `{name}` stands for any.
     pub path: &'static str,
     /// What a caller must at least be.
     pub role: Role,
+}
+
+impl Route {
+    /// The path that a request names. That of the metrics is the one by which collectors find them.
+    pub fn whole_path(&self) -> String {
+        match self.path {
+            "/metrics" => self.path.into(),
+            path => format!("{PATH}{path}"),
+        }
+    }
 }
 
 /// Routes, as they are added: there is no other way to add one.
@@ -244,11 +255,13 @@ impl Table {
 
     fn add(mut self, route: Route, gate: Gate, handler: MethodRouter<Api>) -> Table {
         let handler = handler.route_layer(from_fn_with_state(gate, pass));
-        self.router = self.router.route(route.path, handler);
+        self.router = self.router.route(&route.whole_path(), handler);
         self.routes.push(route);
         self
     }
 }
+
+const NO_SUCH_PATH: &str = "the API has no such path; all but /metrics begin with /v1";
 
 type Tokens_ = State<Arc<Tokens>>;
 type Control_ = State<Arc<Control>>;

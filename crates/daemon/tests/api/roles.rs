@@ -115,8 +115,9 @@ fn serve_roles(daemon: &Daemon) -> PathBuf {
 
 fn asked(method: &str, path: &str, role: &str, body: &str) -> String {
     let path = path.replace("{name}", "nothing");
+    let version = if path == "/metrics" { "" } else { aquifer_api::PATH };
     format!(
-        "{method} {path} HTTP/1.1\r\nhost: aquifer\r\nconnection: close\r\nx-role: {role}\r\n\
+        "{method} {version}{path} HTTP/1.1\r\nhost: aquifer\r\nconnection: close\r\nx-role: {role}\r\n\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )
