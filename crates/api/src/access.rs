@@ -39,6 +39,34 @@ impl fmt::Display for Role {
     }
 }
 
+/// `POST /session`: begins a session of a browser. The answer sets a cookie.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogIn {
+    /// A token.
+    pub token: String,
+}
+
+impl fmt::Debug for LogIn {
+    /// Formats it without the token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LogIn")
+    }
+}
+
+/// `GET /session`: the caller, as the server knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionInfo {
+    /// As in the history: `token NAME from ADDRESS`, or `uid 0`.
+    pub caller: String,
+    /// Its role.
+    pub role: Role,
+    /// The server's host name.
+    pub host: String,
+    /// Version of the software.
+    pub version: String,
+}
+
 /// `POST /tokens`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -26,13 +26,13 @@ use crate::{
     DiskRequest, DrillRequest, Event, EventQuery, ExportPool, FreeWorkRequest, HistoryEntry,
     ImportRequest, LocksInfo, MemoryStat, NfsStat, OfflineDisk, OnlineDisk, PATH, PoolCreated,
     PoolDone, PoolIo, PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult,
-    ScrubRequest, SetProperties, ShareInfo, ShareQuery, ShareWhy, TestAlerts, TestedOutlet,
-    TokenInfo, TokenMade,
+    ScrubRequest, SetProperties, TestAlerts, TestedOutlet, TokenInfo, TokenMade,
 };
 
 mod datasets;
 mod diff;
 mod send;
+mod shares;
 mod snapshots;
 
 /// The type of all bodies but streams.
@@ -312,17 +312,6 @@ impl Client {
     pub async fn events(&self, query: &EventQuery) -> Answer<Vec<Event>> {
         let EventQuery { after, wait_ms } = query;
         self.get(&format!("/events?after={after}&wait_ms={wait_ms}")).await
-    }
-
-    /// Lists exports.
-    pub async fn shares(&self) -> Answer<Vec<ShareInfo>> {
-        self.get("/shares").await
-    }
-
-    /// A host's rights at a path, and the reasons.
-    pub async fn share_why(&self, query: &ShareQuery) -> Answer<ShareWhy> {
-        let (host, path) = (escaped(&query.host), escaped(&query.path));
-        self.get(&format!("/shares/why?host={host}&path={path}")).await
     }
 
     /// Lists tokens.

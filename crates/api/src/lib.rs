@@ -11,6 +11,7 @@
 mod access;
 mod alerts;
 pub mod client;
+mod connect;
 mod counts;
 mod datasets;
 mod diff;
@@ -38,10 +39,11 @@ use serde::{Deserialize, Serialize};
 
 pub use aquifer_meter::time;
 
-pub use access::{CreateToken, Role, RotateToken, TokenInfo, TokenMade};
+pub use access::{CreateToken, LogIn, Role, RotateToken, SessionInfo, TokenInfo, TokenMade};
 pub use alerts::{
     ActiveAlert, AlertsInfo, OutletInfo, OutletKind, Problem, Severity, TestAlerts, TestedOutlet,
 };
+pub use connect::{ConnectAdvice, ConnectQuery, Hypervisor};
 pub use counts::{
     ClientStat, Count, DiskIo, DiskStat, Event, EventQuery, Flow, IoQuery, Latency, LeafIo,
     NfsLoad, NfsStat, PoolIo, ProcedureStat, VdevIo,

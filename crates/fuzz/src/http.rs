@@ -274,7 +274,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 51] = [
+const ROUTES: [&str; 53] = [
     "GET /v1/alerts",
     "POST /v1/alerts/test",
     "GET /v1/daemon",
@@ -292,9 +292,11 @@ const ROUTES: [&str; 51] = [
     "GET /v1/events?after=",
     "GET /v1/events?wait_ms=",
     "GET /metrics",
+    "GET /v1/session",
     "GET /v1/shares",
     "GET /v1/shares/why?host=",
     "GET /v1/shares/why?path=/tank&host=",
+    "GET /v1/connect?hypervisor=esxi&dataset=",
     "GET /v1/nothing",
     "DELETE /v1/pools",
     "HEAD /v1/daemon",

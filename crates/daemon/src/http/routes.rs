@@ -21,7 +21,9 @@
 //! GET  /events                  read      ?after&wait_ms  -> [Event]
 //! GET  /shares                  read                      -> [ShareInfo]
 //! GET  /shares/why              read      ?host&path      -> ShareWhy
+//! GET  /connect                 read      ConnectQuery    -> ConnectAdvice
 //! GET  /tokens                  read                      -> [TokenInfo]
+//! GET  /session                 read                      -> SessionInfo
 //! POST /scan                    operator  ScanRequest     -> ScanResult
 //! POST /alerts/test             operator  TestAlerts      -> [TestedOutlet]
 //! POST /import                  operator  ImportRequest   -> PoolDone       (1)
@@ -71,6 +73,8 @@
 //! (5) `?from&to&after&limit`: one page of the answer, which says how to ask for the next one.
 //! (6) Bytes of a stream, in parts (`docs/stream.md`).
 //!
+//! Over TCP browsers also find the page, at `/`, and log in and out there (`remote::page`).
+//!
 //! How the roles were given: `read` asks, and changes nothing. `operator` does what loses nothing
 //! and lets nobody in. An `admin` alone writes over disks, changes what a pool is made of, takes
 //! something for lost, ends what clients rely on, and gives rights.
@@ -102,6 +106,7 @@ use crate::remote::tokens::Tokens;
 
 mod background;
 mod diff;
+mod disks;
 mod send;
 mod snapshots;
 #[cfg(test)]
@@ -132,15 +137,17 @@ fn table() -> Table {
         .question(Read, "/events", told::events)
         .question(Read, "/shares", async |State(c): Control_| answer(Ok(c.shares())))
         .question(Read, "/shares/why", share_why)
+        .question(Read, "/connect", connect)
         .question(Read, "/tokens", async |State(t): Tokens_| answer(Ok(t.list())))
+        .question(Read, "/session", tokens::session)
         .search(Operator, "/scan", scan)
         .search(Operator, "/alerts/test", told::test_alerts)
         .act(Operator, "/import", import_pool)
         .act(Operator, "/pools/{name}/export", export_pool)
         .act(Operator, "/pools/{name}/clear", clear_pool)
-        .act(Operator, "/pools/{name}/clear-disk", clear_disk)
-        .act(Operator, "/pools/{name}/offline", offline_disk)
-        .act(Operator, "/pools/{name}/online", online_disk)
+        .act(Operator, "/pools/{name}/clear-disk", disks::clear)
+        .act(Operator, "/pools/{name}/offline", disks::offline)
+        .act(Operator, "/pools/{name}/online", disks::online)
         .act(Operator, "/pools/{name}/scrub", background::scrub_pool)
         .act(Operator, "/pools/{name}/free-space", background::work_on_free_space)
         .act(Operator, "/pools/{name}/drill", trials::drill_pool)
@@ -153,10 +160,10 @@ fn table() -> Table {
         .act(Admin, "/pools", create_pool)
         .act(Admin, "/pools/{name}/destroy", destroy_pool)
         .act(Admin, "/pools/{name}/add", add_vdevs)
-        .act(Admin, "/pools/{name}/remove", remove_disk)
-        .act(Admin, "/pools/{name}/attach", attach_disk)
-        .act(Admin, "/pools/{name}/detach", detach_disk)
-        .act(Admin, "/pools/{name}/replace", replace_disk)
+        .act(Admin, "/pools/{name}/remove", disks::remove)
+        .act(Admin, "/pools/{name}/attach", disks::attach)
+        .act(Admin, "/pools/{name}/detach", disks::detach)
+        .act(Admin, "/pools/{name}/replace", disks::replace)
         .act(Admin, "/datasets/destroy", destroy_dataset)
         .act(Admin, "/datasets/rename", rename_dataset)
         .act(Admin, "/datasets/promote", promote)
@@ -314,76 +321,6 @@ async fn add_vdevs(
     acting.carry_out(told, control.add_vdevs(&name, request)).await
 }
 
-async fn remove_disk(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::DiskRequest>,
-) -> Response {
-    let told = words::on_disk("remove", &name, &request);
-    acting.carry_out(told, control.remove_disk(&name, request)).await
-}
-
-async fn replace_disk(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::ReplaceDisk>,
-) -> Response {
-    let told = words::new_disk("replace", &name, &request);
-    acting.carry_out(told, control.replace_disk(&name, request)).await
-}
-
-async fn attach_disk(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::ReplaceDisk>,
-) -> Response {
-    let told = words::new_disk("attach", &name, &request);
-    acting.carry_out(told, control.attach_disk(&name, request)).await
-}
-
-async fn detach_disk(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::DiskRequest>,
-) -> Response {
-    let told = words::on_disk("detach", &name, &request);
-    acting.carry_out(told, control.detach_disk(&name, request)).await
-}
-
-async fn clear_disk(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::DiskRequest>,
-) -> Response {
-    let told = words::on_disk("clear", &name, &request);
-    acting.carry_out(told, control.clear_disk(&name, request)).await
-}
-
-async fn offline_disk(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::OfflineDisk>,
-) -> Response {
-    let told = words::offline_disk(&name, &request);
-    acting.carry_out(told, control.offline_disk(&name, request)).await
-}
-
-async fn online_disk(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::OnlineDisk>,
-) -> Response {
-    let told = words::online_disk(&name, &request);
-    acting.carry_out(told, control.online_disk(&name, request)).await
-}
-
 async fn scan(State(control): Control_, Body(request): Body<api::ScanRequest>) -> Response {
     answer(control.scan(request).await)
 }
@@ -406,6 +343,13 @@ async fn iostat(State(control): Control_, Question(query): Question<IoQuery>) ->
 
 async fn share_why(State(control): Control_, Question(query): Question<ShareQuery>) -> Response {
     answer(control.share_why(query).await)
+}
+
+async fn connect(
+    State(control): Control_,
+    Question(query): Question<api::ConnectQuery>,
+) -> Response {
+    answer(control.connect(&query))
 }
 
 async fn metrics(State(control): Control_) -> Response {

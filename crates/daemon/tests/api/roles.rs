@@ -37,7 +37,9 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "GET /events",
             "GET /shares",
             "GET /shares/why",
+            "GET /connect",
             "GET /tokens",
+            "GET /session",
         ],
     ),
     (
