@@ -38,8 +38,8 @@ fn protection(
         Hypervisor::Proxmox | Hypervisor::Libvirt | Hypervisor::Linux => Ok(Some(asked)),
         Hypervisor::XcpNg | Hypervisor::Esxi | Hypervisor::Qemu => {
             Err(ApiError::conflict(format!(
-                "{} asks for TLS (xprtsec in sharenfs), which this hypervisor's NFS client does not \
-             know",
+                "{} asks for TLS (xprtsec in sharenfs), which this hypervisor's NFS client does \
+                 not know",
                 info.name
             )))
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::support::{Daemon, PATIENCE, Place, Said};
 
 /// A daemon whose API listens on TCP as well, and its port.
-fn serve(place: &Place) -> (Daemon, u16) {
+pub fn serve(place: &Place) -> (Daemon, u16) {
     // The port was free a moment ago: nobody else binds ports of this machine's loopback that fast.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let config = format!("[api]\nlisten = [\"127.0.0.1:{port}\"]\n");
