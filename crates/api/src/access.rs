@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The rights of a caller. Each role has the rights of those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Read the counters, as Prometheus does.
@@ -41,6 +42,7 @@ impl fmt::Display for Role {
 
 /// `POST /session`: begins a session of a browser. The answer sets a cookie.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LogIn {
     /// A token.
@@ -56,6 +58,7 @@ impl fmt::Debug for LogIn {
 
 /// `GET /session`: the caller, as the server knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionInfo {
     /// As in the history: `token NAME from ADDRESS`, or `uid 0`.
     pub caller: String,
@@ -69,6 +72,7 @@ pub struct SessionInfo {
 
 /// `POST /tokens`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateToken {
     /// Its name: letters, digits, `.`, `_`, `-`.
@@ -82,6 +86,7 @@ pub struct CreateToken {
 
 /// `POST /tokens/{name}/rotate`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RotateToken {
     /// For how many seconds the previous token remains valid.
@@ -95,6 +100,7 @@ pub struct RotateToken {
 
 /// A new token. No other answer contains a token.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TokenMade {
     /// The data about it, which later answers repeat.
     #[serde(flatten)]
@@ -112,6 +118,7 @@ impl fmt::Debug for TokenMade {
 
 /// A token, in `GET /tokens`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TokenInfo {
     /// Its name.
     pub name: String,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The user of a datastore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Hypervisor {
     /// XCP-ng, XenServer.
@@ -22,6 +23,7 @@ pub enum Hypervisor {
 
 /// `GET /connect?dataset=..&hypervisor=..&host=..`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ConnectQuery {
     /// Full name of the dataset.
@@ -35,6 +37,7 @@ pub struct ConnectQuery {
 
 /// Lines to type, and notes about them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConnectAdvice {
     /// The lines.
     pub lines: Vec<String>,

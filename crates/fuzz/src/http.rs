@@ -274,10 +274,11 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 53] = [
+const ROUTES: [&str; 54] = [
     "GET /v1/alerts",
     "POST /v1/alerts/test",
     "GET /v1/daemon",
+    "GET /v1/openapi.json",
     "GET /v1/pools",
     "GET /v1/pools/tank",
     "GET /v1/pools/tank/events",

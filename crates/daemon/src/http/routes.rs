@@ -3,24 +3,25 @@
 //!
 //! ```text
 //! GET  /metrics                 metrics                   -> text for Prometheus
+//! GET  /openapi.json            read                      -> this table, for programs
 //! GET  /daemon                  read                      -> DaemonInfo
 //! GET  /pools                   read                      -> [PoolSummary]
 //! GET  /pools/{name}            read                      -> PoolStatus
 //! GET  /pools/{name}/history    read                      -> [HistoryEntry]
 //! GET  /pools/{name}/events     read                      -> [Event]
 //! GET  /locks                   read                      -> LocksInfo
-//! GET  /datasets                read      ?name&recursive -> [DatasetInfo]
-//! GET  /snapshots               read      ?name&recursive -> [SnapshotInfo]
-//! GET  /snapshots/holds         read      ?name&recursive -> [HoldInfo]
+//! GET  /datasets                read      DatasetQuery    -> [DatasetInfo]
+//! GET  /snapshots               read      SnapshotQuery   -> [SnapshotInfo]
+//! GET  /snapshots/holds         read      SnapshotQuery   -> [HoldInfo]
 //! GET  /diff                    read      DiffQuery       -> ChangedNames   (5)
 //! GET  /diff/ranges             read      DiffQuery       -> ChangedRanges  (5)
-//! GET  /iostat                  read      ?pool           -> [PoolIo]
+//! GET  /iostat                  read      IoQuery         -> [PoolIo]
 //! GET  /nfs                     read                      -> NfsStat
 //! GET  /memory                  read                      -> MemoryStat
 //! GET  /alerts                  read                      -> AlertsInfo
-//! GET  /events                  read      ?after&wait_ms  -> [Event]
+//! GET  /events                  read      EventQuery      -> [Event]
 //! GET  /shares                  read                      -> [ShareInfo]
-//! GET  /shares/why              read      ?host&path      -> ShareWhy
+//! GET  /shares/why              read      ShareQuery      -> ShareWhy
 //! GET  /connect                 read      ConnectQuery    -> ConnectAdvice
 //! GET  /tokens                  read                      -> [TokenInfo]
 //! GET  /session                 read                      -> SessionInfo
@@ -119,6 +120,7 @@ fn table() -> Table {
     use Role::{Admin, Metrics, Operator, Read};
     let table = Table::default()
         .question(Metrics, "/metrics", metrics)
+        .question(Read, "/openapi.json", async || ([(CONTENT_TYPE, "application/json")], OPENAPI))
         .question(Read, "/daemon", async |State(c): Control_| answer(Ok(c.info())))
         .question(Read, "/pools", async |State(c): Control_| answer(Ok(c.pools())))
         .question(Read, "/pools/{name}", pool_status)
@@ -267,6 +269,10 @@ impl Table {
         self
     }
 }
+
+/// The description of all routes (OpenAPI 3.1). A test makes it from this page and the types of the
+/// API, and says if it is out of date.
+const OPENAPI: &str = include_str!("openapi.json");
 
 const NO_SUCH_PATH: &str = "the API has no such path; all but /metrics begin with /v1";
 

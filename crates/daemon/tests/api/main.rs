@@ -1,7 +1,12 @@
 //! The API over its socket, with a frontend that writes down what it is told.
-#![allow(clippy::unwrap_used, reason = "a test says what went wrong by ending")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test says what went wrong by ending"
+)]
 
 mod daemon;
+mod openapi;
 mod roles;
 
 use std::io::Write;
