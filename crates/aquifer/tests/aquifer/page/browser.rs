@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -24,6 +25,10 @@ pub struct Browser {
 impl Browser {
     /// `None`, and a message, if there is none.
     pub fn start() -> Option<Browser> {
+        if getrlimit(Resource::As).current.is_some() {
+            eprintln!("SKIPPED: a browser reserves more addresses than `ulimit -v` allows here");
+            return None;
+        }
         let there = Command::new("chromium").arg("--version").output();
         if !there.is_ok_and(|said| said.status.success()) {
             eprintln!("SKIPPED: no chromium here; scripts/setup-deps.sh browser installs it");
