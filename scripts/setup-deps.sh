@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that building, testing and demonstrating Aquifer need.
 #
-#   scripts/setup-deps.sh [build] [clients] [guest] [capture] [peer] [service] [bench] [fuzz]
+#   scripts/setup-deps.sh [build] [clients] [guest] [capture] [peer] [service] [browser] [bench] [fuzz]
 #                                                                             (no argument: all groups)
 #   scripts/setup-deps.sh mutants     installs cargo-mutants, from the registry of crates, with cargo
 #   scripts/setup-deps.sh deny        installs cargo-deny in the same way
@@ -28,9 +28,11 @@ packages_of() {
         capture) echo "tshark" ;;
         # Another NFS server, to prove the harness against and to compare with.
         peer)    echo "nfs-ganesha nfs-ganesha-vfs rpcbind util-linux iproute2" ;;
-        # What judges the unit for systemd (systemd-analyze), the calls of a program, and rules and
-        # metrics for Prometheus (promtool).
-        service) echo "systemd strace util-linux prometheus" ;;
+        # What judges the unit for systemd (systemd-analyze), the calls of a program, rules and
+        # metrics for Prometheus (promtool), and examples of the API.
+        service) echo "systemd strace util-linux prometheus curl" ;;
+        # What opens the page.
+        browser) echo "chromium" ;;
         # What is measured beside ours, also on a btrfs over loop devices.
         bench)   echo "nfs-ganesha nfs-ganesha-vfs rpcbind util-linux iproute2 mount coreutils" \
                       "btrfs-progs" ;;
@@ -78,7 +80,7 @@ quietly() {
 CARGO_MUTANTS=27.1.0
 CARGO_DENY=0.20.2
 
-[ $# -gt 0 ] || set -- build clients guest capture peer service bench fuzz
+[ $# -gt 0 ] || set -- build clients guest capture peer service browser bench fuzz
 if [ "$*" = mutants ]; then
     cargo mutants --version >/dev/null 2>&1 || \
         quietly cargo install --locked --version "$CARGO_MUTANTS" cargo-mutants
@@ -92,7 +94,7 @@ fi
 missing=
 for group; do
     if ! packages=$(packages_of "$group"); then
-        echo "setup-deps: no group '$group'; groups: build clients guest capture peer service bench fuzz, or mutants or deny alone" >&2
+        echo "setup-deps: no group '$group'; groups: build clients guest capture peer service browser bench fuzz, or mutants or deny alone" >&2
         exit 2
     fi
     for package in $packages; do

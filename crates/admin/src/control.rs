@@ -14,6 +14,7 @@ mod add;
 mod alerts;
 mod autoreplace;
 mod by_itself;
+mod connect;
 mod counts;
 mod datasets;
 mod diff;
@@ -233,6 +234,11 @@ impl Control {
             receiving: receive::Sessions::default(),
             alerts: Arc::new(alerts),
         }))
+    }
+
+    /// The name of this machine.
+    pub fn host_name(&self) -> &str {
+        &self.host.name
     }
 
     /// The daemon's own data.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The rights of a caller. Each role has the rights of those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Read the counters, as Prometheus does.
@@ -39,8 +40,39 @@ impl fmt::Display for Role {
     }
 }
 
+/// `POST /session`: begins a session of a browser. The answer sets a cookie.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct LogIn {
+    /// A token.
+    pub token: String,
+}
+
+impl fmt::Debug for LogIn {
+    /// Formats it without the token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LogIn")
+    }
+}
+
+/// `GET /session`: the caller, as the server knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SessionInfo {
+    /// As in the history: `token NAME from ADDRESS`, or `uid 0`.
+    pub caller: String,
+    /// Its role.
+    pub role: Role,
+    /// The server's host name.
+    pub host: String,
+    /// Version of the software.
+    pub version: String,
+}
+
 /// `POST /tokens`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateToken {
     /// Its name: letters, digits, `.`, `_`, `-`.
@@ -54,6 +86,7 @@ pub struct CreateToken {
 
 /// `POST /tokens/{name}/rotate`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RotateToken {
     /// For how many seconds the previous token remains valid.
@@ -67,6 +100,7 @@ pub struct RotateToken {
 
 /// A new token. No other answer contains a token.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TokenMade {
     /// The data about it, which later answers repeat.
     #[serde(flatten)]
@@ -84,6 +118,7 @@ impl fmt::Debug for TokenMade {
 
 /// A token, in `GET /tokens`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TokenInfo {
     /// Its name.
     pub name: String,

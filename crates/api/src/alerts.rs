@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// How much something matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Good to know. Nothing has to be done.
@@ -27,6 +28,7 @@ impl Severity {
 
 /// Something that is wrong with a pool, or with the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Problem {
     /// What kind it is: a word that stays, such as `disk-missing`. `docs/alerts.md` explains each.
     pub code: String,
@@ -41,6 +43,7 @@ pub struct Problem {
 
 /// A problem that is there now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ActiveAlert {
     /// Its pool; `None`: it is the server's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,6 +57,7 @@ pub struct ActiveAlert {
 
 /// The kinds of outlets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum OutletKind {
     /// By SMTP.
@@ -77,6 +81,7 @@ impl OutletKind {
 
 /// Where alerts are sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OutletInfo {
     /// Its name in the configuration, or one made of its kind and number: `mail-1`.
     pub name: String,
@@ -100,6 +105,7 @@ pub struct OutletInfo {
 
 /// `GET /alerts`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AlertsInfo {
     /// What is wrong now, the worst first.
     pub active: Vec<ActiveAlert>,
@@ -109,6 +115,7 @@ pub struct AlertsInfo {
 
 /// `POST /alerts/test`: sends a message that says it is a test.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TestAlerts {
     /// By this outlet alone; `None`: by all.
@@ -118,6 +125,7 @@ pub struct TestAlerts {
 
 /// Answer: one for each outlet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TestedOutlet {
     /// Its name.
     pub name: String,

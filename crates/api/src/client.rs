@@ -24,15 +24,15 @@ use crate::{
     AddVdevs, AlertsInfo, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset,
     CreatePool, CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyPool,
     DiskRequest, DrillRequest, Event, EventQuery, ExportPool, FreeWorkRequest, HistoryEntry,
-    ImportRequest, LocksInfo, MemoryStat, NfsStat, OfflineDisk, OnlineDisk, PoolCreated, PoolDone,
-    PoolIo, PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult,
-    ScrubRequest, SetProperties, ShareInfo, ShareQuery, ShareWhy, TestAlerts, TestedOutlet,
-    TokenInfo, TokenMade,
+    ImportRequest, LocksInfo, MemoryStat, NfsStat, OfflineDisk, OnlineDisk, PATH, PoolCreated,
+    PoolDone, PoolIo, PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult,
+    ScrubRequest, SetProperties, TestAlerts, TestedOutlet, TokenInfo, TokenMade,
 };
 
 mod datasets;
 mod diff;
 mod send;
+mod shares;
 mod snapshots;
 
 /// The type of all bodies but streams.
@@ -314,17 +314,6 @@ impl Client {
         self.get(&format!("/events?after={after}&wait_ms={wait_ms}")).await
     }
 
-    /// Lists exports.
-    pub async fn shares(&self) -> Answer<Vec<ShareInfo>> {
-        self.get("/shares").await
-    }
-
-    /// A host's rights at a path, and the reasons.
-    pub async fn share_why(&self, query: &ShareQuery) -> Answer<ShareWhy> {
-        let (host, path) = (escaped(&query.host), escaped(&query.path));
-        self.get(&format!("/shares/why?host={host}&path={path}")).await
-    }
-
     /// Lists tokens.
     pub async fn tokens(&self) -> Answer<Vec<TokenInfo>> {
         self.get("/tokens").await
@@ -372,7 +361,7 @@ impl Client {
     ) -> Answer<(HeaderMap, Bytes)> {
         let mut request = Request::builder()
             .method(method)
-            .uri(path)
+            .uri(format!("{PATH}{path}"))
             .header(HOST, "aquifer")
             .header(CONTENT_TYPE, content_type);
         if let Endpoint::Tcp(remote) = &self.endpoint {

@@ -12,6 +12,7 @@ use crate::{LeafState, VdevClass, VdevKind};
 
 /// Times of operations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Latency {
     /// The number of operations.
     pub count: u64,
@@ -25,6 +26,7 @@ pub struct Latency {
 
 /// One kind of operations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Count {
     /// Bytes that they moved.
     pub bytes: u64,
@@ -34,6 +36,7 @@ pub struct Count {
 
 /// `GET /iostat?pool=..`; without a pool, all pools in service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct IoQuery {
     /// Only this pool.
@@ -43,6 +46,7 @@ pub struct IoQuery {
 
 /// The work of a pool's disks since its import.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PoolIo {
     /// Name.
     pub name: String,
@@ -68,6 +72,7 @@ pub struct PoolIo {
 
 /// The work of a top-level vdev: each operation once, however many copies there are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VdevIo {
     /// `mirror-0`, or the path of a single disk.
     pub name: String,
@@ -84,6 +89,7 @@ pub struct VdevIo {
 
 /// The work of a disk, its labels included.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LeafIo {
     /// Its path, or the one where it was last seen.
     pub path: String,
@@ -97,6 +103,7 @@ pub struct LeafIo {
 
 /// Operations that succeeded.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiskIo {
     /// Reads.
     pub reads: Count,
@@ -110,6 +117,7 @@ pub struct DiskIo {
 
 /// `GET /nfs`: the requests of clients since NFS began to listen.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NfsStat {
     /// Time since it began to listen; 0 if it does not.
     pub uptime_ns: u64,
@@ -130,6 +138,7 @@ pub struct NfsStat {
 
 /// One procedure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProcedureStat {
     /// Its name in RFC 1813, in lower case: `read`.
     pub name: String,
@@ -141,6 +150,7 @@ pub struct ProcedureStat {
 
 /// Connections and their load.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NfsLoad {
     /// Open now.
     pub connections: u64,
@@ -184,6 +194,7 @@ pub struct NfsLoad {
 
 /// Traffic in both directions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Flow {
     /// READ.
     pub reads: Count,
@@ -199,6 +210,7 @@ pub struct Flow {
 
 /// One client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClientStat {
     /// Its address.
     pub client: String,
@@ -209,6 +221,7 @@ pub struct ClientStat {
 
 /// One file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiskStat {
     /// Identity of its file system.
     pub fs_guid: String,
@@ -229,6 +242,7 @@ pub struct DiskStat {
 
 /// `GET /events?after=..&wait_ms=..`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct EventQuery {
     /// Only those after this one.
@@ -241,6 +255,7 @@ pub struct EventQuery {
 
 /// An event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Event {
     /// Its number since the daemon started, from 1 on.
     pub sequence: u64,

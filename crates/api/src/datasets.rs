@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// `POST /datasets`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateDataset {
     /// Full name: `tank/vms`.
@@ -17,6 +18,7 @@ pub struct CreateDataset {
 
 /// `POST /datasets/clone`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CloneSnapshot {
     /// Full name of the snapshot.
@@ -30,6 +32,7 @@ pub struct CloneSnapshot {
 
 /// `POST /datasets/promote`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Promote {
     /// Full name of the clone.
@@ -38,6 +41,7 @@ pub struct Promote {
 
 /// A clone and its origin have changed places.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Promoted {
     /// Full name of the one that is no clone of the other any more.
     pub name: String,
@@ -49,6 +53,7 @@ pub struct Promoted {
 
 /// `POST /datasets/set`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetProperties {
     /// Full name.
@@ -59,6 +64,7 @@ pub struct SetProperties {
 
 /// A file that is damaged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DamagedFile {
     /// Full name of its dataset.
     pub dataset: String,
@@ -87,6 +93,7 @@ pub struct DamagedFile {
 
 /// `POST /datasets/destroy`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DestroyDataset {
     /// Full name.
@@ -103,6 +110,7 @@ pub struct DestroyDataset {
 
 /// `POST /datasets/rename`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RenameDataset {
     /// Full name.
@@ -113,6 +121,7 @@ pub struct RenameDataset {
 
 /// `POST /datasets/clear`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ClearDamage {
     /// Full name of the dataset.
@@ -123,6 +132,7 @@ pub struct ClearDamage {
 
 /// The result of an act on a dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DatasetDone {
     /// Full name.
     pub name: String,
@@ -132,6 +142,7 @@ pub struct DatasetDone {
 
 /// One dataset, in `GET /datasets`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DatasetInfo {
     /// Full name.
     pub name: String,
@@ -156,6 +167,7 @@ pub struct DatasetInfo {
 
 /// A property's value in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PropertyValue {
     /// Name.
     pub name: String,
@@ -167,6 +179,7 @@ pub struct PropertyValue {
 
 /// `GET /datasets?name=..&recursive=..`; without a name, all datasets of all pools.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DatasetQuery {
     /// Only this dataset.

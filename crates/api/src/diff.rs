@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 /// An answer is a page. Its `next`, given as `after`, asks for the following one, with all else as
 /// it was. A page can be empty and have a next one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DiffQuery {
     /// The old one.
@@ -25,6 +26,7 @@ pub struct DiffQuery {
 
 /// What became of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NameChange {
     /// It is new.
@@ -39,6 +41,7 @@ pub enum NameChange {
 
 /// What kind of file it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FileType {
     /// Regular file.
@@ -59,6 +62,7 @@ pub enum FileType {
 
 /// A name that changed, or whose file did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ChangedName {
     /// What became of it.
     pub change: NameChange,
@@ -86,6 +90,7 @@ pub struct ChangedName {
 
 /// The answer of `GET /diff`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ChangedNames {
     /// Names, in the order of the files' numbers.
     pub names: Vec<ChangedName>,
@@ -95,6 +100,7 @@ pub struct ChangedNames {
 
 /// Bytes of a file that changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ChangedRange {
     /// The first of them.
     pub offset: u64,
@@ -109,6 +115,7 @@ pub struct ChangedRange {
 /// To make the new version of a copy of the old one: set its size to `new_bytes`, write what the
 /// file has in each range of data, and make each other range a hole. Nothing else changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ChangedRanges {
     /// Bytes of the old version.
     pub old_bytes: u64,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// `POST /pools/{name}/online`: takes a disk into use again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct OnlineDisk {
     /// The disk: its path or guid.
@@ -15,6 +16,7 @@ pub struct OnlineDisk {
 
 /// `POST /pools/{name}/offline`: takes a disk out of use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct OfflineDisk {
     /// The disk: its path or guid.
@@ -27,6 +29,7 @@ pub struct OfflineDisk {
 /// `POST /pools/{name}/remove`, `detach` and `clear-disk`: one disk of a pool in
 /// service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DiskRequest {
     /// The disk, as `pool status` shows it, by any other name of it, or by its guid. The name of a
@@ -36,6 +39,7 @@ pub struct DiskRequest {
 
 /// `POST /pools/{name}/replace` and `attach`: a disk of the pool, and a new one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReplaceDisk {
     /// The disk that is replaced, or whose vdev gets another side.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What the system knows of a disk. What it does not know is left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct DiskInfo {
     /// Its persistent name, below `/dev/disk/by-id`; of a partition the partition's.
@@ -65,6 +66,7 @@ impl DiskInfo {
 
 /// SMART health, as `smartctl` shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct SmartInfo {
     /// The disk's own verdict: `false` is a disk that expects to fail.
@@ -96,6 +98,7 @@ pub struct SmartInfo {
 
 /// A disk that is much slower than its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SlowInfo {
     /// At what: `reads`, `writes`, `durable writes`, `flushes`.
     pub at: String,

@@ -6,6 +6,7 @@ use crate::Flow;
 
 /// `POST /pools/{name}/drill`: begins a drill, or ends the one that goes on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum DrillRequest {
     /// Begin one.
@@ -21,6 +22,7 @@ pub enum DrillRequest {
 
 /// The newest drill of a pool since its import.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DrillInfo {
     /// Path of the disk.
     pub disk: String,
@@ -44,6 +46,7 @@ pub struct DrillInfo {
 
 /// How a drill stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum DrillState {
     /// It goes on.
@@ -58,6 +61,7 @@ pub enum DrillState {
 
 /// A part of a drill, and what clients did and waited meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DrillPhase {
     /// Which part.
     pub phase: DrillStep,
@@ -69,6 +73,7 @@ pub struct DrillPhase {
 
 /// The parts of a drill, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum DrillStep {
     /// All disks are in use.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// `POST /pools/{name}/free-space`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FreeWorkRequest {
     /// What is done with free space.
@@ -20,6 +21,7 @@ pub struct FreeWorkRequest {
 
 /// What is done with free space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum FreeWork {
     /// It is discarded.
@@ -30,6 +32,7 @@ pub enum FreeWork {
 
 /// What to do with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum FreeWorkAct {
     /// Begin, or resume what is suspended.
@@ -44,6 +47,7 @@ pub enum FreeWorkAct {
 
 /// The newest work of one kind on a disk. It is known over restarts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FreeWorkInfo {
     /// How it stands.
     pub state: FreeWorkState,
@@ -67,6 +71,7 @@ pub struct FreeWorkInfo {
 
 /// How it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum FreeWorkState {
     /// It goes on.

@@ -7,6 +7,7 @@ pub const HISTORY_ITSELF: &str = "itself";
 
 /// One act, in `GET /pools/{name}/history`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HistoryEntry {
     /// Its place among all acts of the pool, carried out or not.
     pub order: u64,
@@ -34,6 +35,7 @@ pub struct HistoryEntry {
 
 /// The outcome of an act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HistoryOutcome {
     /// It was carried out.
@@ -50,6 +52,7 @@ pub enum HistoryOutcome {
 
 /// A change that an act made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HistoryChange {
     /// The changed thing: a property, a disk, a token.
     pub what: String,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// `POST /pools/{name}/inject`: changes the faults of a disk. Others that it has stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct InjectRequest {
     /// The disk, as in a [`DiskRequest`](crate::DiskRequest). It may be away.
@@ -39,6 +40,7 @@ pub struct InjectRequest {
 
 /// So many of so many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Share {
     /// How many.

@@ -2,7 +2,8 @@
 //! Types of the engine do not occur here: the daemon converts them.
 //!
 //! # Invariants
-//! - Additive only: fields and values are added, never renamed, removed or given another meaning.
+//! - Additive only, below [`PATH`]: fields and values are added, never renamed, removed or given
+//!   another meaning.
 //! - A request with a field that the daemon does not know is refused: its meaning (such as force or
 //!   rewind) must not be dropped silently. Answers may have fields that an older client does not
 //!   know.
@@ -11,6 +12,7 @@
 mod access;
 mod alerts;
 pub mod client;
+mod connect;
 mod counts;
 mod datasets;
 mod diff;
@@ -19,6 +21,7 @@ mod disks;
 mod drill;
 mod free_space;
 mod history;
+mod imports;
 #[cfg(debug_assertions)]
 mod inject;
 pub mod keys;
@@ -38,10 +41,11 @@ use serde::{Deserialize, Serialize};
 
 pub use aquifer_meter::time;
 
-pub use access::{CreateToken, Role, RotateToken, TokenInfo, TokenMade};
+pub use access::{CreateToken, LogIn, Role, RotateToken, SessionInfo, TokenInfo, TokenMade};
 pub use alerts::{
     ActiveAlert, AlertsInfo, OutletInfo, OutletKind, Problem, Severity, TestAlerts, TestedOutlet,
 };
+pub use connect::{ConnectAdvice, ConnectQuery, Hypervisor};
 pub use counts::{
     ClientStat, Count, DiskIo, DiskStat, Event, EventQuery, Flow, IoQuery, Latency, LeafIo,
     NfsLoad, NfsStat, PoolIo, ProcedureStat, VdevIo,
@@ -58,14 +62,14 @@ pub use disks::{DiskInfo, SlowInfo, SmartInfo};
 pub use drill::{DrillInfo, DrillPhase, DrillRequest, DrillState, DrillStep};
 pub use free_space::{FreeWork, FreeWorkAct, FreeWorkInfo, FreeWorkRequest, FreeWorkState};
 pub use history::{HISTORY_ITSELF, HistoryChange, HistoryEntry, HistoryOutcome};
+pub use imports::{DroppedLog, FoundPool, FoundVdev, ImportRequest, ScanRequest, ScanResult};
 #[cfg(debug_assertions)]
 pub use inject::{InjectRequest, Share};
 pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 pub use memory::{CacheClass, CacheStat, MemoryStat, PoolMemory};
 pub use pools::{
-    AddVdevs, CreatePool, DestroyPool, DroppedLog, ExportPool, FoundPool, FoundVdev, Health,
-    ImportRequest, LeafState, LeafStatus, PoolCreated, PoolDone, PoolStatus, PoolSummary,
-    ResilverInfo, ScanRequest, ScanResult, ScanState, SyncDisabled, VdevClass, VdevKind,
+    AddVdevs, CreatePool, DestroyPool, ExportPool, Health, LeafState, LeafStatus, PoolCreated,
+    PoolDone, PoolStatus, PoolSummary, ResilverInfo, ScanState, SyncDisabled, VdevClass, VdevKind,
     VdevLayout, VdevRequest, VdevStatus,
 };
 pub use scrub::{RepairedFile, ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
@@ -79,8 +83,12 @@ pub use snapshots::{
 };
 pub use spares::{SpareInfo, SpareState};
 
+/// Where the API's paths begin, of version 1; the types name them from there on.
+pub const PATH: &str = "/v1";
+
 /// `GET /daemon`: the daemon's own data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DaemonInfo {
     /// Version of the software.
     pub version: String,
@@ -98,6 +106,7 @@ pub struct DaemonInfo {
 
 /// The NFS side.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NfsInfo {
     /// Addresses and ports that are listened on.
     pub listening: Vec<String>,
@@ -107,6 +116,7 @@ pub struct NfsInfo {
 
 /// The reason why a request was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[error("{message}")]
 pub struct ApiError {
     /// The kind of failure, for programs.
@@ -117,6 +127,7 @@ pub struct ApiError {
 
 /// Kinds of failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
     /// The request is not valid.

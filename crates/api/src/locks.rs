@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// `GET /locks`: locks of files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LocksInfo {
     /// The grace period runs: only locks from before the restart are granted.
     pub grace: bool,
@@ -15,6 +16,7 @@ pub struct LocksInfo {
 
 /// `POST /locks/clear`: ends all locks of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ClearLocks {
     /// The client's address.
@@ -26,6 +28,7 @@ pub struct ClearLocks {
 
 /// The result of clearing locks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClearedLocks {
     /// The number of locks and waiting requests that ended.
     pub ended: usize,
@@ -33,6 +36,7 @@ pub struct ClearedLocks {
 
 /// A lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LockInfo {
     /// The file's dataset; empty if it is not in service.
     pub dataset: String,
@@ -60,6 +64,7 @@ pub struct LockInfo {
 
 /// The kind of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LockExtent {
     /// Excludes exclusive locks.

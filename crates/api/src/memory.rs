@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// `GET /memory`: who has how much of the daemon's memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemoryStat {
     /// What all pools and NFS may take together.
     pub cap_bytes: u64,
@@ -20,6 +21,7 @@ pub struct MemoryStat {
 
 /// The memory of a pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PoolMemory {
     /// Its name.
     pub name: String,
@@ -35,6 +37,7 @@ pub struct PoolMemory {
 
 /// A read cache (ARC): sizes now, and counts since the pool's import.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CacheStat {
     /// What it holds, with its own tables.
     pub size_bytes: u64,
@@ -58,6 +61,7 @@ pub struct CacheStat {
 
 /// One class of blocks in a cache.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CacheClass {
     /// Looks that found a block.
     pub hits: u64,

@@ -1,18 +1,17 @@
 //! Pools: their state, and the acts on them.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::time;
 use crate::{
-    DamagedFile, DiskInfo, DrillInfo, FreeWorkInfo, Problem, ScrubInfo, SlowInfo, SpareInfo,
+    DamagedFile, DiskInfo, DrillInfo, DroppedLog, FreeWorkInfo, Problem, ScrubInfo, SlowInfo,
+    SpareInfo,
 };
 
 /// One line of `pool list`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PoolSummary {
     /// Name.
     pub name: String,
@@ -35,6 +34,7 @@ pub struct PoolSummary {
 
 /// The health of a pool or vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Health {
     /// All disks are there and hold everything.
@@ -51,6 +51,7 @@ pub enum Health {
 
 /// `GET /pools/{name}`: everything `pool status` shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PoolStatus {
     /// The line of the list.
     #[serde(flatten)]
@@ -99,6 +100,7 @@ pub struct PoolStatus {
 
 /// A resilver of one disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ResilverInfo {
     /// Path of the disk.
     pub disk: String,
@@ -117,6 +119,7 @@ pub struct ResilverInfo {
 
 /// How a resilver stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ScanState {
     /// It goes on.
@@ -129,6 +132,7 @@ pub enum ScanState {
 
 /// A dataset with `sync=disabled`: a power cut or a crash loses changes that it acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SyncDisabled {
     /// Full name.
     pub dataset: String,
@@ -138,6 +142,7 @@ pub struct SyncDisabled {
 
 /// One top-level vdev.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VdevStatus {
     /// `mirror-0`, or the path of a single disk.
     pub name: String,
@@ -156,6 +161,7 @@ pub struct VdevStatus {
 
 /// The class of a vdev.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum VdevClass {
     /// Blocks, and the intent log where there is no log vdev.
@@ -167,6 +173,7 @@ pub enum VdevClass {
 
 /// The kind of a vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum VdevKind {
     /// One disk.
@@ -177,6 +184,7 @@ pub enum VdevKind {
 
 /// One disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LeafStatus {
     /// Its path, or the one where it was last seen.
     pub path: String,
@@ -219,6 +227,7 @@ pub struct LeafStatus {
 
 /// The state of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "UPPERCASE")]
 pub enum LeafState {
     /// It holds all its data.
@@ -248,6 +257,7 @@ impl LeafState {
 
 /// A requested vdev.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct VdevRequest {
     /// Its kind.
@@ -258,6 +268,7 @@ pub struct VdevRequest {
 
 /// `POST /pools`: makes a pool and imports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreatePool {
     /// Name.
@@ -286,6 +297,7 @@ pub struct CreatePool {
 
 /// `POST /pools/{name}/add`: more vdevs for a pool in service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AddVdevs {
     /// Data vdevs.
@@ -310,6 +322,7 @@ pub struct AddVdevs {
 
 /// The result of a [`CreatePool`] or of [`AddVdevs`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PoolCreated {
     /// Name.
     pub name: String,
@@ -329,6 +342,7 @@ pub struct PoolCreated {
 
 /// A vdev that was or would be made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VdevLayout {
     /// Its kind.
     pub kind: VdevKind,
@@ -338,131 +352,9 @@ pub struct VdevLayout {
     pub disk_bytes: u64,
 }
 
-/// `POST /scan`: searches for pools that could be imported.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ScanRequest {
-    /// Places to search instead of the usual ones: directories, devices, image files.
-    #[serde(default)]
-    pub places: Vec<PathBuf>,
-}
-
-/// The result of a scan.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ScanResult {
-    /// Pools that are not imported here.
-    pub pools: Vec<FoundPool>,
-    /// Disks with labels that cannot be used, and the reasons.
-    pub refused: Vec<String>,
-}
-
-/// A pool that was found on disks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FoundPool {
-    /// Name.
-    pub name: String,
-    /// Identity.
-    pub guid: String,
-    /// Whether all disks were found, or enough of them, or too few (`UNAVAIL`).
-    pub health: Health,
-    /// It was exported, so its log is empty.
-    pub clean: bool,
-    /// Its disks.
-    pub vdevs: Vec<FoundVdev>,
-}
-
-/// A vdev of a pool that was found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FoundVdev {
-    /// `mirror-0`, or the path of a single disk.
-    pub name: String,
-    /// Its class.
-    #[serde(default)]
-    pub class: VdevClass,
-    /// Its kind.
-    pub kind: VdevKind,
-    /// Whether it can be used.
-    pub health: Health,
-    /// Paths and states of its disks.
-    pub leaves: Vec<(String, LeafState)>,
-}
-
-/// `POST /import`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ImportRequest {
-    /// Name or guid.
-    pub pool: String,
-    /// Places to search instead of the usual ones.
-    #[serde(default)]
-    pub places: Vec<PathBuf>,
-    /// Go back this many txgs (0 to 2), and drop them and the log.
-    #[serde(default)]
-    pub rewind: u64,
-    /// End the log where it is damaged, and drop the rest.
-    #[serde(default)]
-    pub discard_log: bool,
-    /// Import without a log device that is missing, and drop the data that only it holds.
-    #[serde(default)]
-    pub missing_log: bool,
-    /// Treat blocks that the disks do not give during the replay as damaged, and drop the records
-    /// about them.
-    #[serde(default)]
-    pub discard_unreadable: bool,
-    /// Import the pool although another host seems to use it.
-    #[serde(default)]
-    pub force: bool,
-}
-
-/// The possible losses of an import that dropped the log, or its end.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DroppedLog {
-    /// Changes that were acknowledged in this txg or a later one.
-    pub from_txg: u64,
-    /// When the previous txg was written: Unix time in nanoseconds. Changes of this one may have
-    /// been acknowledged some seconds earlier.
-    #[serde(default)]
-    pub since_ns: u64,
-    /// A rewind also dropped txgs that were on disk.
-    #[serde(default)]
-    pub rewound: bool,
-    /// The affected datasets: all that could be written to, except those with `sync=disabled`;
-    /// after a rewind all.
-    pub datasets: Vec<String>,
-}
-
-impl DroppedLog {
-    /// The possible losses of this one and an earlier one together.
-    pub fn with(mut self, before: DroppedLog) -> DroppedLog {
-        if before.from_txg < self.from_txg {
-            (self.from_txg, self.since_ns) = (before.from_txg, before.since_ns);
-        }
-        self.rewound |= before.rewound;
-        self.datasets.extend(before.datasets);
-        self.datasets.sort();
-        self.datasets.dedup();
-        self
-    }
-}
-
-impl fmt::Display for DroppedLog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let DroppedLog { from_txg, since_ns, rewound, datasets } = self;
-        let (since, datasets) = (time::text(*since_ns), datasets.join(", "));
-        let (what, verb) = match rewound {
-            true => ("an import went back", "are"),
-            false => ("an import did without the log", "may be"),
-        };
-        write!(
-            f,
-            "{what}: changes acknowledged since txg {from_txg}, written at about {since}, {verb} \
-             missing in {datasets}"
-        )
-    }
-}
-
 /// The result of an act on a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PoolDone {
     /// Name.
     pub name: String,
@@ -482,6 +374,7 @@ impl PoolDone {
 
 /// `POST /pools/{name}/export`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExportPool {
     /// Within a bounded time, even if disks do not answer.
@@ -491,6 +384,7 @@ pub struct ExportPool {
 
 /// `POST /pools/{name}/destroy`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DestroyPool {
     /// The pool's name once more.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// `POST /pools/{name}/scrub`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ScrubRequest {
     /// What to do.
@@ -12,6 +13,7 @@ pub struct ScrubRequest {
 
 /// What to do with a scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ScrubAct {
     /// Begin one, or resume one that is paused.
@@ -24,6 +26,7 @@ pub enum ScrubAct {
 
 /// The newest scrub of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScrubInfo {
     /// How it stands.
     pub state: ScrubState,
@@ -53,6 +56,7 @@ pub struct ScrubInfo {
 
 /// A file of which a scrub rewrote bad copies. Nothing of it is lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RepairedFile {
     /// Full name of its dataset, or of the snapshot that shows this content.
     pub dataset: String,
@@ -68,6 +72,7 @@ pub struct RepairedFile {
 
 /// How a scrub stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ScrubState {
     /// It goes on.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 /// `POST /send`: some megabytes of the stream. The header [`NEXT`] has what `after` is
 /// for those that follow; the last ones have none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SendQuery {
     /// Full name of the snapshot.
@@ -45,6 +46,7 @@ pub struct SentPart {
 /// up to [`PART_BYTES_MAX`]; an empty one says that the client waits for more. `POST
 /// /receive/{id}/end` ends it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReceiveRequest {
     /// Full name of the dataset that is made, or that has the snapshot since which the stream has
@@ -63,6 +65,7 @@ pub struct ReceiveRequest {
 
 /// The answer to `POST /receive`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReceiveBegun {
     /// Names the stream.
     pub id: u64,
@@ -70,6 +73,7 @@ pub struct ReceiveBegun {
 
 /// The answer to a part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReceivedPart {
     /// Its bytes.
     pub bytes: u64,
@@ -77,6 +81,7 @@ pub struct ReceivedPart {
 
 /// `POST /receive/{id}/end`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReceiveEnd {
     /// Drops what came.
@@ -86,6 +91,7 @@ pub struct ReceiveEnd {
 
 /// A snapshot was received.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReceiveSummary {
     /// Full name of the snapshot.
     pub snapshot: String,

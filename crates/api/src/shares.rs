@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// One export, in `GET /shares`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ShareInfo {
     /// The path that clients mount.
     pub path: String,
@@ -26,6 +27,7 @@ pub struct ShareInfo {
 
 /// The known state of a host that an export names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HostInfo {
     /// Its name.
     pub name: String,
@@ -37,6 +39,7 @@ pub struct HostInfo {
 
 /// `GET /shares/why?host=..&path=..`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ShareQuery {
     /// A client's address or name.
@@ -47,6 +50,7 @@ pub struct ShareQuery {
 
 /// A host's rights at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ShareWhy {
     /// The host.
     pub host: String,
@@ -58,6 +62,7 @@ pub struct ShareWhy {
 
 /// A client's rights at a path, and the reasons.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ShareAnswer {
     /// The client.
     pub address: IpAddr,
@@ -79,6 +84,7 @@ pub struct ShareAnswer {
 
 /// The rights of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ShareAccess {
     /// Read and write.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// One snapshot, in `GET /snapshots`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SnapshotInfo {
     /// Full name: `tank/vms@before`, or `tank/vms:web01/disk0.vhd@before` of a file.
     pub name: String,
@@ -37,6 +38,7 @@ pub struct SnapshotInfo {
 /// the order of their datasets' names; those of one dataset as they were taken, and behind them
 /// those of its files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotQuery {
     /// Only those of this dataset, or only this snapshot; of files a pattern may mean several.
@@ -49,6 +51,7 @@ pub struct SnapshotQuery {
 
 /// `POST /snapshots`: all in one txg.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TakeSnapshots {
     /// Full names, all in one pool: `tank/vms@before`. Or those of files, all of them, in which `*`
@@ -61,6 +64,7 @@ pub struct TakeSnapshots {
 
 /// The result of an act on snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SnapshotsDone {
     /// Full names; of those that were renamed, the new ones.
     pub names: Vec<String>,
@@ -68,6 +72,7 @@ pub struct SnapshotsDone {
 
 /// `POST /snapshots/destroy`: all in one txg.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DestroySnapshots {
     /// A dataset, `@`, and snapshots with commas between them: names, and ranges `A%B`, `A%`, `%B`
@@ -94,6 +99,7 @@ pub struct DestroySnapshots {
 
 /// Snapshots that were destroyed, or would be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SnapshotsDestroyed {
     /// They, as they were.
     pub snapshots: Vec<SnapshotInfo>,
@@ -104,6 +110,7 @@ pub struct SnapshotsDestroyed {
 
 /// `POST /datasets/rollback`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RollBack {
     /// Full name of the snapshot, of a dataset or of a file; of files a pattern may mean several.
@@ -119,6 +126,7 @@ pub struct RollBack {
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RolledBack {
     /// Full name of the dataset, or what stood before the `@` of files: `tank/vms:web01/disk0.vhd`.
     pub name: String,
@@ -128,6 +136,7 @@ pub struct RolledBack {
 
 /// `POST /snapshots/rename`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RenameSnapshot {
     /// Full name.
@@ -141,6 +150,7 @@ pub struct RenameSnapshot {
 
 /// `POST /snapshots/hold`: all in one txg.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HoldSnapshots {
     /// What the hold is called.
@@ -158,6 +168,7 @@ pub struct HoldSnapshots {
 
 /// `POST /snapshots/release`: all in one txg.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReleaseSnapshots {
     /// What the hold is called.
@@ -171,6 +182,7 @@ pub struct ReleaseSnapshots {
 
 /// One hold, in `GET /snapshots/holds?name=..&recursive=..`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HoldInfo {
     /// Full name of the snapshot.
     pub snapshot: String,

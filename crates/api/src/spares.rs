@@ -7,6 +7,7 @@ use crate::DiskInfo;
 
 /// A disk that takes the place of one that fails.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SpareInfo {
     /// Its path, or the one where it was last seen.
     pub path: String,
@@ -24,6 +25,7 @@ pub struct SpareInfo {
 
 /// The state of a spare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "UPPERCASE")]
 pub enum SpareState {
     /// It waits.

@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use aquifer_api::{VdevKind, VdevRequest};
+use aquifer_api::{Hypervisor, VdevKind, VdevRequest};
 use aquifer_meter::size;
 use clap::Subcommand;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 mod alerts;
 mod list;
@@ -249,9 +250,9 @@ pub enum Command {
     /// Print what to type on a hypervisor to use a dataset.
     Connect {
         /// Which hypervisor.
-        #[arg(long = "for", value_name = "HYPERVISOR")]
+        #[arg(long = "for", value_name = "HYPERVISOR", value_parser = hypervisors())]
         hypervisor: Hypervisor,
-        /// This machine's name or address, as the hypervisors reach it; else its host name.
+        /// The server's name or address, as the hypervisors reach it; else its host name.
         #[arg(long, value_name = "NAME")]
         host: Option<String>,
         /// The dataset.
@@ -337,21 +338,12 @@ pub enum ShareCommand {
     },
 }
 
-/// Who uses a datastore.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Hypervisor {
-    /// XCP-ng, XenServer
-    XcpNg,
-    /// VMware ESXi
-    Esxi,
-    /// Proxmox VE
-    Proxmox,
-    /// libvirt, with images on a mount
-    Libvirt,
-    /// QEMU's own driver, nfs://
-    Qemu,
-    /// Any Linux
-    Linux,
+fn hypervisors() -> impl TypedValueParser<Value = Hypervisor> {
+    let names = Hypervisor::ALL.map(Hypervisor::name);
+    PossibleValuesParser::new(names).try_map(|text| {
+        let found = Hypervisor::ALL.into_iter().find(|hypervisor| hypervisor.name() == text);
+        found.ok_or("no hypervisor that is known")
+    })
 }
 
 /// Where the daemon is asked if nobody says otherwise.

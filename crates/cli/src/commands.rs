@@ -39,7 +39,7 @@ use std::io::{IsTerminal, Write};
 use aquifer_api::client::Client;
 use aquifer_api::keys;
 use aquifer_api::shown::{PLAIN, RED, lines_shown, shown};
-use aquifer_api::{ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
+use aquifer_api::{ConnectQuery, ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
 use aquifer_meter::size;
 use serde::Serialize;
 
@@ -115,7 +115,8 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         }
         Command::Token(command) => token::run(command, &client, output).await,
         Command::Connect { hypervisor, host, dataset } => {
-            connect::connect(&client, output, hypervisor, host, dataset).await
+            let query = ConnectQuery { dataset, hypervisor, host };
+            connect::connect(&client, output, query).await
         }
         Command::Stat(command) => stat(command, &client, output).await,
         #[cfg(debug_assertions)]

@@ -36,6 +36,7 @@ use tokio::net::UnixListener;
 
 use crate::caller::Caller;
 use crate::remote::tokens::Tokens;
+pub(crate) use asked::Body;
 pub use routes::{Route, router, routes};
 
 /// What stands behind the API.

@@ -1,7 +1,8 @@
 //! The API over TCP, for who administers from another machine: TLS and a token, or nothing.
 //!
 //! Invariants:
-//! - Nothing of the API is reached without a token, and no token travels but inside TLS 1.3.
+//! - Nothing of the API is reached without a token, or the cookie that a browser got for one
+//!   ([`page`]), and neither travels but inside TLS 1.3.
 //! - Who shows no token holds nobody else up: see [`guests`]. A connection on which nothing moves
 //!   is closed.
 //! - Tokens and certificate are those of the moment: each request is judged by what holds when it
@@ -10,7 +11,9 @@
 mod certificate;
 mod guests;
 pub mod keys;
+mod page;
 mod secret;
+mod sessions;
 pub mod tokens;
 
 #[cfg(test)]
@@ -31,7 +34,7 @@ use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::header::AUTHORIZATION;
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -46,6 +49,7 @@ use crate::http::{Api, refusal, router};
 use certificate::Certificate;
 use guests::{Guest, Guests, Place};
 use keys::Keys;
+use sessions::Sessions;
 use tokens::{Shown, Tokens};
 
 /// How long connections may take.
@@ -105,6 +109,7 @@ async fn serve_with(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let router = router.layer(from_fn_with_state(door.clone(), require_token));
+    let router = router.merge(page::router(door.clone())).layer(from_fn(page::protect));
     let listener = TlsListener::start(listeners, keys.certificate, door)?;
     let service = router.into_make_service_with_connect_info::<Visitor>();
     axum::serve(listener, service).with_graceful_shutdown(stop).await
@@ -114,13 +119,58 @@ async fn serve_with(
 #[derive(Clone, Debug)]
 struct Door {
     tokens: Arc<Tokens>,
+    sessions: Arc<Sessions>,
     guests: Arc<Guests>,
     patience: Patience,
 }
 
 impl Door {
     fn new(tokens: Arc<Tokens>, patience: Patience) -> Door {
-        Door { tokens, guests: Arc::default(), patience }
+        let sessions = Arc::new(Sessions::open(tokens.directory()));
+        Door { tokens, sessions, guests: Arc::default(), patience }
+    }
+
+    /// Who sends this, by token or by cookie.
+    ///
+    /// # Errors
+    /// A browser sends it that is not logged in, or not for the page. Nobody guesses that way, so
+    /// the answer does not wait.
+    fn look(&self, request: &Request) -> Result<Shown, ApiError> {
+        let now_s = now_s();
+        if let Some(given) = request.headers().get(AUTHORIZATION) {
+            let token = given.to_str().ok().and_then(|value| value.strip_prefix("Bearer "));
+            return Ok(self.tokens.look(token.unwrap_or_default(), now_s));
+        }
+        let Some(cookie) = page::cookie(request) else {
+            return match request.headers().contains_key(page::OWN_HEADER) {
+                true => Err(ApiError::unauthorized("log in with a token")),
+                false => Ok(Shown::Nothing),
+            };
+        };
+        page::check_origin(request)?;
+        let token = self.sessions.token_of(cookie, now_s);
+        let shown = token.map(|token| self.tokens.look_hash(&token, now_s));
+        match shown.filter(|shown| *shown != Shown::Nothing) {
+            Some(shown) => Ok(shown),
+            None => Err(ApiError::unauthorized("this session has ended; log in again")),
+        }
+    }
+
+    /// Refuses who shows no token that is valid, and tells the log.
+    async fn refuse(&self, shown: &Shown, peer: IpAddr, path: &str) -> Response {
+        let why = match shown {
+            Shown::Expired { name } => {
+                self.tell(peer, name, path, "the API was asked with a token that has expired");
+                "this token has expired"
+            }
+            Shown::Nothing | Shown::Token { .. } => {
+                self.tell(peer, "", path, "the API was asked without a token of this daemon");
+                "this is not the token of this daemon"
+            }
+        };
+        // Who guesses has few guesses.
+        sleep(self.patience.wrong).await;
+        refusal(ApiError::unauthorized(why))
     }
 
     /// Logs that a request was refused, so often as is good for the log.
@@ -147,32 +197,20 @@ async fn require_token(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let given = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let given = given.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
     let peer = guest.address;
     let path = request.uri().path().to_owned();
-    let why = match door.tokens.look(given, now_s()) {
-        Shown::Token { name, role } => {
-            guest.know();
-            request.extensions_mut().insert(Caller::of_token(Arc::clone(&name), role, peer));
-            let response = next.run(request).await;
-            if response.status() == StatusCode::FORBIDDEN {
-                door.tell(peer, &name, &path, "a token's role is too small for what was asked");
-            }
-            return response;
-        }
-        Shown::Expired { name } => {
-            door.tell(peer, &name, &path, "the API was asked with a token that has expired");
-            "this token has expired"
-        }
-        Shown::Nothing => {
-            door.tell(peer, "", &path, "the API was asked without a token of this daemon");
-            "this is not the token of this daemon"
-        }
+    let (name, role) = match door.look(&request) {
+        Ok(Shown::Token { name, role }) => (name, role),
+        Ok(shown) => return door.refuse(&shown, peer, &path).await,
+        Err(refused) => return refusal(refused),
     };
-    // Who guesses has few guesses.
-    sleep(door.patience.wrong).await;
-    refusal(ApiError::unauthorized(why))
+    guest.know();
+    request.extensions_mut().insert(Caller::of_token(Arc::clone(&name), role, peer));
+    let response = next.run(request).await;
+    if response.status() == StatusCode::FORBIDDEN {
+        door.tell(peer, &name, &path, "a token's role is too small for what was asked");
+    }
+    response
 }
 
 /// Connections whose handshake is over.

@@ -182,7 +182,7 @@ fn history_names_tokens_and_what_they_may_not_do() {
         line(&me, &format!("pool create tank {a}"), "done"),
         line(&me, "token create --role operator ci", "done"),
         line(token, "create tank/vms", "done"),
-        line(token, "POST /datasets/destroy", "forbidden"),
+        line(token, "POST /v1/datasets/destroy", "forbidden"),
         line(token, "set sharenfs=on tank/vms", "forbidden"),
     ];
     assert_eq!(told, expected);

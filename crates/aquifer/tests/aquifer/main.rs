@@ -8,6 +8,7 @@
 )]
 
 mod alerts;
+mod api_page;
 mod autoreplace;
 mod away;
 mod bed;
@@ -31,6 +32,7 @@ mod listing;
 mod logs;
 mod lost;
 mod once;
+mod page;
 mod prometheus;
 mod refusals;
 mod remote;

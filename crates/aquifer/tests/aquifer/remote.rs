@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::support::{Daemon, PATIENCE, Place, Said};
 
 /// A daemon whose API listens on TCP as well, and its port.
-fn serve(place: &Place) -> (Daemon, u16) {
+pub fn serve(place: &Place) -> (Daemon, u16) {
     // The port was free a moment ago: nobody else binds ports of this machine's loopback that fast.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let config = format!("[api]\nlisten = [\"127.0.0.1:{port}\"]\n");
@@ -77,7 +77,7 @@ fn without_tls_nothing_is_said_and_who_says_nothing_holds_nobody_up() {
     let token = std::fs::read_to_string(place.path("state/api/token")).unwrap();
     let mut plain = connect();
     let request =
-        format!("GET /pools HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {token}\r\n\r\n");
+        format!("GET /v1/pools HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {token}\r\n\r\n");
     plain.write_all(request.as_bytes()).unwrap();
     let mut said = Vec::new();
     // A TLS alert, or the end of the connection.
@@ -193,11 +193,15 @@ fn tokens_have_roles_and_change_without_a_restart() {
     let log = place.log();
     let told = |words: &[&str]| log.lines().any(|line| words.iter().all(|w| line.contains(w)));
     assert!(
-        told(&["api.refused", r#"token="eye""#, "peer=127.0.0.1", r#"path="/datasets""#]),
+        told(&["api.refused", r#"token="eye""#, "peer=127.0.0.1", r#"path="/v1/datasets""#]),
         "{log}"
     );
-    assert!(told(&["api.act", "caller=token ci from 127.0.0.1", r#"path="/datasets" status=200"#]));
-    assert!(told(&["api.act", "caller=uid 0", r#"path="/tokens" status=200"#]), "{log}");
+    assert!(told(&[
+        "api.act",
+        "caller=token ci from 127.0.0.1",
+        r#"path="/v1/datasets" status=200"#
+    ]));
+    assert!(told(&["api.act", "caller=uid 0", r#"path="/v1/tokens" status=200"#]), "{log}");
 
     far.must(&first, &["token", "revoke", "eye"]);
     far.refused(&reader, &["pool", "list"], NO_TOKEN);
@@ -253,7 +257,7 @@ fn an_act_is_logged_also_if_nobody_hears_its_end() {
     for number in 0..20 {
         let body = format!("{{\"name\": \"tank/{number}\"}}");
         let mut stream = UnixStream::connect(place.socket()).unwrap();
-        let head = "POST /datasets HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n";
+        let head = "POST /v1/datasets HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n";
         let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
         stream.write_all(request.as_bytes()).unwrap();
         std::thread::sleep(Duration::from_millis(number % 5));
@@ -262,6 +266,6 @@ fn an_act_is_logged_also_if_nobody_hears_its_end() {
     place.must(&["create", "tank/last"]);
     let made = place.json(&["list", "-r", "tank"]).as_array().unwrap().len() - 1;
     assert!(made > 5, "nothing was read before the hang-up: this tests nothing");
-    let is_act = |line: &&str| line.contains("api.act") && line.contains(r#"path="/datasets""#);
+    let is_act = |line: &&str| line.contains("api.act") && line.contains(r#"path="/v1/datasets""#);
     place.wait_for(|| place.log().lines().filter(is_act).count() >= made);
 }

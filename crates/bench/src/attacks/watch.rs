@@ -67,8 +67,8 @@ impl Answers {
 
 /// Asks over the Unix socket, in turns: for the daemon's data, a pool, the locks, the connections.
 pub(super) fn ask_locally(socket: &Path, over: &AtomicBool) -> Answers {
-    let pool = format!("/pools/{POOL}");
-    let paths = ["/daemon", pool.as_str(), "/locks", "/nfs"];
+    let pool = format!("/v1/pools/{POOL}");
+    let paths = ["/v1/daemon", pool.as_str(), "/v1/locks", "/v1/nfs"];
     Answers::ask(LOCAL_PAUSE, over, |answers, number| {
         let path = paths.get(number % paths.len()).copied().unwrap_or_default();
         let begun = Instant::now();
@@ -97,7 +97,7 @@ pub(super) fn ask_remotely(
         let begun = Instant::now();
         let answered = Source::user(ADMINISTRATOR).connect(api()).and_then(|mut stream| {
             let mut session = session(config)?;
-            get(&mut Stream::new(&mut session, &mut stream), "/daemon", &authorization)
+            get(&mut Stream::new(&mut session, &mut stream), "/v1/daemon", &authorization)
         });
         answers.note(begun, answered);
     })

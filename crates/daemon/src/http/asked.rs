@@ -24,7 +24,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
 }
 
 /// A JSON body.
-pub(super) struct Body<T>(pub T);
+pub(crate) struct Body<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Response;

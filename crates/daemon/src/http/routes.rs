@@ -1,26 +1,30 @@
-//! Every route of the API: what it asks for, what it answers, and the role that it needs.
+//! Every route of the API: what it asks for, what it answers, and the role that it needs. All
+//! paths but `/metrics` stand below `/v1` ([`Route::whole_path`]).
 //!
 //! ```text
 //! GET  /metrics                 metrics                   -> text for Prometheus
+//! GET  /openapi.json            read                      -> this table, for programs
 //! GET  /daemon                  read                      -> DaemonInfo
 //! GET  /pools                   read                      -> [PoolSummary]
 //! GET  /pools/{name}            read                      -> PoolStatus
 //! GET  /pools/{name}/history    read                      -> [HistoryEntry]
 //! GET  /pools/{name}/events     read                      -> [Event]
 //! GET  /locks                   read                      -> LocksInfo
-//! GET  /datasets                read      ?name&recursive -> [DatasetInfo]
-//! GET  /snapshots               read      ?name&recursive -> [SnapshotInfo]
-//! GET  /snapshots/holds         read      ?name&recursive -> [HoldInfo]
+//! GET  /datasets                read      DatasetQuery    -> [DatasetInfo]
+//! GET  /snapshots               read      SnapshotQuery   -> [SnapshotInfo]
+//! GET  /snapshots/holds         read      SnapshotQuery   -> [HoldInfo]
 //! GET  /diff                    read      DiffQuery       -> ChangedNames   (5)
 //! GET  /diff/ranges             read      DiffQuery       -> ChangedRanges  (5)
-//! GET  /iostat                  read      ?pool           -> [PoolIo]
+//! GET  /iostat                  read      IoQuery         -> [PoolIo]
 //! GET  /nfs                     read                      -> NfsStat
 //! GET  /memory                  read                      -> MemoryStat
 //! GET  /alerts                  read                      -> AlertsInfo
-//! GET  /events                  read      ?after&wait_ms  -> [Event]
+//! GET  /events                  read      EventQuery      -> [Event]
 //! GET  /shares                  read                      -> [ShareInfo]
-//! GET  /shares/why              read      ?host&path      -> ShareWhy
+//! GET  /shares/why              read      ShareQuery      -> ShareWhy
+//! GET  /connect                 read      ConnectQuery    -> ConnectAdvice
 //! GET  /tokens                  read                      -> [TokenInfo]
+//! GET  /session                 read                      -> SessionInfo
 //! POST /scan                    operator  ScanRequest     -> ScanResult
 //! POST /alerts/test             operator  TestAlerts      -> [TestedOutlet]
 //! POST /import                  operator  ImportRequest   -> PoolDone       (1)
@@ -70,6 +74,8 @@
 //! (5) `?from&to&after&limit`: one page of the answer, which says how to ask for the next one.
 //! (6) Bytes of a stream, in parts (`docs/stream.md`).
 //!
+//! Over TCP browsers also find the page, at `/`, and log in and out there (`remote::page`).
+//!
 //! How the roles were given: `read` asks, and changes nothing. `operator` does what loses nothing
 //! and lets nobody in. An `admin` alone writes over disks, changes what a pool is made of, takes
 //! something for lost, ends what clients rely on, and gives rights.
@@ -81,7 +87,7 @@ use std::sync::Arc;
 
 use aquifer_admin::Control;
 use aquifer_admin::control::history::Leaving;
-use aquifer_api::{self as api, ApiError, DatasetQuery, IoQuery, Role, ShareQuery};
+use aquifer_api::{self as api, ApiError, DatasetQuery, IoQuery, PATH, Role, ShareQuery};
 use axum::extract::{Extension, State};
 use axum::handler::Handler;
 use axum::http::header::CONTENT_TYPE;
@@ -101,6 +107,7 @@ use crate::remote::tokens::Tokens;
 
 mod background;
 mod diff;
+mod disks;
 mod send;
 mod snapshots;
 #[cfg(test)]
@@ -113,6 +120,7 @@ fn table() -> Table {
     use Role::{Admin, Metrics, Operator, Read};
     let table = Table::default()
         .question(Metrics, "/metrics", metrics)
+        .question(Read, "/openapi.json", async || ([(CONTENT_TYPE, "application/json")], OPENAPI))
         .question(Read, "/daemon", async |State(c): Control_| answer(Ok(c.info())))
         .question(Read, "/pools", async |State(c): Control_| answer(Ok(c.pools())))
         .question(Read, "/pools/{name}", pool_status)
@@ -131,15 +139,17 @@ fn table() -> Table {
         .question(Read, "/events", told::events)
         .question(Read, "/shares", async |State(c): Control_| answer(Ok(c.shares())))
         .question(Read, "/shares/why", share_why)
+        .question(Read, "/connect", connect)
         .question(Read, "/tokens", async |State(t): Tokens_| answer(Ok(t.list())))
+        .question(Read, "/session", tokens::session)
         .search(Operator, "/scan", scan)
         .search(Operator, "/alerts/test", told::test_alerts)
         .act(Operator, "/import", import_pool)
         .act(Operator, "/pools/{name}/export", export_pool)
         .act(Operator, "/pools/{name}/clear", clear_pool)
-        .act(Operator, "/pools/{name}/clear-disk", clear_disk)
-        .act(Operator, "/pools/{name}/offline", offline_disk)
-        .act(Operator, "/pools/{name}/online", online_disk)
+        .act(Operator, "/pools/{name}/clear-disk", disks::clear)
+        .act(Operator, "/pools/{name}/offline", disks::offline)
+        .act(Operator, "/pools/{name}/online", disks::online)
         .act(Operator, "/pools/{name}/scrub", background::scrub_pool)
         .act(Operator, "/pools/{name}/free-space", background::work_on_free_space)
         .act(Operator, "/pools/{name}/drill", trials::drill_pool)
@@ -152,10 +162,10 @@ fn table() -> Table {
         .act(Admin, "/pools", create_pool)
         .act(Admin, "/pools/{name}/destroy", destroy_pool)
         .act(Admin, "/pools/{name}/add", add_vdevs)
-        .act(Admin, "/pools/{name}/remove", remove_disk)
-        .act(Admin, "/pools/{name}/attach", attach_disk)
-        .act(Admin, "/pools/{name}/detach", detach_disk)
-        .act(Admin, "/pools/{name}/replace", replace_disk)
+        .act(Admin, "/pools/{name}/remove", disks::remove)
+        .act(Admin, "/pools/{name}/attach", disks::attach)
+        .act(Admin, "/pools/{name}/detach", disks::detach)
+        .act(Admin, "/pools/{name}/replace", disks::replace)
         .act(Admin, "/datasets/destroy", destroy_dataset)
         .act(Admin, "/datasets/rename", rename_dataset)
         .act(Admin, "/datasets/promote", promote)
@@ -180,7 +190,7 @@ fn table() -> Table {
 pub fn router(api: Api) -> Router {
     let router = table().router;
     router
-        .fallback(async || refusal(ApiError::not_found("the API has no such path")))
+        .fallback(async || refusal(ApiError::not_found(NO_SUCH_PATH)))
         .method_not_allowed_fallback(async || {
             refusal(ApiError::invalid("this path does not do that"))
         })
@@ -198,10 +208,20 @@ pub fn routes() -> Vec<Route> {
 pub struct Route {
     /// The method of HTTP.
     pub method: &'static str,
-    /// The path; `{name}` stands for any.
+    /// The path below that of the version; `{name}` stands for any.
     pub path: &'static str,
     /// What a caller must at least be.
     pub role: Role,
+}
+
+impl Route {
+    /// The path that a request names. That of the metrics is the one by which collectors find them.
+    pub fn whole_path(&self) -> String {
+        match self.path {
+            "/metrics" => self.path.into(),
+            path => format!("{PATH}{path}"),
+        }
+    }
 }
 
 /// Routes, as they are added: there is no other way to add one.
@@ -244,11 +264,17 @@ impl Table {
 
     fn add(mut self, route: Route, gate: Gate, handler: MethodRouter<Api>) -> Table {
         let handler = handler.route_layer(from_fn_with_state(gate, pass));
-        self.router = self.router.route(route.path, handler);
+        self.router = self.router.route(&route.whole_path(), handler);
         self.routes.push(route);
         self
     }
 }
+
+/// The description of all routes (OpenAPI 3.1). A test makes it from this page and the types of the
+/// API, and says if it is out of date.
+const OPENAPI: &str = include_str!("openapi.json");
+
+const NO_SUCH_PATH: &str = "the API has no such path; all but /metrics begin with /v1";
 
 type Tokens_ = State<Arc<Tokens>>;
 type Control_ = State<Arc<Control>>;
@@ -301,76 +327,6 @@ async fn add_vdevs(
     acting.carry_out(told, control.add_vdevs(&name, request)).await
 }
 
-async fn remove_disk(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::DiskRequest>,
-) -> Response {
-    let told = words::on_disk("remove", &name, &request);
-    acting.carry_out(told, control.remove_disk(&name, request)).await
-}
-
-async fn replace_disk(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::ReplaceDisk>,
-) -> Response {
-    let told = words::new_disk("replace", &name, &request);
-    acting.carry_out(told, control.replace_disk(&name, request)).await
-}
-
-async fn attach_disk(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::ReplaceDisk>,
-) -> Response {
-    let told = words::new_disk("attach", &name, &request);
-    acting.carry_out(told, control.attach_disk(&name, request)).await
-}
-
-async fn detach_disk(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::DiskRequest>,
-) -> Response {
-    let told = words::on_disk("detach", &name, &request);
-    acting.carry_out(told, control.detach_disk(&name, request)).await
-}
-
-async fn clear_disk(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::DiskRequest>,
-) -> Response {
-    let told = words::on_disk("clear", &name, &request);
-    acting.carry_out(told, control.clear_disk(&name, request)).await
-}
-
-async fn offline_disk(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::OfflineDisk>,
-) -> Response {
-    let told = words::offline_disk(&name, &request);
-    acting.carry_out(told, control.offline_disk(&name, request)).await
-}
-
-async fn online_disk(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::OnlineDisk>,
-) -> Response {
-    let told = words::online_disk(&name, &request);
-    acting.carry_out(told, control.online_disk(&name, request)).await
-}
-
 async fn scan(State(control): Control_, Body(request): Body<api::ScanRequest>) -> Response {
     answer(control.scan(request).await)
 }
@@ -393,6 +349,13 @@ async fn iostat(State(control): Control_, Question(query): Question<IoQuery>) ->
 
 async fn share_why(State(control): Control_, Question(query): Question<ShareQuery>) -> Response {
     answer(control.share_why(query).await)
+}
+
+async fn connect(
+    State(control): Control_,
+    Question(query): Question<api::ConnectQuery>,
+) -> Response {
+    answer(control.connect(&query))
 }
 
 async fn metrics(State(control): Control_) -> Response {

@@ -2,11 +2,12 @@
 
 use std::net::{IpAddr, TcpStream as StdStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use aquifer_api::{CreateToken, Role, RotateToken};
 use axum::extract::Extension;
 use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::routing::{get, post};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,6 +16,8 @@ use tokio_rustls::TlsConnector;
 
 use super::guests::{ADDRESS_CONNECTIONS_MAX, CONNECTIONS_MAX};
 use super::*;
+
+mod browsers;
 
 const SHORT: Patience = Patience {
     token: Duration::from_millis(1500),
@@ -28,6 +31,8 @@ struct Served {
     tokens: Arc<Tokens>,
     connector: TlsConnector,
     keys: tempfile::TempDir,
+    /// How often `/act` was carried out.
+    acts: Arc<AtomicUsize>,
 }
 
 fn serve_here() -> Served {
@@ -42,10 +47,15 @@ fn serve_here() -> Served {
         Ok(()) => format!("{caller} is here").into_response(),
         Err(refused) => refusal(refused),
     };
-    let router = Router::new().route("/daemon", get(who));
+    let acts: Arc<AtomicUsize> = Arc::default();
+    let counted = Arc::clone(&acts);
+    let act = async move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+    };
+    let router = Router::new().route("/daemon", get(who)).route("/act", post(act));
     let door = Door::new(Arc::clone(&tokens), SHORT);
     tokio::spawn(serve_with(listeners, opened, router, door, std::future::pending()));
-    Served { address, token, tokens, connector, keys }
+    Served { address, token, tokens, connector, keys, acts }
 }
 
 /// A client that knows the certificate in a directory.

@@ -100,16 +100,25 @@ impl Tokens {
         Ok(Tokens { directory: directory.into(), kept, first_problem })
     }
 
+    /// Where the keys are.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// What a text is that a caller shows at `now_s`.
     pub fn look(&self, text: &str, now_s: u64) -> Shown {
-        let hash = Hash::of(text.as_bytes());
-        if self.first().is_some_and(|first| first.is(&hash)) {
+        self.look_hash(&Hash::of(text.as_bytes()), now_s)
+    }
+
+    /// The same by the text's hash.
+    pub(super) fn look_hash(&self, hash: &Hash, now_s: u64) -> Shown {
+        if self.first().is_some_and(|first| first.is(hash)) {
             return Shown::Token { name: FIRST_TOKEN.into(), role: Role::Admin };
         }
         let kept = self.kept.lock();
         let found = kept.iter().find_map(|token| {
-            let is_earlier = token.earlier.as_ref().is_some_and(|earlier| earlier.hash.is(&hash));
-            (is_earlier || token.hash.is(&hash)).then_some((token, is_earlier))
+            let is_earlier = token.earlier.as_ref().is_some_and(|earlier| earlier.hash.is(hash));
+            (is_earlier || token.hash.is(hash)).then_some((token, is_earlier))
         });
         let Some((token, is_earlier)) = found else { return Shown::Nothing };
         let name = Arc::from(token.name.as_str());

@@ -1,7 +1,12 @@
 //! The API over its socket, with a frontend that writes down what it is told.
-#![allow(clippy::unwrap_used, reason = "a test says what went wrong by ending")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test says what went wrong by ending"
+)]
 
 mod daemon;
+mod openapi;
 mod roles;
 
 use std::io::Write;
@@ -102,7 +107,7 @@ async fn who_hangs_up_leaves_nothing_half_done() {
     for number in 0..20 {
         let mut stream = UnixStream::connect(daemon.socket()).unwrap();
         let body = format!("{{\"name\": \"tank/{number}\"}}");
-        stream.write_all(post("/datasets", &body).as_bytes()).unwrap();
+        stream.write_all(post("/v1/datasets", &body).as_bytes()).unwrap();
         // Time for the request to be read, not for the txg to be on disk.
         tokio::time::sleep(Duration::from_millis(number % 5)).await;
         drop(stream);
@@ -132,17 +137,17 @@ async fn who_hangs_up_leaves_nothing_half_done() {
 async fn what_is_not_understood_is_not_ignored() {
     let daemon = Daemon::start().await;
     for (request, status, part) in [
-        (post("/import", "{\"pool\": \"tank\", \"readonly\": true}"), 400, "unknown field"),
-        (post("/import", "{}"), 400, "missing field"),
-        (post("/import", "{"), 400, "JSON"),
-        (post("/nothing", "{}"), 404, "no such path"),
-        (post("/daemon", "{}"), 400, "does not do that"),
+        (post("/v1/import", "{\"pool\": \"tank\", \"readonly\": true}"), 400, "unknown field"),
+        (post("/v1/import", "{}"), 400, "missing field"),
+        (post("/v1/import", "{"), 400, "JSON"),
+        (post("/v1/nothing", "{}"), 404, "no such path"),
+        (post("/v1/daemon", "{}"), 400, "does not do that"),
         (
-            "GET /datasets?nme=tank HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".into(),
+            "GET /v1/datasets?nme=tank HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".into(),
             400,
             "unknown field",
         ),
-        ("GET /pools/%FF HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".into(), 400, "UTF-8"),
+        ("GET /v1/pools/%FF HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".into(), 400, "UTF-8"),
     ] {
         let answer = raw(&daemon.socket(), &request);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{request}: {answer}");

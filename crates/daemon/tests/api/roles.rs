@@ -19,6 +19,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
     (
         Role::Read,
         &[
+            "GET /openapi.json",
             "GET /daemon",
             "GET /pools",
             "GET /pools/{name}",
@@ -37,7 +38,9 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "GET /events",
             "GET /shares",
             "GET /shares/why",
+            "GET /connect",
             "GET /tokens",
+            "GET /session",
         ],
     ),
     (
@@ -115,9 +118,10 @@ fn serve_roles(daemon: &Daemon) -> PathBuf {
 
 fn asked(method: &str, path: &str, role: &str, body: &str) -> String {
     let path = path.replace("{name}", "nothing");
+    let version = if path == "/metrics" { "" } else { aquifer_api::PATH };
     format!(
-        "{method} {path} HTTP/1.1\r\nhost: aquifer\r\nconnection: close\r\nx-role: {role}\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        "{method} {version}{path} HTTP/1.1\r\nhost: aquifer\r\nconnection: close\r\n\
+         x-role: {role}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )
 }

@@ -28,6 +28,7 @@ fn every_act_is_noted() {
     let page = concat!(
         include_str!("../routes.rs"),
         include_str!("background.rs"),
+        include_str!("disks.rs"),
         include_str!("send.rs"),
         include_str!("snapshots.rs"),
         include_str!("tokens.rs"),

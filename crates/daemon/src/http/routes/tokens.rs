@@ -1,10 +1,20 @@
 //! Routes of tokens.
 
 use aquifer_api as api;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::response::Response;
 
-use super::{Acting, Body, Name, Tokens_, words};
+use super::{Acting, Body, Control_, Name, Tokens_, answer, words};
+use crate::caller::Caller;
+
+pub(super) async fn session(
+    State(control): Control_,
+    Extension(caller): Extension<Caller>,
+) -> Response {
+    let (caller, role) = (caller.to_string(), caller.role());
+    let (host, version) = (control.host_name().into(), control.info().version);
+    answer(Ok(api::SessionInfo { caller, role, host, version }))
+}
 
 pub(super) async fn create(
     acting: Acting,

@@ -1,0 +1,138 @@
+//! Pools on disks that could be imported, and imports.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::time;
+use crate::{Health, LeafState, VdevClass, VdevKind};
+
+/// `POST /scan`: searches for pools that could be imported.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ScanRequest {
+    /// Places to search instead of the usual ones: directories, devices, image files.
+    #[serde(default)]
+    pub places: Vec<PathBuf>,
+}
+
+/// The result of a scan.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ScanResult {
+    /// Pools that are not imported here.
+    pub pools: Vec<FoundPool>,
+    /// Disks with labels that cannot be used, and the reasons.
+    pub refused: Vec<String>,
+}
+
+/// A pool that was found on disks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FoundPool {
+    /// Name.
+    pub name: String,
+    /// Identity.
+    pub guid: String,
+    /// Whether all disks were found, or enough of them, or too few (`UNAVAIL`).
+    pub health: Health,
+    /// It was exported, so its log is empty.
+    pub clean: bool,
+    /// Its disks.
+    pub vdevs: Vec<FoundVdev>,
+}
+
+/// A vdev of a pool that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FoundVdev {
+    /// `mirror-0`, or the path of a single disk.
+    pub name: String,
+    /// Its class.
+    #[serde(default)]
+    pub class: VdevClass,
+    /// Its kind.
+    pub kind: VdevKind,
+    /// Whether it can be used.
+    pub health: Health,
+    /// Paths and states of its disks.
+    pub leaves: Vec<(String, LeafState)>,
+}
+
+/// `POST /import`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ImportRequest {
+    /// Name or guid.
+    pub pool: String,
+    /// Places to search instead of the usual ones.
+    #[serde(default)]
+    pub places: Vec<PathBuf>,
+    /// Go back this many txgs (0 to 2), and drop them and the log.
+    #[serde(default)]
+    pub rewind: u64,
+    /// End the log where it is damaged, and drop the rest.
+    #[serde(default)]
+    pub discard_log: bool,
+    /// Import without a log device that is missing, and drop the data that only it holds.
+    #[serde(default)]
+    pub missing_log: bool,
+    /// Treat blocks that the disks do not give during the replay as damaged, and drop the records
+    /// about them.
+    #[serde(default)]
+    pub discard_unreadable: bool,
+    /// Import the pool although another host seems to use it.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// The possible losses of an import that dropped the log, or its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DroppedLog {
+    /// Changes that were acknowledged in this txg or a later one.
+    pub from_txg: u64,
+    /// When the previous txg was written: Unix time in nanoseconds. Changes of this one may have
+    /// been acknowledged some seconds earlier.
+    #[serde(default)]
+    pub since_ns: u64,
+    /// A rewind also dropped txgs that were on disk.
+    #[serde(default)]
+    pub rewound: bool,
+    /// The affected datasets: all that could be written to, except those with `sync=disabled`;
+    /// after a rewind all.
+    pub datasets: Vec<String>,
+}
+
+impl DroppedLog {
+    /// The possible losses of this one and an earlier one together.
+    pub fn with(mut self, before: DroppedLog) -> DroppedLog {
+        if before.from_txg < self.from_txg {
+            (self.from_txg, self.since_ns) = (before.from_txg, before.since_ns);
+        }
+        self.rewound |= before.rewound;
+        self.datasets.extend(before.datasets);
+        self.datasets.sort();
+        self.datasets.dedup();
+        self
+    }
+}
+
+impl fmt::Display for DroppedLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DroppedLog { from_txg, since_ns, rewound, datasets } = self;
+        let (since, datasets) = (time::text(*since_ns), datasets.join(", "));
+        let (what, verb) = match rewound {
+            true => ("an import went back", "are"),
+            false => ("an import did without the log", "may be"),
+        };
+        write!(
+            f,
+            "{what}: changes acknowledged since txg {from_txg}, written at about {since}, {verb} \
+             missing in {datasets}"
+        )
+    }
+}

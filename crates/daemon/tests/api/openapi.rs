@@ -1,0 +1,246 @@
+//! The description of the API for programs (OpenAPI 3.1) is that of the routes and of the types.
+//!
+//! It is made from the table at the head of `routes.rs`, which a test of its own compares with the
+//! routes, and from the types of `aquifer_api` with their documentation. `AQUIFER_BLESS=1` writes
+//! it.
+
+use std::path::Path;
+
+use aquifer_api as api;
+use aquifer_daemon::http::{Route, routes};
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+const TABLE: &str = include_str!("../../src/http/routes.rs");
+const WRITTEN: &str = include_str!("../../src/http/openapi.json");
+
+/// What a line of the table says of a route.
+struct Line {
+    /// The type of its body or its query; `bytes`, or nothing.
+    takes: Option<String>,
+    /// The type of its answer; `[..]` for a list of them.
+    gives: String,
+}
+
+fn line(route: &Route) -> Line {
+    let begin = format!("//! {:<4} {} ", route.method, route.path);
+    let line = TABLE.lines().find_map(|line| line.strip_prefix(&begin)).unwrap();
+    let (before, after) = line.split_once("->").unwrap();
+    let takes = before.split_whitespace().nth(1).map(str::to_string);
+    Line { takes, gives: after.split_whitespace().next().unwrap().to_string() }
+}
+
+fn described() -> Value {
+    let settings = SchemaSettings::draft2020_12();
+    let settings = settings.with(|to| to.definitions_path = "/components/schemas".into());
+    let mut schemas = settings.into_generator();
+    let mut paths: Map<String, Value> = Map::new();
+    // Builds for service do not have it.
+    let all = routes().into_iter().filter(|route| !route.path.ends_with("/inject"));
+    for route in all {
+        let path = paths.entry(route.whole_path()).or_insert_with(|| json!({}));
+        path[route.method.to_lowercase()] = operation(&route, &mut schemas);
+    }
+    let error = schema("ApiError", &mut schemas);
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Aquifer",
+            "version": "1",
+            "description": "docs/api.md has the rules, and examples.",
+            "license": {"name": "Apache-2.0"},
+        },
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "responses": {"Error": {
+                "description": "Why it was not done.",
+                "content": {"application/json": {"schema": error}},
+            }},
+            "schemas": schemas.take_definitions(true),
+        },
+    })
+}
+
+fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
+    let Line { takes, gives } = line(route);
+    let mut parameters = Vec::new();
+    if route.path.contains("{name}") {
+        let text = json!({"type": "string"});
+        parameters.push(json!({"name": "name", "in": "path", "required": true, "schema": text}));
+    }
+    let content = match gives.as_str() {
+        "text" => json!({"text/plain": {}}),
+        "bytes" => json!({"application/octet-stream": {}}),
+        "this" => json!({"application/json": {}}),
+        gives => json!({"application/json": {"schema": schema(gives, schemas)}}),
+    };
+    let words = route.path.split(['/', '-', '.']).filter(|word| !word.is_empty());
+    let words = words.map(|word| if word == "{name}" { "one" } else { word });
+    let id: Vec<String> =
+        std::iter::once(route.method.to_lowercase()).chain(words.map(str::to_string)).collect();
+    let mut operation = json!({
+        "operationId": id.join("_"),
+        "description": format!("Needs the role {} or more.", route.role),
+        "responses": {
+            "200": {"description": "It was done.", "content": content},
+            "default": {"$ref": "#/components/responses/Error"},
+        },
+    });
+    match takes.as_deref() {
+        Some("bytes") => {
+            operation["requestBody"] = json!({"content": {"application/octet-stream": {}}});
+        }
+        Some(query) if route.method == "GET" => parameters.extend(query_of(query, schemas)),
+        Some(body) => {
+            let schema = schema(body, schemas);
+            let content = json!({"application/json": {"schema": schema}});
+            operation["requestBody"] = json!({"required": true, "content": content});
+        }
+        None => {}
+    }
+    if !parameters.is_empty() {
+        operation["parameters"] = json!(parameters);
+    }
+    operation
+}
+
+/// The fields of a query, as parameters.
+fn query_of(name: &str, schemas: &mut SchemaGenerator) -> Vec<Value> {
+    schema(name, schemas);
+    let query = schemas.definitions()[name].clone();
+    let is_required = |field: &String| {
+        let required = query.get("required").and_then(Value::as_array);
+        required.is_some_and(|required| required.contains(&json!(field)))
+    };
+    let fields = query["properties"].as_object().unwrap().iter();
+    let each = fields.map(|(field, schema)| {
+        json!({"name": field, "in": "query", "required": is_required(field), "schema": schema})
+    });
+    each.collect()
+}
+
+fn schema(name: &str, schemas: &mut SchemaGenerator) -> Value {
+    if let Some(item) = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+        return json!({"type": "array", "items": schema(item, schemas)});
+    }
+    let found = TYPES.iter().find(|(of, _)| *of == name);
+    let (_, of) = found.unwrap_or_else(|| panic!("the type {name} is not in this list"));
+    of(schemas)
+}
+
+fn of<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
+    schemas.subschema_for::<T>().to_value()
+}
+
+/// A type by its name.
+type Type = (&'static str, fn(&mut SchemaGenerator) -> Value);
+
+/// What the table names.
+const TYPES: [Type; 75] = [
+    ("AddVdevs", of::<api::AddVdevs>),
+    ("AlertsInfo", of::<api::AlertsInfo>),
+    ("ApiError", of::<api::ApiError>),
+    ("ChangedNames", of::<api::ChangedNames>),
+    ("ChangedRanges", of::<api::ChangedRanges>),
+    ("ClearDamage", of::<api::ClearDamage>),
+    ("ClearLocks", of::<api::ClearLocks>),
+    ("ClearedLocks", of::<api::ClearedLocks>),
+    ("CloneSnapshot", of::<api::CloneSnapshot>),
+    ("ConnectAdvice", of::<api::ConnectAdvice>),
+    ("ConnectQuery", of::<api::ConnectQuery>),
+    ("CreateDataset", of::<api::CreateDataset>),
+    ("CreatePool", of::<api::CreatePool>),
+    ("CreateToken", of::<api::CreateToken>),
+    ("DaemonInfo", of::<api::DaemonInfo>),
+    ("DatasetDone", of::<api::DatasetDone>),
+    ("DatasetInfo", of::<api::DatasetInfo>),
+    ("DatasetQuery", of::<api::DatasetQuery>),
+    ("DestroyDataset", of::<api::DestroyDataset>),
+    ("DestroyPool", of::<api::DestroyPool>),
+    ("DestroySnapshots", of::<api::DestroySnapshots>),
+    ("DiffQuery", of::<api::DiffQuery>),
+    ("DiskRequest", of::<api::DiskRequest>),
+    ("DrillRequest", of::<api::DrillRequest>),
+    ("Event", of::<api::Event>),
+    ("EventQuery", of::<api::EventQuery>),
+    ("ExportPool", of::<api::ExportPool>),
+    ("FreeWorkRequest", of::<api::FreeWorkRequest>),
+    ("HistoryEntry", of::<api::HistoryEntry>),
+    ("HoldInfo", of::<api::HoldInfo>),
+    ("HoldSnapshots", of::<api::HoldSnapshots>),
+    ("ImportRequest", of::<api::ImportRequest>),
+    ("IoQuery", of::<api::IoQuery>),
+    ("LocksInfo", of::<api::LocksInfo>),
+    ("MemoryStat", of::<api::MemoryStat>),
+    ("NfsStat", of::<api::NfsStat>),
+    ("OfflineDisk", of::<api::OfflineDisk>),
+    ("OnlineDisk", of::<api::OnlineDisk>),
+    ("PoolCreated", of::<api::PoolCreated>),
+    ("PoolDone", of::<api::PoolDone>),
+    ("PoolIo", of::<api::PoolIo>),
+    ("PoolStatus", of::<api::PoolStatus>),
+    ("PoolSummary", of::<api::PoolSummary>),
+    ("Promote", of::<api::Promote>),
+    ("Promoted", of::<api::Promoted>),
+    ("ReceiveBegun", of::<api::ReceiveBegun>),
+    ("ReceiveEnd", of::<api::ReceiveEnd>),
+    ("ReceiveRequest", of::<api::ReceiveRequest>),
+    ("ReceiveSummary", of::<api::ReceiveSummary>),
+    ("ReceivedPart", of::<api::ReceivedPart>),
+    ("ReleaseSnapshots", of::<api::ReleaseSnapshots>),
+    ("RenameDataset", of::<api::RenameDataset>),
+    ("RenameSnapshot", of::<api::RenameSnapshot>),
+    ("ReplaceDisk", of::<api::ReplaceDisk>),
+    ("RollBack", of::<api::RollBack>),
+    ("RolledBack", of::<api::RolledBack>),
+    ("RotateToken", of::<api::RotateToken>),
+    ("ScanRequest", of::<api::ScanRequest>),
+    ("ScanResult", of::<api::ScanResult>),
+    ("ScrubRequest", of::<api::ScrubRequest>),
+    ("SendQuery", of::<api::SendQuery>),
+    ("SessionInfo", of::<api::SessionInfo>),
+    ("SetProperties", of::<api::SetProperties>),
+    ("ShareInfo", of::<api::ShareInfo>),
+    ("ShareQuery", of::<api::ShareQuery>),
+    ("ShareWhy", of::<api::ShareWhy>),
+    ("SnapshotInfo", of::<api::SnapshotInfo>),
+    ("SnapshotQuery", of::<api::SnapshotQuery>),
+    ("SnapshotsDestroyed", of::<api::SnapshotsDestroyed>),
+    ("SnapshotsDone", of::<api::SnapshotsDone>),
+    ("TakeSnapshots", of::<api::TakeSnapshots>),
+    ("TestAlerts", of::<api::TestAlerts>),
+    ("TestedOutlet", of::<api::TestedOutlet>),
+    ("TokenInfo", of::<api::TokenInfo>),
+    ("TokenMade", of::<api::TokenMade>),
+];
+
+#[test]
+fn the_description_for_programs_is_that_of_the_routes() {
+    let mut text = serde_json::to_string_pretty(&described()).unwrap();
+    text.push('\n');
+    if std::env::var_os("AQUIFER_BLESS").is_some() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http/openapi.json");
+        std::fs::write(path, &text).unwrap();
+        return;
+    }
+    assert!(text == WRITTEN, "openapi.json is out of date: AQUIFER_BLESS=1 cargo test writes it");
+    // Each reference leads somewhere, and nothing stands there that no route needs.
+    let all: Value = serde_json::from_str(&text).unwrap();
+    let schemas = all["components"]["schemas"].as_object().unwrap();
+    for name in schemas.keys() {
+        let place = format!("\"#/components/schemas/{name}\"");
+        assert!(text.contains(&place) || name.ends_with("Query"), "{name}");
+    }
+    for place in text.split("\"#/components/schemas/").skip(1) {
+        let name = place.split('"').next().unwrap();
+        assert!(schemas.contains_key(name), "{name}");
+    }
+    let paths = all["paths"].as_object().unwrap();
+    assert!(routes().iter().all(|route| {
+        route.path.ends_with("/inject")
+            || paths[&route.whole_path()].get(route.method.to_lowercase()).is_some()
+    }));
+}
