@@ -7,6 +7,7 @@ use aquifer_ondisk::dataset::{
     DatasetRecord, InheritedRecord, Item, ItemClass, ItemKey, LineRecord, ListerRecord,
     RollbackRecord, SnapshotRecord, SweepRecord,
 };
+use aquifer_ondisk::file_clone::FileCloneRecord;
 use aquifer_ondisk::file_snapshot::{
     FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
 };
@@ -16,7 +17,7 @@ use aquifer_ondisk::open_work::OpenWorkRecord;
 use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::Namespace;
-use aquifer_ondisk::{BlockPointer, DatasetId, Reader, Txg};
+use aquifer_ondisk::{BlockPointer, DatasetId, ObjectId, Reader, Txg};
 use aquifer_pool::{Pool, PoolError};
 
 use crate::damage::{DamageList, DamageRecord};
@@ -185,6 +186,11 @@ impl Found {
                 let record = FileRollbackRecord::decode(value)?;
                 let files = &mut self.snapshots.entry(dataset).or_default().files;
                 files.load_rollback(FileSnapshotId(number), record);
+            }
+            ItemClass::FileClone => {
+                let record = FileCloneRecord::decode(value)?;
+                let files = &mut self.snapshots.entry(dataset).or_default().files;
+                files.put_clone(ObjectId(number), record);
             }
             // Datasets have one line, so far.
             ItemClass::Line => {

@@ -182,7 +182,10 @@ impl Items {
             (_, CLASS_LINE) => LineRecord::decode(&item.value).map(|line| {
                 self.lines.insert(dataset, line);
             }),
-            (_, CLASS_FILE_SNAPSHOT | CLASS_FILE_SWEEP | CLASS_FILE_ROLLBACK) => {
+            (
+                _,
+                CLASS_FILE_SNAPSHOT | CLASS_FILE_SWEEP | CLASS_FILE_ROLLBACK | CLASS_FILE_CLONE,
+            ) => {
                 let snapshots = self.snapshots.entry(dataset).or_default();
                 snapshots.files.take(class, number, &item.value)
             }
@@ -396,4 +399,5 @@ const CLASS_FILE_SWEEP: u8 = ItemClass::FileSweep as u8;
 const CLASS_FILE_ROLLBACK: u8 = ItemClass::FileRollback as u8;
 const CLASS_LISTER: u8 = ItemClass::Lister as u8;
 const CLASS_HIDDEN_LINE: u8 = ItemClass::HiddenLine as u8;
+const CLASS_FILE_CLONE: u8 = ItemClass::FileClone as u8;
 const CLASS_RECEIVING: u8 = ItemClass::Receiving as u8;

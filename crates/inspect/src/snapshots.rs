@@ -12,6 +12,7 @@ use aquifer_ondisk::block_pointer::BlockKind;
 use aquifer_ondisk::dataset::{DatasetRecord, RollbackRecord, SnapshotRecord};
 use aquifer_ondisk::dead::{Bucket, DeadBlock, DeadBody, DeadKind, DeadSums};
 use aquifer_ondisk::extent::Extent;
+use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::tree_node::{
     Dead, Directory, Extents, Form, Node, NodeBody, NodeOwner, Objects,
 };
@@ -113,6 +114,22 @@ struct Coming {
     above: Txg,
     /// What was born up to there, another object shows.
     floor: Txg,
+    /// The clone of a file that it is of, if it is.
+    of: Of,
+}
+
+/// A clone of a file, and its floor: what was born up to there belongs to the file that it was
+/// cloned from. A floor of 0 is that of any other object.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Of {
+    pub object: ObjectId,
+    pub floor: Txg,
+}
+
+impl Of {
+    fn inode(inode: &Inode) -> Of {
+        Of { object: inode.object, floor: inode.clone_floor() }
+    }
 }
 
 /// What a clone began with.
@@ -130,6 +147,8 @@ pub(crate) struct Pass {
     dataset: DatasetId,
     list: BTreeMap<Txg, SnapshotRecord>,
     inherits: Option<Inherits>,
+    /// What each clone of a file began as: the snapshot, and what its file was cloned from.
+    origins: BTreeMap<ObjectId, (Shower, Of)>,
     head: Head,
     /// By place.
     dead: Vec<Kept>,
@@ -150,26 +169,31 @@ pub(crate) async fn walk(
     let head_whole = scan.whole;
     let (dead, whole) = read_dead(scan, dataset, (record, birth), (snapshots, destroyed)).await;
     let (list, inherits) = (snapshots.list.clone(), scan.inherits);
-    let met = HashSet::new();
-    let mut pass = Pass { dataset, list, inherits, head, dead, met, whole };
+    let (met, origins) = (HashSet::new(), snapshots.files.origins());
+    let mut pass = Pass { dataset, list, inherits, origins, head, dead, met, whole };
     check_records(scan, dataset, record, snapshots);
     snapshots.files.check(scan, dataset);
+    snapshots.files.check_clones(scan, dataset, &snapshots.list);
     // What was destroyed shows nothing any more: all of it waits to be freed.
     if !head_whole || !whole || destroyed {
         return None;
     }
     for (txg, snapshot) in &snapshots.list {
         let object = ObjectId(0);
-        let (above, floor) = (*txg, Txg(0));
-        let root = snapshot.objects.map(|pointer| Coming { pointer, object, above, floor });
+        let (above, floor, of) = (*txg, Txg(0), Of::default());
+        let root = snapshot.objects.map(|pointer| Coming { pointer, object, above, floor, of });
         pass.snapshot(scan, &Shower::of((txg, snapshot)), root).await;
     }
     for (txg, snapshot) in snapshots.files.iter() {
         let object = snapshot.inode.object;
-        let (above, floor) = (txg, Txg(0));
-        let root = snapshot.inode.root.map(|pointer| Coming { pointer, object, above, floor });
+        let (above, floor, of) = (txg, Txg(0), Of::inode(&snapshot.inode));
+        let root = snapshot.inode.root;
+        let root = root.map(|pointer| Coming { pointer, object, above, floor, of });
         let name = format!("{}@{}", snapshot.path, snapshot.name);
         pass.snapshot(scan, &Shower { txg, name, file: Some(object) }, root).await;
+    }
+    for (of, pointer) in std::mem::take(&mut scan.file_clones) {
+        pass.file_clone(scan, of, pointer).await;
     }
     pass.check_dead(scan, snapshots);
     Some(pass)
@@ -180,7 +204,7 @@ pub(crate) fn meet_in(
     scan: &mut Scan<'_>,
     (dataset, txg): (DatasetId, Txg),
     run: Run,
-    what: (DeadKind, Txg),
+    what: ((DeadKind, Txg), Of),
 ) {
     // Taken out meanwhile: so a chain of origins ends.
     let Some(mut pass) = scan.passes.remove(&dataset) else { return };
@@ -300,7 +324,7 @@ impl Pass {
             }
             for place in pointer.copies() {
                 let run = Run::new(place, pointer.sectors());
-                self.meet(scan, shower, run, (DeadKind::Node, pointer.birth));
+                self.meet(scan, shower, run, ((DeadKind::Node, pointer.birth), node.of));
             }
             if !self.met.insert((pointer.places[0], pointer.written)) {
                 continue;
@@ -315,8 +339,34 @@ impl Pass {
             match self.read(scan, &node, shower).await {
                 Some(mut below) => {
                     below.extents.retain(|extent| extent.birth > node.floor);
-                    self.data(scan, shower, node.object, below.extents).await;
+                    self.data(scan, shower, (node.object, node.of), below.extents).await;
                     coming.extend(below.nodes);
+                }
+                None => self.whole = false,
+            }
+        }
+    }
+
+    /// A clone of a file in the head: what it began with is kept. What it owns, the head has.
+    async fn file_clone(&mut self, scan: &mut Scan<'_>, of: Of, root: BlockPointer) {
+        let Some((shower, _)) = self.origins.get(&of.object).cloned() else {
+            let dataset = self.dataset;
+            return invalid(scan, dataset, || {
+                format!("object {} is a clone of a file, and nothing keeps its origin", of.object)
+            });
+        };
+        let (object, above, floor) = (of.object, scan.txg, Txg(0));
+        let mut own = vec![Coming { pointer: root, object, above, floor, of }];
+        while let Some(node) = own.pop() {
+            if node.pointer.birth <= of.floor {
+                self.snapshot(scan, &shower, Some(node)).await;
+                continue;
+            }
+            match self.read(scan, &node, &shower).await {
+                Some(mut below) => {
+                    below.extents.retain(|extent| extent.birth <= of.floor);
+                    self.data(scan, &shower, (object, of), below.extents).await;
+                    own.extend(below.nodes);
                 }
                 None => self.whole = false,
             }
@@ -351,13 +401,13 @@ impl Pass {
         &mut self,
         scan: &mut Scan<'_>,
         shower: &Shower,
-        object: ObjectId,
+        (object, of): (ObjectId, Of),
         extents: Vec<Extent>,
     ) {
         let mut fresh = Vec::new();
         for extent in extents {
             let run = Run::new(extent.place, extent.stored_sectors());
-            if self.meet(scan, shower, run, (DeadKind::Extent, extent.birth)) {
+            if self.meet(scan, shower, run, ((DeadKind::Extent, extent.birth), of)) {
                 fresh.push(extent);
             }
         }
@@ -373,12 +423,20 @@ impl Pass {
         scan: &mut Scan<'_>,
         shower: &Shower,
         run: Run,
-        (kind, birth): (DeadKind, Txg),
+        ((kind, birth), mut of): ((DeadKind, Txg), Of),
     ) -> bool {
+        let mut shower = shower.clone();
+        // What a clone of a file began with, the snapshot shows that it began as.
+        while birth <= of.floor
+            && let Some((origin, above)) = self.origins.get(&of.object)
+        {
+            (shower, of) = (origin.clone(), *above);
+        }
+        let shower = &shower;
         if let Some(Inherits { floor, origin }) = self.inherits
             && birth <= floor
         {
-            meet_in(scan, origin, run, (kind, birth));
+            meet_in(scan, origin, run, ((kind, birth), of));
             return false;
         }
         let (mut gone, mut fresh) = (0u64, false);
@@ -459,7 +517,11 @@ fn below(sector: &[u8], node: &Coming) -> Result<Below, aquifer_ondisk::FormatEr
                 .into_iter()
                 .filter_map(|inode| {
                     let (object, above, floor) = (inode.object, pointer.birth, inode.floor());
-                    inode.root.map(|pointer| Coming { pointer, object, above, floor })
+                    let mut of = Of::inode(&inode);
+                    if inode.is_tail() {
+                        of.object = inode.origin;
+                    }
+                    inode.root.map(|pointer| Coming { pointer, object, above, floor, of })
                 })
                 .collect(),
             extents: Vec::new(),
@@ -477,13 +539,14 @@ fn children<F: Form>(
     node: &Coming,
     of_leaf: impl FnOnce(Vec<F::Entry>) -> Below,
 ) -> Result<Below, aquifer_ondisk::FormatError> {
-    let Coming { pointer, object, floor, .. } = *node;
+    let Coming { pointer, object, floor, of, .. } = *node;
     Ok(match Node::<F>::decode(sector, &pointer)?.body {
         NodeBody::Leaf(entries) => of_leaf(entries),
         NodeBody::Inner(children) => Below {
             nodes: children
                 .into_iter()
-                .map(|(_, child)| Coming { pointer: child, object, above: pointer.birth, floor })
+                .map(|(_, child)| (child, pointer.birth))
+                .map(|(pointer, above)| Coming { pointer, object, above, floor, of })
                 .collect(),
             extents: Vec::new(),
         },

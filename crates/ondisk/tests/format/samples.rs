@@ -13,8 +13,8 @@ use crate::damages::{one_free_work, one_open_work};
 use crate::keeping::{hold_clock, keep};
 use crate::memory::peak_of;
 use crate::snapshots::{
-    one_file_rollback, one_file_sweep, one_inherited, one_lister, one_of_file, one_receiving,
-    one_rollback,
+    one_file_clone, one_file_rollback, one_file_sweep, one_inherited, one_lister, one_of_file,
+    one_receiving, one_rollback,
 };
 use crate::structures::Structure;
 use crate::values::{
@@ -138,6 +138,7 @@ fn small() -> Vec<Sample> {
             "value of a namespace item of class 20",
             one_file_rollback(),
         ),
+        sample("file_clone_record_v1", "value of a namespace item of class 21", one_file_clone()),
         sample("receiving_record_v1", "value of a namespace item of class 22", one_receiving()),
         sample("keep_record_v1", "value of a namespace item of class 10", keep()),
         sample("hold_clock_v1", "value of a namespace item of class 11", hold_clock()),
