@@ -79,6 +79,7 @@ pub(crate) async fn walk(
 ) {
     scan.floor = if destroyed { record.floor } else { Txg(0) };
     scan.file_clones.clear();
+    scan.cloned.clear();
     let owner = NodeOwner { dataset: id, object: ObjectId(0) };
     let unnamed = destroyed || is_half;
     let mut gathered = Gathered { whole: true, unnamed, destroyed, ..Gathered::default() };
@@ -220,6 +221,9 @@ fn enter_clone(scan: &mut Scan<'_>, inode: &Inode) {
     scan.of = Of { object, floor: inode.clone_floor() };
     // In a clone of a dataset the origin has seen to it.
     let is_others = scan.is_inherited(inode.clone_floor());
+    if inode.cloned && !is_others {
+        scan.cloned.insert(object);
+    }
     if inode.cloned && inode.floor() == Txg(0) && !is_others {
         let clone = inode.root.map(|root| (scan.of, root));
         scan.file_clones.extend(clone);

@@ -4,11 +4,11 @@
 //! - A sector is entered once. A second owner is reported, and the walk does not descend there. So
 //!   a walk ends after at most as many nodes as the disks have sectors, whatever points where.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::dead::DeadKind;
-use aquifer_ondisk::types::{DatasetId, Run};
+use aquifer_ondisk::types::{DatasetId, ObjectId, Run};
 use aquifer_ondisk::{BlockPointer, Place, Txg};
 
 use crate::Options;
@@ -57,7 +57,8 @@ pub(crate) struct Scan<'a> {
     pub passes: BTreeMap<DatasetId, Pass>,
     /// The object of the present tree, if it is a clone of a file, and its floor.
     pub of: Of,
-    /// Clones of files in the present head, each with its tree.
+    /// Clones of files of which the present head has something, and trees of them.
+    pub cloned: BTreeSet<ObjectId>,
     pub file_clones: Vec<(Of, BlockPointer)>,
     /// Of a tree that is taken down: what was born up to here is not its own, and not looked at.
     pub floor: Txg,
@@ -90,6 +91,7 @@ impl<'a> Scan<'a> {
             inherited_bytes: None,
             passes: BTreeMap::new(),
             of: Of::default(),
+            cloned: BTreeSet::new(),
             file_clones: Vec::new(),
             floor: Txg(0),
         }
@@ -103,7 +105,7 @@ impl<'a> Scan<'a> {
     /// Whether the present tree, a clone of a file, shares what was born then with the file that it
     /// was cloned from. That is looked for later ([`crate::snapshots`]).
     pub fn is_cloned(&self, birth: Txg) -> bool {
-        birth <= self.of.floor
+        self.of.floor > Txg(0) && birth <= self.of.floor
     }
 
     /// The present tree, a clone's, refers to what it shares with its origin: that must keep it.

@@ -113,6 +113,13 @@ impl Files {
         dataset: DatasetId,
         listed: &BTreeMap<Txg, SnapshotRecord>,
     ) {
+        let unknown: Vec<ObjectId> =
+            scan.cloned.iter().filter(|id| !self.clones.contains_key(id)).copied().collect();
+        for id in unknown {
+            invalid(scan, dataset, || {
+                format!("object {id} is a clone of a file, and nothing keeps its origin")
+            });
+        }
         for (id, record) in &self.clones {
             let FileCloneRecord { snapshot, forked, died } = *record;
             if !self.list.contains_key(&snapshot) {
@@ -123,6 +130,12 @@ impl Files {
             }
             if forked > scan.txg || died.is_some_and(|died| died > scan.txg) {
                 invalid(scan, dataset, || format!("file {id} was cloned in {forked}"));
+            }
+            let has = scan.cloned.contains(id);
+            if scan.whole && has != died.is_none() {
+                invalid(scan, dataset, || {
+                    format!("clone {id} of a file died in {died:?}, and the head has it: {has}")
+                });
             }
             let Some(died) = died else { continue };
             let life = forked..=Txg(died.0.saturating_sub(1));
