@@ -161,10 +161,11 @@ pub fn what_a_clone_began_with_stays_until_it_is_gone() {
 pub fn what_a_snapshot_shows_of_a_clone_stays() {
     let mut bed = bed();
     bed.life(async |service| {
-        let (dataset, _) = with_gold(&service).await;
+        let (dataset, gold) = with_gold(&service).await;
         clone(&service, "gold@v1", &["one"]).await.unwrap();
         take(&service, "one@own").await;
         clone(&service, "one@own", &["far"]).await.unwrap();
+        fill(&service, gold, 1000).await;
         service.datasets.snapshot(&["tank/d@all".into()], false).await.unwrap();
         for name in ["gold@v1", "one@own"] {
             destroy(&service, name).await;
@@ -183,8 +184,8 @@ pub fn what_a_snapshot_shows_of_a_clone_stays() {
         let dataset = service.datasets.by_name("tank/d").unwrap();
         let options = RollbackOptions::default();
         service.datasets.rollback("tank/d@all", options).await.unwrap();
-        for name in ["gold", "one", "far"] {
-            is_filled(&service, name, 0).await;
+        for (name, salt) in [("gold", 1000), ("one", 0), ("far", 0)] {
+            is_filled(&service, name, salt).await;
             remove(&service, name).await;
         }
         settle(&service).await;

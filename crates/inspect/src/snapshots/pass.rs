@@ -9,7 +9,7 @@ use aquifer_ondisk::types::{ObjectId, Run, Txg};
 use aquifer_ondisk::{BlockPointer, FormatError};
 
 use super::files::Shower;
-use super::{Inherits, Kept, Of, Pass, Snapshots, meet_in};
+use super::{Inherits, Kept, Of, Pass, Snapshots, invalid, meet_in};
 use crate::extents;
 use crate::finding::{At, Kind};
 use crate::scan::Scan;
@@ -40,6 +40,14 @@ impl Pass {
             if self.head.has_node(pointer) || pointer.birth <= node.floor {
                 continue;
             }
+            if !self.is_kept(node.of) {
+                let (dataset, object) = (self.dataset, node.of.object);
+                invalid(scan, dataset, || {
+                    let who = self.who(shower);
+                    format!("{who} shows object {object}, a clone of a file without an origin")
+                });
+                continue;
+            }
             for place in pointer.copies() {
                 let run = Run::new(place, pointer.sectors());
                 self.meet(scan, shower, run, ((DeadKind::Node, pointer.birth), node.of));
@@ -63,6 +71,14 @@ impl Pass {
                 None => self.whole = false,
             }
         }
+    }
+
+    /// Whether it is known what a file began as, if it is a clone of one. In a clone of a dataset,
+    /// the origin knows.
+    fn is_kept(&self, of: Of) -> bool {
+        of.floor == Txg(0)
+            || self.origins.contains_key(&of.object)
+            || self.inherits.is_some_and(|inherits| of.floor <= inherits.floor)
     }
 
     /// A clone of a file in the head: what it began with is kept. What it owns, the head has.

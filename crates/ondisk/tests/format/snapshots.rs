@@ -91,6 +91,11 @@ pub fn one_of_file() -> FileSnapshotRecord {
     FileSnapshotRecord { guid, created, name, path, inode, settled: false, hidden: false }
 }
 
+/// The inode of a clone of a file.
+pub fn one_cloned() -> Inode {
+    Inode { cloned: true, line: 90, hash_seed: 8192, ..file() }
+}
+
 /// The one in the document.
 pub fn one_file_clone() -> FileCloneRecord {
     let snapshot = FileSnapshotId::new(Txg(90), 1);
