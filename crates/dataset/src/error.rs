@@ -145,6 +145,12 @@ pub enum DatasetError {
          earlier release: a file cannot be cloned from it. Take another snapshot, and clone that"
     )]
     UnsettledOrigin(String),
+    /// The file had lost changes.
+    #[error(
+        "the file of {0:?} was damaged when the snapshot was taken, and cannot be cloned: \
+         `aquifer status` shows how it is damaged"
+    )]
+    DamagedOrigin(String),
     /// The file is in a clone of a dataset.
     #[error(
         "{0:?} is a snapshot of a file in a clone of a dataset: such a file cannot be cloned by \

@@ -28,7 +28,7 @@ use aquifer_ondisk::file_clone::{CLONE_ID_LIMIT, FileCloneRecord};
 use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::tree_node::Objects;
-use aquifer_ondisk::{DatasetId, ObjectId, Txg};
+use aquifer_ondisk::{Corruption, DatasetId, ObjectId, Txg};
 use aquifer_pool::{Demand, Lane, PoolError, SpaceClass, SyncContext};
 use aquifer_sync::{AsyncMutexGuard, Mutex};
 
@@ -149,7 +149,7 @@ impl Datasets {
         self.act_on_disk().await?;
         match made.clones.iter().all(|clone| *clone.stage.lock() == Stage::Made) {
             true => Ok(made),
-            false => Err(DatasetError::FileDamaged(self.name_of_file(dataset, &snapshot))),
+            false => Err(PoolError::from(Corruption::ObjectTable(dataset.id)).into()),
         }
     }
 
@@ -171,7 +171,7 @@ impl Datasets {
             return Err(DatasetError::UnsettledOrigin(full()));
         }
         if snapshot.record.inode.damaged {
-            return Err(DatasetError::FileDamaged(full()));
+            return Err(DatasetError::DamagedOrigin(full()));
         }
         Ok(snapshot)
     }
@@ -215,6 +215,7 @@ impl Datasets {
             gathered.inodes.insert(clone.object.0, Some(inode));
             // From here on it is known what clones have of their origins.
             dataset.inherited.lock().get_or_insert(0);
+            gathered.cloned.push((clone.object, clone.snapshot.id));
             *stage = Stage::Made;
         }
         Ok(())
@@ -255,16 +256,14 @@ impl Datasets {
         &self,
         sync: &SyncContext,
         dataset: &Dataset,
-        ended: BTreeSet<ObjectId>,
+        (made, ended): (Vec<(ObjectId, FileSnapshotId)>, BTreeSet<ObjectId>),
     ) -> Result<Vec<(ItemKey, Option<Item>)>, PoolError> {
-        let mut records = Vec::new();
-        for NewClone { snapshot, object, stage, .. } in self.clones_in(dataset, sync.txg()) {
-            if *stage.lock() != Stage::Queued && !left_out(Rule::FileClonesPin) {
-                let snapshot = snapshot.id;
-                let record = FileCloneRecord { snapshot, forked: sync.txg(), died: None };
-                records.push((object, record));
-            }
-        }
+        let made = made.into_iter().filter(|_| !left_out(Rule::FileClonesPin));
+        let mut records: Vec<_> = made
+            .map(|(object, snapshot)| {
+                (object, FileCloneRecord { snapshot, forked: sync.txg(), died: None })
+            })
+            .collect();
         for (object, record) in dataset.file_clones_of(&ended) {
             if record.died.is_none() && self.is_out_of_head(sync, dataset, object).await? {
                 records.push((object, FileCloneRecord { died: Some(sync.txg()), ..record }));

@@ -8,6 +8,7 @@ use aquifer_object::sync::sync_object;
 use aquifer_object::{Damage, Gate, Object, btree, free_early};
 use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey};
 use aquifer_ondisk::dirent::Dirent;
+use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::open_work::OpenWorkRecord;
@@ -32,6 +33,8 @@ pub(crate) struct Gathered {
     pub refer_change: i64,
     /// Of what clones of files have of their origins.
     pub inherited_change: i64,
+    /// Clones of files that it made, each of a snapshot.
+    pub cloned: Vec<(ObjectId, FileSnapshotId)>,
     pub gone: Vec<ObjectId>,
     /// Objects that are gone, and the files that they were cut off.
     pub ended: BTreeSet<ObjectId>,
@@ -44,6 +47,7 @@ struct SyncedObjects {
     changed: bool,
     /// As in [`Gathered`].
     inherited_change: i64,
+    cloned: Vec<(ObjectId, FileSnapshotId)>,
     ended: BTreeSet<ObjectId>,
 }
 
@@ -206,7 +210,8 @@ impl Datasets {
         let mut changed = synced.changed | self.file(sync, dataset, filed).await?;
         items.extend(dataset.change_inherited(synced.inherited_change, given_up));
         if !sync.is_replay() {
-            items.extend(self.note_file_clones(sync, dataset, synced.ended).await?);
+            items
+                .extend(self.note_file_clones(sync, dataset, (synced.cloned, synced.ended)).await?);
             changed |= self.sweep_some(sync, dataset, items).await?;
             items.extend(self.files_return(sync, dataset).await?);
         }
@@ -307,8 +312,8 @@ impl Datasets {
         dataset.refer_bytes.store(refer, Ordering::Relaxed);
         gathered.gone.iter().for_each(|id| self.damages.forget(dataset.id, *id));
         self.state.lock().gone.insert(dataset.id, gathered.gone);
-        let (inherited_change, ended) = (gathered.inherited_change, gathered.ended);
-        Ok(SyncedObjects { changed: true, inherited_change, ended })
+        let Gathered { inherited_change, cloned, ended, .. } = gathered;
+        Ok(SyncedObjects { changed: true, inherited_change, cloned, ended })
     }
 
     /// The tail of a truncated file, or what a file was before a rollback, becomes an object

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aquifer_dataset::{Dataset, RollbackOptions};
 use aquifer_files::{FileHandle, Service, SetAttributes, Stability};
 use aquifer_sim::{CutMode, CutPlan};
+use futures_util::future::select;
 
 use crate::bed::{Bed, find, make, noise, open, read, root, write};
 
@@ -398,6 +400,36 @@ fn what_cannot_be_done_is_refused_and_leaves_nothing() {
         is_filled(&service, "gold", 0).await;
         settle(&service).await;
         assert_eq!(dataset.dead_bytes(), 0);
+    });
+    bed.assert_clean();
+}
+
+/// Somebody asks for clones, and gives up at any time.
+#[test]
+fn what_nobody_waits_for_is_freed() {
+    let mut bed = bed();
+    bed.life(async |service| {
+        let (dataset, _) = with_gold(&service).await;
+        for at in 0..60 {
+            let world = service.pool.world().clone();
+            let (one, two) = (format!("a{at}"), format!("b{at}"));
+            let names = [one.as_str(), two.as_str()];
+            let cloned = clone(&service, "gold@v1", &names);
+            let given_up = world.sleep(Duration::from_micros(at * 20));
+            select(std::pin::pin!(cloned), std::pin::pin!(given_up)).await;
+            for name in names {
+                if find(&service, "tank/d", name).await.is_ok() {
+                    is_filled(&service, name, 0).await;
+                    remove(&service, name).await;
+                }
+            }
+            if at % 8 == 0 {
+                service.pool.sync().await.unwrap();
+            }
+        }
+        destroy(&service, "gold@v1").await;
+        settle(&service).await;
+        assert_eq!((dataset.dead_bytes(), dataset.refer_bytes()), (0, PAGES * 4096));
     });
     bed.assert_clean();
 }

@@ -3,7 +3,6 @@
 use aquifer_ondisk::block_pointer::BlockKind;
 use aquifer_ondisk::dead::{DeadBlock, DeadKind};
 use aquifer_ondisk::extent::Extent;
-use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::tree_node::{Directory, Extents, Form, Node, NodeBody, NodeOwner, Objects};
 use aquifer_ondisk::types::{ObjectId, Run, Txg};
 use aquifer_ondisk::{BlockPointer, FormatError};
