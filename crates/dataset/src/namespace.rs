@@ -7,17 +7,13 @@ use aquifer_ondisk::dataset::{
     DatasetRecord, InheritedRecord, Item, ItemClass, ItemKey, LineRecord, ListerRecord,
     RollbackRecord, SnapshotRecord, SweepRecord,
 };
-use aquifer_ondisk::file_clone::FileCloneRecord;
-use aquifer_ondisk::file_snapshot::{
-    FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
-};
 use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::open_work::OpenWorkRecord;
 use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::Namespace;
-use aquifer_ondisk::{BlockPointer, DatasetId, ObjectId, Reader, Txg};
+use aquifer_ondisk::{BlockPointer, DatasetId, Reader, Txg};
 use aquifer_pool::{Pool, PoolError};
 
 use crate::damage::{DamageList, DamageRecord};
@@ -172,25 +168,12 @@ impl Found {
                 let record = RollbackRecord::decode(value)?;
                 self.snapshots.entry(dataset).or_default().rollback = Some(record);
             }
-            ItemClass::FileSnapshot => {
-                let record = FileSnapshotRecord::decode(value)?;
+            ItemClass::FileSnapshot
+            | ItemClass::FileSweep
+            | ItemClass::FileRollback
+            | ItemClass::FileClone => {
                 let files = &mut self.snapshots.entry(dataset).or_default().files;
-                files.load(FileSnapshotId(number), record);
-            }
-            ItemClass::FileSweep => {
-                let record = FileSweepRecord::decode(value)?;
-                let files = &mut self.snapshots.entry(dataset).or_default().files;
-                files.load_sweep(FileSnapshotId(number), record);
-            }
-            ItemClass::FileRollback => {
-                let record = FileRollbackRecord::decode(value)?;
-                let files = &mut self.snapshots.entry(dataset).or_default().files;
-                files.load_rollback(FileSnapshotId(number), record);
-            }
-            ItemClass::FileClone => {
-                let record = FileCloneRecord::decode(value)?;
-                let files = &mut self.snapshots.entry(dataset).or_default().files;
-                files.put_clone(ObjectId(number), record);
+                files.load(class, number, value)?;
             }
             // Datasets have one line, so far.
             ItemClass::Line => {

@@ -10,7 +10,7 @@ use aquifer_ondisk::file_clone::FileCloneRecord;
 use aquifer_ondisk::file_snapshot::{
     FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
 };
-use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
+use aquifer_ondisk::{DatasetId, FormatError, Guid, ObjectId, Txg};
 
 use super::FileSnapshot;
 use crate::dead::These;
@@ -47,14 +47,23 @@ fn is_in_life(record: &FileCloneRecord, list: &[Txg]) -> bool {
 }
 
 impl FileSnapshots {
-    /// Import: one from disk.
-    pub fn load(&mut self, id: FileSnapshotId, record: FileSnapshotRecord) {
-        self.put(Arc::new(FileSnapshot { id, record }));
-    }
-
-    /// Import: a sweep from disk.
-    pub fn load_sweep(&mut self, id: FileSnapshotId, record: FileSweepRecord) {
-        self.sweeps.insert(id, record.object);
+    /// Import: an item of one of their classes.
+    pub fn load(&mut self, class: ItemClass, number: u64, value: &[u8]) -> Result<(), FormatError> {
+        let id = FileSnapshotId(number);
+        match class {
+            ItemClass::FileSweep => {
+                self.sweeps.insert(id, FileSweepRecord::decode(value)?.object);
+            }
+            ItemClass::FileRollback => self.load_rollback(id, FileRollbackRecord::decode(value)?),
+            ItemClass::FileClone => {
+                self.put_clone(ObjectId(number), FileCloneRecord::decode(value)?);
+            }
+            _ => {
+                let record = FileSnapshotRecord::decode(value)?;
+                self.put(Arc::new(FileSnapshot { id, record }));
+            }
+        }
+        Ok(())
     }
 
     /// Import, or the sync of a rollback: the dead tree names what came back.
