@@ -21,11 +21,14 @@ pub struct CreateDataset {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CloneSnapshot {
-    /// Full name of the snapshot.
+    /// Full name of the snapshot, of a dataset or of a file.
     pub snapshot: String,
-    /// Full name of the new dataset, in the same pool.
+    /// Full name of the new dataset, in the same pool, or of the new file, in the same dataset.
     pub name: String,
-    /// Properties of its own.
+    /// Further new files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more: Vec<String>,
+    /// Properties of its own, of a dataset.
     #[serde(default)]
     pub properties: BTreeMap<String, String>,
 }

@@ -254,6 +254,18 @@ pub enum Rule {
     RolledBackHeadIsWalked,
     /// A file is not rolled back to a snapshot that was taken while tails of it were freed.
     SettledSnapshotsOnly,
+    /// What a clone of a file began with belongs to the file that it was cloned from.
+    FileClonesHaveAFloor,
+    /// A record names the snapshot with which a clone of a file began.
+    FileClonesPin,
+    /// A snapshot of a file from which one was cloned stays.
+    FilePinsAreKept,
+    /// It stays as long as a snapshot shows the clone.
+    FilePinsOutliveHeads,
+    /// And as long as what was cut off the clone is being freed.
+    FilePinsOutliveTails,
+    /// A dataset that goes back has the clones of files that it had, and no others.
+    FilePinsGoBack,
     /// What is received gets its name in its last txg.
     ReceivedIsNamedLast,
     /// What is received gets its name and its snapshot in one txg.

@@ -109,16 +109,18 @@ pub enum Command {
         #[arg(value_name = "DATASET[[:PATH]@NAME|A%B[,...]]")]
         dataset: String,
     },
-    /// Make a dataset that begins as a snapshot, and can be written.
+    /// Make a dataset that begins as a snapshot, or files that begin as a snapshot of a file.
     Clone {
-        /// A property of its own; may be given several times.
+        /// A property of its own, of a dataset; may be given several times.
         #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = assignment)]
         properties: Vec<(String, String)>,
-        /// The snapshot, such as tank/vms@before.
-        #[arg(value_name = "DATASET@NAME")]
+        /// The snapshot, such as tank/vms@before, or tank/vms:gold.vhd@v1 of a file.
+        #[arg(value_name = "DATASET[:PATH]@NAME")]
         snapshot: String,
-        /// Full name of the new dataset, in the same pool.
-        dataset: String,
+        /// Full name of the new dataset, in the same pool; or those of new files, such as
+        /// tank/vms:web07/disk.vhd, in the same dataset.
+        #[arg(value_name = "NEW", required = true)]
+        names: Vec<String>,
     },
     /// Have a clone and its origin change places: it lists the snapshots that both come from, and
     /// the origin, which becomes a clone of it, can be destroyed.

@@ -79,8 +79,8 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         Command::Send(args) => send::send(&client, output, args).await,
         Command::Receive(args) => send::receive(&client, output, args).await,
         Command::Diff(args) => diff::diff(&client, output, args).await,
-        Command::Clone { properties, snapshot, dataset } => {
-            dataset::clone(&client, output, properties, (snapshot, dataset)).await
+        Command::Clone { properties, snapshot, names } => {
+            dataset::clone(&client, output, properties, (snapshot, names)).await
         }
         Command::Destroy { recursive, clones, force, dry_run, verbose, dataset } => {
             let wish = snapshot::Wish { recursive, clones, force, dry_run, verbose };

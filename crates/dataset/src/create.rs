@@ -216,6 +216,7 @@ pub fn directory_inode(object: ObjectId, now: Time, hash_seed: u64) -> Inode {
         generation: 0,
         kind: FileKind::Directory,
         damaged: false,
+        cloned: false,
         mode: 0o755,
         nlink: 2,
         uid: 0,

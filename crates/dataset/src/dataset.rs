@@ -403,6 +403,11 @@ impl Dataset {
         self.orphans.lock().insert(id);
     }
 
+    /// An object without a name got one.
+    pub fn unmark_orphan(&self, id: ObjectId) {
+        self.orphans.lock().remove(&id);
+    }
+
     pub(crate) fn dirty_objects(&self, txg: Txg) -> Vec<Arc<Object>> {
         let table = self.table.lock();
         let ids = table.dirty.get(&txg).into_iter().flatten();

@@ -17,6 +17,7 @@ use crate::clones::Origin;
 use crate::damage::{DamageList, only};
 use crate::dataset::Dataset;
 use crate::dead::DeadTree;
+use crate::file_clones::NewClone;
 use crate::file_rollback::FileBack;
 use crate::file_snapshots::Take;
 use crate::history::History;
@@ -68,6 +69,8 @@ pub(crate) struct State {
     pub file_takes: BTreeMap<Txg, Vec<Take>>,
     /// Files that it rolls back.
     pub file_backs: BTreeMap<Txg, Vec<FileBack>>,
+    /// Clones of files that it makes.
+    pub file_clones: BTreeMap<Txg, Vec<NewClone>>,
     /// Datasets of which each txg writes the record since they have another name.
     pub renamed: BTreeMap<Txg, BTreeSet<DatasetId>>,
     pub root: Option<BlockPointer>,
@@ -98,7 +101,7 @@ pub struct Datasets {
 }
 
 /// Sectors that an act may take: some tree paths.
-const ACT_SECTORS: u64 = 64;
+pub(crate) const ACT_SECTORS: u64 = 64;
 
 impl State {
     /// Of a pool whose namespace has this root, before it is read.
@@ -112,6 +115,7 @@ impl State {
             snapshot_acts: BTreeMap::new(),
             file_takes: BTreeMap::new(),
             file_backs: BTreeMap::new(),
+            file_clones: BTreeMap::new(),
             renamed: BTreeMap::new(),
             root,
             emptied: Vec::new(),

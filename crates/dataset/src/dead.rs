@@ -346,12 +346,17 @@ impl Dataset {
         self.refer_bytes().saturating_sub(inherited).saturating_add(self.dead_bytes())
     }
 
-    /// The trees gave up so many sectors of data that the origin owns. Returns the item that says
-    /// what is left of it, if that changed.
-    pub(crate) fn give_up(&self, sectors: u64) -> Option<(ItemKey, Option<Item>)> {
+    /// Clones of files began, or were rolled back, and the trees gave up so many sectors of data
+    /// that an origin owns. Returns the item that says what is left of it, if that changed.
+    pub(crate) fn change_inherited(
+        &self,
+        change: i64,
+        given_up_sectors: u64,
+    ) -> Option<(ItemKey, Option<Item>)> {
         let mut inherited = self.inherited.lock();
-        let bytes = inherited.as_mut().filter(|_| sectors > 0)?;
-        *bytes = bytes.saturating_sub(sectors.saturating_mul(4096));
+        let bytes = inherited.as_mut().filter(|_| change != 0 || given_up_sectors > 0)?;
+        *bytes = bytes.saturating_add_signed(change);
+        *bytes = bytes.saturating_sub(given_up_sectors.saturating_mul(4096));
         Some(inherited_item(self.id, Txg(0), *bytes))
     }
 

@@ -416,7 +416,8 @@ impl Datasets {
             inode.root = drained.root;
             drained.entries.len()
         } else {
-            let gate = Above::new(gate, inode.floor());
+            // What a clone of a file began with, another object has, or the dead tree.
+            let gate = Above::new(gate, inode.floor().max(inode.clone_floor()));
             let drained = extent_tree::drain(&gate, inode.root, owner, budget).await?;
             gate.free_extents(owner, &drained.freed);
             inode.root = drained.root;

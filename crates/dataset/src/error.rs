@@ -127,6 +127,36 @@ pub enum DatasetError {
          earlier release: a file cannot be rolled back to it"
     )]
     Unsettled(String),
+    /// Files were cloned from a snapshot of a file.
+    #[error(
+        "{clones} files were cloned from {name:?}, which is later, or from what is left of them: a \
+         file is not rolled back past it. Remove the clones and their snapshots first, or copy the \
+         file"
+    )]
+    FileCloned {
+        /// The snapshot of the file, in full.
+        name: String,
+        /// How many clones.
+        clones: usize,
+    },
+    /// It is not known what a snapshot of a file shows of its tails.
+    #[error(
+        "{0:?} was taken while a part that was cut off the file was still being freed, or by an \
+         earlier release: a file cannot be cloned from it. Take another snapshot, and clone that"
+    )]
+    UnsettledOrigin(String),
+    /// The file had lost changes.
+    #[error(
+        "the file of {0:?} was damaged when the snapshot was taken, and cannot be cloned: \
+         `aquifer status` shows how it is damaged"
+    )]
+    DamagedOrigin(String),
+    /// The file is in a clone of a dataset.
+    #[error(
+        "{0:?} is a snapshot of a file in a clone of a dataset: such a file cannot be cloned by \
+         itself yet. Clone the dataset, or copy the file"
+    )]
+    CloneInClone(String),
     /// The file is in a clone.
     #[error(
         "{0:?} is a snapshot of a file in a clone: such a file cannot be rolled back by itself \

@@ -93,6 +93,7 @@ impl Datasets {
         let _act = self.acts.lock().await;
         self.settle(dataset).await?;
         let Checked { wanted, later } = self.check_rollback_files(dataset, ids, options)?;
+        self.check_file_pins(dataset, &later)?;
         self.wait_for_returning(dataset).await?;
         if dataset.dead.lock().damaged || !self.find_tails(dataset, usize::MAX).await? {
             return Err(DatasetError::DeadUnreadable(self.full_name(dataset)));
@@ -133,7 +134,7 @@ impl Datasets {
         Ok(shown.map(|of| self.name_of_file(dataset, of)).collect())
     }
 
-    fn name_of_file(&self, dataset: &Dataset, of: &FileSnapshot) -> String {
+    pub(crate) fn name_of_file(&self, dataset: &Dataset, of: &FileSnapshot) -> String {
         self.file_snapshot_name(dataset, &of.record.path, &of.record.name)
     }
 
@@ -167,7 +168,7 @@ impl Datasets {
                 return Err(DatasetError::Unsettled(full));
             }
             // What the file has given up of the clone's origin would have to be counted again.
-            if dataset.inherited.lock().is_some() {
+            if dataset.origin.lock().is_some() && dataset.inherited.lock().is_some() {
                 return Err(DatasetError::FileOfClone(full));
             }
             if checked.wanted.contains_key(&snapshot.object()) {
@@ -232,9 +233,10 @@ impl Datasets {
                 let floor = if left_out(Rule::OldFilesHaveAFloor) { Txg(0) } else { to.1 };
                 self.keep_tail(dataset, (&before, sync.txg()), (root, floor), gathered)?;
             }
-            gathered.refer_change += signed(inode.refer_bytes) - signed(old.refer_bytes);
-            object.state.lock().synced =
-                TreeRoot { root: inode.root, refer_bytes: inode.refer_bytes };
+            let tree = TreeRoot::of(&inode);
+            gathered.refer_change += signed(tree.refer_bytes) - signed(old.refer_bytes);
+            gathered.inherited_change += signed(tree.inherited_bytes) - signed(old.inherited_bytes);
+            object.state.lock().synced = tree;
             gathered.inodes.insert(object.id.0, Some(inode.clone()));
             *done.lock() = Some(inode);
         }

@@ -327,8 +327,8 @@ impl Datasets {
         Ok(inode.filter(is_it))
     }
 
-    /// Snapshots of files leave the list, or are hidden for now if they need not go at once and a
-    /// walk may need them.
+    /// Snapshots of files leave the list, or are hidden for now if a file was cloned from them, or
+    /// if they need not go at once and a walk may need them.
     pub(crate) fn carry_out_destroy_files(
         &self,
         txg: Txg,
@@ -337,10 +337,11 @@ impl Datasets {
     ) -> Vec<(ItemKey, Option<Item>)> {
         let Some(dataset) = self.by_id(line) else { return Vec::new() };
         let mut snapshots = dataset.snapshots.lock();
-        let leave = |id| match !at_once && snapshots.files.is_walked(id) {
-            true => snapshots.files.hide(line, id),
-            false => snapshots.files.leave(txg, (line, id)),
-        };
+        let leave =
+            |id| match snapshots.files.is_pinned(id) || !at_once && snapshots.files.is_walked(id) {
+                true => snapshots.files.hide(line, id),
+                false => snapshots.files.leave(txg, (line, id)),
+            };
         ids.into_iter().flat_map(leave).collect()
     }
 
@@ -358,9 +359,7 @@ impl Datasets {
         let mut items = Vec::new();
         for id in snapshots.files.forget_rollbacks() {
             items.push((ItemKey::new(dataset.id, ItemClass::FileRollback, id.0), None));
-            if snapshots.files.list.get(&id).is_some_and(|of| of.record.hidden) {
-                items.extend(snapshots.files.leave(txg, (dataset.id, id)));
-            }
+            items.extend(snapshots.files.release(txg, (dataset.id, id)));
         }
         items
     }

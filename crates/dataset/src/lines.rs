@@ -243,16 +243,17 @@ impl Search {
                 ending.gone.push(line.clone());
                 continue;
             }
-            let files = line.snapshots.lock().files.after(Txg(0));
-            if self.doomed.contains(id) && !files.is_empty() {
-                let ids = files.iter().map(|of| of.id).collect();
-                ending.acts.push(Act::DestroyFiles { line: *id, ids, at_once: true });
-            }
             let newest = line.snapshots.lock().newest();
             let changes = self.doomed.contains(id) || newest != left.last().copied();
             if let Some(to) = left.last().filter(|_| changes && self.is_hidden(*id)) {
                 ending.acts.push(Act::Rollback { dataset: *id, to: *to });
                 ending.rolled.push(line.clone());
+            }
+            // Behind the rollback: then it is known which of them clones of files need.
+            let files = line.snapshots.lock().files.after(Txg(0));
+            if self.doomed.contains(id) && !files.is_empty() {
+                let ids = files.iter().map(|of| of.id).collect();
+                ending.acts.push(Act::DestroyFiles { line: *id, ids, at_once: true });
             }
         }
         for place in self.unlisted.iter().filter(|(line, _)| !self.gone.contains(line)) {

@@ -7,9 +7,6 @@ use aquifer_ondisk::dataset::{
     DatasetRecord, InheritedRecord, Item, ItemClass, ItemKey, LineRecord, ListerRecord,
     RollbackRecord, SnapshotRecord, SweepRecord,
 };
-use aquifer_ondisk::file_snapshot::{
-    FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
-};
 use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::open_work::OpenWorkRecord;
@@ -171,20 +168,12 @@ impl Found {
                 let record = RollbackRecord::decode(value)?;
                 self.snapshots.entry(dataset).or_default().rollback = Some(record);
             }
-            ItemClass::FileSnapshot => {
-                let record = FileSnapshotRecord::decode(value)?;
+            ItemClass::FileSnapshot
+            | ItemClass::FileSweep
+            | ItemClass::FileRollback
+            | ItemClass::FileClone => {
                 let files = &mut self.snapshots.entry(dataset).or_default().files;
-                files.load(FileSnapshotId(number), record);
-            }
-            ItemClass::FileSweep => {
-                let record = FileSweepRecord::decode(value)?;
-                let files = &mut self.snapshots.entry(dataset).or_default().files;
-                files.load_sweep(FileSnapshotId(number), record);
-            }
-            ItemClass::FileRollback => {
-                let record = FileRollbackRecord::decode(value)?;
-                let files = &mut self.snapshots.entry(dataset).or_default().files;
-                files.load_rollback(FileSnapshotId(number), record);
+                files.load(class, number, value)?;
             }
             // Datasets have one line, so far.
             ItemClass::Line => {

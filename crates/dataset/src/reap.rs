@@ -118,6 +118,7 @@ impl Datasets {
         };
         let before = tree.refer_bytes;
         gate.note_tail(id, inode.origin, Txg(inode.hash_seed));
+        gate.note_clone(id, inode.clone_floor());
         let counts = inode.floor() == Txg(0);
         let of = if counts { inode.origin } else { ObjectId(0) };
         let origin = self.origin(sync, dataset, of, gathered).await?;
@@ -128,15 +129,14 @@ impl Datasets {
             tree.root = drained.root;
             drained.entries.len()
         } else {
-            let (freed_bytes, taken) =
-                free_some(gate, (&object, &inode), &mut tree, budget).await?;
+            let freed = free_some(gate, (&object, &inode), &mut tree, budget).await?;
             if let Some(origin) = origin {
-                charge(origin, freed_bytes, gathered);
+                charge(origin, &freed, gathered);
             }
-            taken
+            freed.entries
         };
         if tree.root.is_none() {
-            tree.refer_bytes = 0;
+            (tree.refer_bytes, tree.inherited_bytes) = (0, 0);
         }
         gathered.refer_change += signed(tree.refer_bytes) - signed(before);
         {
@@ -151,10 +151,10 @@ impl Datasets {
             gathered.inodes.insert(id.0, None);
             gathered.orphans.insert(orphan_key(id), None);
             gathered.gone.push(id);
+            gathered.ended.extend([id, inode.origin]);
             dataset.orphans.lock().remove(&id);
         } else {
-            inode.root = tree.root;
-            inode.refer_bytes = tree.refer_bytes;
+            tree.put_into(&mut inode);
             gathered.inodes.insert(id.0, Some(inode));
         }
         Ok(taken)
@@ -182,28 +182,45 @@ impl Datasets {
     }
 }
 
-/// Frees some of a file, and returns the bytes and the number of entries.
+/// What was freed of a file.
+struct Freed {
+    bytes: u64,
+    /// Of them, those that belong to the file that it was cloned from.
+    inherited_bytes: u64,
+    entries: usize,
+}
+
+/// Frees some of a file.
 async fn free_some(
     gate: &Gate<'_>,
     (object, inode): (&Object, &Inode),
     tree: &mut TreeRoot,
     budget: usize,
-) -> Result<(u64, usize), PoolError> {
+) -> Result<Freed, PoolError> {
     let gate = Above::new(gate, inode.floor());
     let drained = drain_extents(&gate, object, tree.root, budget).await?;
-    gate.free_extents(object.owner(), &drained.freed);
+    let inherited = gate.free_extents(object.owner(), &drained.freed);
     tree.root = drained.root;
-    let freed_bytes = drained.refer_sectors.saturating_mul(4096);
-    tree.refer_bytes = tree.refer_bytes.saturating_sub(freed_bytes);
-    Ok((freed_bytes, drained.freed.len()))
+    let freed = Freed {
+        bytes: drained.refer_sectors.saturating_mul(4096),
+        inherited_bytes: inherited.saturating_mul(4096),
+        entries: drained.freed.len(),
+    };
+    tree.refer_bytes = tree.refer_bytes.saturating_sub(freed.bytes);
+    tree.inherited_bytes = tree.inherited_bytes.saturating_sub(freed.inherited_bytes);
+    Ok(freed)
 }
 
-/// Subtracts the bytes that a cut-off tail gave back from the sum of the file that it was cut from.
-fn charge((file, mut inode): (Arc<Object>, Inode), bytes: u64, gathered: &mut Gathered) {
+/// Subtracts the bytes that a cut-off tail gave back from the sums of the file that it was cut
+/// from.
+fn charge((file, mut inode): (Arc<Object>, Inode), freed: &Freed, gathered: &mut Gathered) {
     let mut state = file.state.lock();
-    let before = state.synced.refer_bytes;
-    state.synced.refer_bytes = before.saturating_sub(bytes);
-    inode.refer_bytes = state.synced.refer_bytes;
+    let TreeRoot { refer_bytes: before, inherited_bytes, .. } = state.synced;
+    state.synced.refer_bytes = before.saturating_sub(freed.bytes);
+    state.synced.inherited_bytes = inherited_bytes.saturating_sub(freed.inherited_bytes);
+    let root = inode.root;
+    state.synced.put_into(&mut inode);
+    inode.root = root;
     gathered.refer_change += signed(inode.refer_bytes) - signed(before);
     gathered.inodes.insert(file.id.0, Some(inode));
 }

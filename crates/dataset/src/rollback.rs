@@ -310,6 +310,8 @@ impl Datasets {
         dataset.set_refer_bytes(snapshot.record.refer_bytes);
         // What its line began with, it has inherited altogether.
         let inherited = match dies_here {
+            // Before the first clone of a file there was nothing to know.
+            true if dataset.origin.lock().is_none() => snapshot.inherited.or(Some(0)),
             true => snapshot.inherited,
             false => Some(snapshot.record.refer_bytes),
         };
@@ -324,6 +326,7 @@ impl Datasets {
             }
         };
         items.push(rollback_item(id, Some(record)));
+        items.extend(self.roll_file_clones_back(&dataset, (txg, to)));
         items.push(no_record(id));
         items.extend(dataset.inherited.lock().map(|bytes| inherited_item(id, Txg(0), bytes)));
         items.extend(self.leave_head(txg, before, to));

@@ -1,6 +1,6 @@
 //! A txg of all datasets: objects, then object tables, then the namespace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
@@ -8,6 +8,7 @@ use aquifer_object::sync::sync_object;
 use aquifer_object::{Damage, Gate, Object, btree, free_early};
 use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey};
 use aquifer_ondisk::dirent::Dirent;
+use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::open_work::OpenWorkRecord;
@@ -30,7 +31,24 @@ pub(crate) struct Gathered {
     pub inodes: BTreeMap<u64, Option<Inode>>,
     pub orphans: BTreeMap<u64, Option<Dirent>>,
     pub refer_change: i64,
+    /// Of what clones of files have of their origins.
+    pub inherited_change: i64,
+    /// Clones of files that it made, each of a snapshot.
+    pub cloned: Vec<(ObjectId, FileSnapshotId)>,
     pub gone: Vec<ObjectId>,
+    /// Objects that are gone, and the files that they were cut off.
+    pub ended: BTreeSet<ObjectId>,
+}
+
+/// What the sync of a dataset's objects did.
+#[derive(Debug, Default)]
+struct SyncedObjects {
+    /// Anything.
+    changed: bool,
+    /// As in [`Gathered`].
+    inherited_change: i64,
+    cloned: Vec<(ObjectId, FileSnapshotId)>,
+    ended: BTreeSet<ObjectId>,
 }
 
 impl Trees for Datasets {
@@ -51,6 +69,7 @@ impl Trees for Datasets {
     fn committed(&self, txg: Txg) {
         // Before its version of this txg goes: a reader sees all of it as before, or as it is now.
         self.files_are_back(txg);
+        self.clones_are_made(txg);
         self.replies.committed(txg);
         self.history.committed();
         let (datasets, mut gone): (Vec<Arc<Dataset>>, _) = {
@@ -126,6 +145,9 @@ impl Datasets {
         self.sum_returning(sync).await?;
         items.extend(self.take_files(sync).await?);
         items.extend(self.carry_out(sync.txg()));
+        for dataset in &datasets {
+            items.extend(self.settle_file_pins(sync.txg(), dataset));
+        }
         items.extend(self.damages.take_items());
         items.extend(self.scrub.take_item());
         items.extend(self.pool.take_free_work().into_iter().map(free_work_item));
@@ -183,11 +205,13 @@ impl Datasets {
         items: &mut BTreeMap<ItemKey, Option<Item>>,
     ) -> Result<bool, PoolError> {
         let gate = Gate::new(sync, dataset.shown());
-        let mut changed = self.sync_objects(&gate, dataset).await?;
+        let synced = self.sync_objects(&gate, dataset).await?;
         let (filed, given_up) = gate.into_filed();
-        changed |= self.file(sync, dataset, filed).await?;
-        items.extend(dataset.give_up(given_up));
+        let mut changed = synced.changed | self.file(sync, dataset, filed).await?;
+        items.extend(dataset.change_inherited(synced.inherited_change, given_up));
         if !sync.is_replay() {
+            items
+                .extend(self.note_file_clones(sync, dataset, (synced.cloned, synced.ended)).await?);
             changed |= self.sweep_some(sync, dataset, items).await?;
             items.extend(self.files_return(sync, dataset).await?);
         }
@@ -240,12 +264,12 @@ impl Datasets {
         Ok(changed)
     }
 
-    /// Writes objects, object table and list of orphans. Returns whether anything changed.
+    /// Writes objects, object table and list of orphans.
     async fn sync_objects(
         &self,
         gate: &Gate<'_>,
         dataset: &Arc<Dataset>,
-    ) -> Result<bool, PoolError> {
+    ) -> Result<SyncedObjects, PoolError> {
         let sync = gate.sync();
         let compression = dataset.properties().compression;
         let mut gathered = Gathered::default();
@@ -273,9 +297,10 @@ impl Datasets {
         if !sync.is_replay() {
             self.reap(gate, dataset, &mut gathered).await?;
             self.roll_files_back(sync, dataset, &mut gathered).await?;
+            self.make_file_clones(sync, dataset, &mut gathered).await?;
         }
         if gathered.inodes.is_empty() && gathered.orphans.is_empty() {
-            return Ok(false);
+            return Ok(SyncedObjects::default());
         }
         self.sync_orphans(gate, dataset, &mut gathered).await?;
         let ops = gathered.inodes.into_iter().collect();
@@ -287,7 +312,8 @@ impl Datasets {
         dataset.refer_bytes.store(refer, Ordering::Relaxed);
         gathered.gone.iter().for_each(|id| self.damages.forget(dataset.id, *id));
         self.state.lock().gone.insert(dataset.id, gathered.gone);
-        Ok(true)
+        let Gathered { inherited_change, cloned, ended, .. } = gathered;
+        Ok(SyncedObjects { changed: true, inherited_change, cloned, ended })
     }
 
     /// The tail of a truncated file, or what a file was before a rollback, becomes an object
@@ -408,6 +434,11 @@ pub(crate) fn free_dirty(sync: &SyncContext, dataset: &Dataset) {
 /// The key of an orphan in the list: its id, clear of the keys that cookies reserve.
 pub fn orphan_key(id: ObjectId) -> u64 {
     id.0 << 8
+}
+
+/// The orphan of a key in the list.
+pub fn orphan_of(key: u64) -> ObjectId {
+    ObjectId(key >> 8)
 }
 
 /// The entry of an orphan in the list.

@@ -165,7 +165,7 @@ impl Datasets {
 }
 
 impl Dataset {
-    fn tails_of(&self, file: ObjectId) -> Vec<ObjectId> {
+    pub(crate) fn tails_of(&self, file: ObjectId) -> Vec<ObjectId> {
         self.tails.lock().of(file)
     }
 }

@@ -125,8 +125,9 @@ fn below(sector: &[u8], pointer: &BlockPointer, above: (&Span, Txg)) -> Result<B
             let place = |object| WalkPosition { object, within: 0, ..at };
             children::<Objects>(sector, pointer, above, place, |inodes| {
                 let trees = inodes.into_iter().filter_map(|inode| {
-                    // What it shares with its file may be gone.
-                    let since = since.max(inode.floor());
+                    // What it shares with its file may be gone; what a clone of a file began with,
+                    // a snapshot of a file shows.
+                    let since = since.max(inode.floor()).max(inode.clone_floor());
                     inode.root.map(|pointer| tree_at(pointer, place(inode.object.0), since))
                 });
                 Ok(Below { nodes: trees.collect(), ..Below::default() })
@@ -353,7 +354,7 @@ impl Heads<'_> {
                     let txg = FileSnapshotId(number).txg();
                     let before = self.before_of_file(dataset, inode.object, txg).await?;
                     let floor = self.listed(dataset).await?.1;
-                    let since = self.since.max(floor).max(before);
+                    let since = self.since.max(floor).max(before).max(inode.clone_floor());
                     let from = WalkPosition { object: inode.object.0, ..from };
                     nodes.extend(inode.root.map(|root| tree_at(root, from, since)));
                 }

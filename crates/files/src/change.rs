@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use aquifer_blockio::Page;
 use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_dataset::sync::orphan_of;
 use aquifer_dataset::{Dataset, ORPHANS};
 use aquifer_object::overlay::Version;
 use aquifer_object::{DirtyPage, Object, ObjectState};
@@ -205,6 +206,10 @@ pub fn apply(
                     dataset.mark_orphan(object.id);
                 }
                 newest.clone_from(inode);
+            }
+            // It got a name: what an import found on the list stays.
+            if let Change::Drop(ORPHANS, key) = change {
+                dataset.unmark_orphan(orphan_of(*key));
             }
             dropped.extend(apply_to(version, change));
         }

@@ -9,7 +9,8 @@ mod pattern;
 use std::sync::Arc;
 
 use aquifer_dataset::{
-    Dataset, DatasetError, FileSnapshot, Look, LookError, NewFileSnapshot, ROOT_DIRECTORY,
+    Dataset, DatasetError, FILE_CLONES_MAX, FileSnapshot, Look, LookError, NewFileSnapshot,
+    ROOT_DIRECTORY,
 };
 use aquifer_object::btree::Scan;
 use aquifer_ondisk::inode::{FileKind, Inode};
@@ -18,6 +19,7 @@ use aquifer_pool::{Pool, PoolError};
 
 use crate::core::Files;
 use crate::diff::paths::{inode_of, meant, object_of, shown};
+use crate::error::FsError;
 use pattern::Pattern;
 
 /// Files that one command takes snapshots of at most.
@@ -61,12 +63,63 @@ pub enum FileNameError {
     /// There is no such snapshot.
     #[error("there is no snapshot {0:?} of a file")]
     NoSnapshot(String),
+    /// A clone is made of one snapshot.
+    #[error("{0:?} names several snapshots: clone one at a time")]
+    ManySnapshots(String),
+    /// More clones than one command makes.
+    #[error("{0} clones at once: a command makes at most {max}", max = FILE_CLONES_MAX)]
+    TooManyClones(usize),
+    /// A name for a clone that is none.
+    #[error(
+        "{0:?} names no file: a clone of a file is one, so write DATASET:PATH, such as \
+         tank/vms:web07/disk.vhd"
+    )]
+    NoTarget(String),
+    /// A clone shares its data with its origin, and is in the same dataset.
+    #[error(
+        "{0:?} is in another dataset: a file is cloned within its dataset. Clone the dataset, or \
+         copy the file"
+    )]
+    OtherDataset(String),
+    /// There is no such directory.
+    #[error("{0:?} is in a directory that does not exist: make it first")]
+    NoDirectory(String),
+    /// A name is given twice.
+    #[error("{0:?} is given twice")]
+    Twice(String),
+    /// A file cannot be cloned, or not under this name. None was made.
+    #[error("{name:?}: {error}; no clone was made")]
+    Clone {
+        /// As it was given.
+        name: String,
+        /// Why.
+        error: FsError,
+    },
+    /// A clone got no name.
+    #[error("{name:?}: {error}; {made} of {of} clones were made")]
+    NotNamed {
+        /// As it was given.
+        name: String,
+        /// Why.
+        error: FsError,
+        /// How many were made before it.
+        made: usize,
+        /// How many were wanted.
+        of: usize,
+    },
     /// The dataset was destroyed meanwhile, or looking took too long.
     #[error("{0}")]
     Look(#[from] LookError),
     /// The pool failed.
     #[error("{0}")]
     Pool(#[from] PoolError),
+}
+
+impl FileNameError {
+    /// A file cannot be cloned, or not under this name.
+    pub(crate) fn clone(name: &str, error: FsError) -> FileNameError {
+        FileNameError::Clone { name: name.into(), error }
+    }
 }
 
 /// Snapshots of files of a dataset.
@@ -99,18 +152,30 @@ impl Files {
         if self.datasets.by_name(file).is_some() {
             return Err(no_name());
         }
-        for (at, _) in file.match_indices(':').take(COLONS_MAX) {
-            let (dataset, path) = file.split_at(at);
-            if let Some(dataset) = self.datasets.by_name(dataset) {
-                let path = path.trim_start_matches(':');
-                let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-                return match parts.is_empty() {
-                    true => Err(no_name()),
-                    false => Ok(Name { dataset, path: parts.join("/"), name: name.into() }),
-                };
+        match self.split_place(file) {
+            Some((dataset, parts)) if !parts.is_empty() => {
+                Ok(Name { dataset, path: parts.join("/"), name: name.into() })
             }
+            _ => Err(no_name()),
         }
-        Err(no_name())
+    }
+
+    /// The dataset and the path of a file that may not be there, given as `tank/vms:PATH`.
+    pub(crate) fn place_of<'a>(
+        &self,
+        text: &'a str,
+    ) -> Result<(Arc<Dataset>, Vec<&'a str>), FileNameError> {
+        let no_target = || FileNameError::NoTarget(text.into());
+        self.split_place(text).filter(|(_, parts)| !parts.is_empty()).ok_or_else(no_target)
+    }
+
+    fn split_place<'a>(&self, file: &'a str) -> Option<(Arc<Dataset>, Vec<&'a str>)> {
+        file.match_indices(':').take(COLONS_MAX).find_map(|(at, _)| {
+            let (dataset, path) = file.split_at(at);
+            let dataset = self.datasets.by_name(dataset)?;
+            let path = path.trim_start_matches(':');
+            Some((dataset, path.split('/').filter(|part| !part.is_empty()).collect()))
+        })
     }
 
     /// Takes snapshots of files, given as `tank/vms:PATH@NAME`, all in one txg. They are on disk

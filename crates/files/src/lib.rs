@@ -27,6 +27,7 @@ mod core;
 mod damage;
 pub mod diff;
 pub mod error;
+pub mod file_clones;
 pub mod file_snapshots;
 mod limits;
 mod made;

@@ -35,6 +35,7 @@ struct Pass {
     tenancies: Vec<Tenancy>,
     refer_sectors: u64,
     inherited_sectors: u64,
+    cloned_sectors: u64,
 }
 
 /// A compressed extent seen so far.
@@ -85,8 +86,10 @@ impl Verified {
 pub(crate) struct FileExtents {
     /// Bytes of disk that it refers to.
     pub refer_bytes: u64,
-    /// Of them, those that a clone's origin owns.
+    /// Of them, those that the origin of a clone, of the dataset or of the file, owns.
     pub inherited_bytes: u64,
+    /// Of them, those that the file owns that this one was cloned from.
+    pub cloned_bytes: u64,
     /// It could be read to its end.
     pub whole: bool,
 }
@@ -106,6 +109,7 @@ pub(crate) async fn walk(
         tenancies: Vec::new(),
         refer_sectors: 0,
         inherited_sectors: 0,
+        cloned_sectors: 0,
     };
     while let Some(leaf) = tree.next(scan).await {
         let owned = pass.leaf(scan, leaf);
@@ -116,6 +120,7 @@ pub(crate) async fn walk(
     FileExtents {
         refer_bytes: pass.refer_sectors.saturating_mul(4096),
         inherited_bytes: pass.inherited_sectors.saturating_mul(4096),
+        cloned_bytes: pass.cloned_sectors.saturating_mul(4096),
         whole: tree.whole,
     }
 }
@@ -142,8 +147,18 @@ impl Pass {
             if scan.is_of_another(extent.birth) {
                 continue;
             }
-            if scan.is_inherited(extent.birth) {
+            let is_cloned = scan.is_cloned(extent.birth);
+            if is_cloned {
+                self.cloned_sectors = self.cloned_sectors.saturating_add(sectors);
+            }
+            let is_inherited = scan.is_inherited(extent.birth);
+            if is_cloned || is_inherited {
                 self.inherited_sectors = self.inherited_sectors.saturating_add(sectors);
+            }
+            if is_cloned && !is_inherited {
+                continue;
+            }
+            if is_inherited {
                 let run = Run::new(extent.place, sectors);
                 scan.inherit(run, (DeadKind::Extent, extent.birth));
                 continue;

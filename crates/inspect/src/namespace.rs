@@ -182,7 +182,7 @@ impl Items {
             (_, CLASS_LINE) => LineRecord::decode(&item.value).map(|line| {
                 self.lines.insert(dataset, line);
             }),
-            (_, CLASS_FILE_SNAPSHOT | CLASS_FILE_SWEEP | CLASS_FILE_ROLLBACK) => {
+            (_, class) if OF_FILES.contains(&class) => {
                 let snapshots = self.snapshots.entry(dataset).or_default();
                 snapshots.files.take(class, number, &item.value)
             }
@@ -391,9 +391,13 @@ const CLASS_OPEN_WORK: u8 = ItemClass::OpenWork as u8;
 const CLASS_DAMAGE: u8 = ItemClass::Damage as u8;
 const CLASS_DESTROYED: u8 = ItemClass::Destroyed as u8;
 const CLASS_INHERITED: u8 = ItemClass::Inherited as u8;
-const CLASS_FILE_SNAPSHOT: u8 = ItemClass::FileSnapshot as u8;
-const CLASS_FILE_SWEEP: u8 = ItemClass::FileSweep as u8;
-const CLASS_FILE_ROLLBACK: u8 = ItemClass::FileRollback as u8;
 const CLASS_LISTER: u8 = ItemClass::Lister as u8;
 const CLASS_HIDDEN_LINE: u8 = ItemClass::HiddenLine as u8;
+/// Those of snapshots of files.
+const OF_FILES: [u8; 4] = [
+    ItemClass::FileSnapshot as u8,
+    ItemClass::FileSweep as u8,
+    ItemClass::FileRollback as u8,
+    ItemClass::FileClone as u8,
+];
 const CLASS_RECEIVING: u8 = ItemClass::Receiving as u8;

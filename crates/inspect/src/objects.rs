@@ -13,6 +13,7 @@ use crate::finding::{At, Kind};
 use crate::links::{Links, Object};
 use crate::report::DatasetSummary;
 use crate::scan::Scan;
+use crate::snapshots::Of;
 use crate::tree::Walk;
 
 /// Results over all objects of a dataset.
@@ -33,6 +34,27 @@ struct Gathered {
     whole: bool,
     /// Its names have no meaning.
     unnamed: bool,
+    /// It is being emptied.
+    destroyed: bool,
+    /// Of clones of files: what each says that it has of its origin, and what it and its tails
+    /// have.
+    cloned: BTreeMap<ObjectId, (Option<u64>, u64)>,
+}
+
+impl Gathered {
+    /// A file, or a tail of one, whose extents were counted.
+    fn count_cloned(&mut self, inode: &Inode, file: &extents::FileExtents) {
+        if !inode.cloned {
+            return;
+        }
+        let is_tail = inode.is_tail();
+        let id = if is_tail { inode.origin } else { inode.object };
+        let (says, has) = self.cloned.entry(id).or_default();
+        *has = has.saturating_add(file.cloned_bytes);
+        if !is_tail {
+            *says = Some(inode.inherited_bytes());
+        }
+    }
 }
 
 /// A dataset whose objects are walked.
@@ -56,9 +78,11 @@ pub(crate) async fn walk(
     summary: &mut DatasetSummary,
 ) {
     scan.floor = if destroyed { record.floor } else { Txg(0) };
+    scan.file_clones.clear();
+    scan.cloned.clear();
     let owner = NodeOwner { dataset: id, object: ObjectId(0) };
     let unnamed = destroyed || is_half;
-    let mut gathered = Gathered { whole: true, unnamed, ..Gathered::default() };
+    let mut gathered = Gathered { whole: true, unnamed, destroyed, ..Gathered::default() };
     let mut table = Walk::<Objects>::new(owner, ObjectId(0), record.objects, birth, None);
     while let Some(leaf) = table.next(scan).await {
         let roots: Vec<_> = leaf.entries.iter().filter_map(|inode| inode.root.as_ref()).collect();
@@ -85,6 +109,9 @@ pub(crate) async fn walk(
     let is_all = scan.floor == Txg(0);
     if is_all {
         check_sums(scan, id, &gathered, table.whole);
+        if !destroyed {
+            check_cloned(scan, id, &gathered);
+        }
     }
     if is_all && table.whole && gathered.refer_bytes != record.refer_bytes {
         scan.findings.add(Kind::ReferBytes, At::object(id, ObjectId(0)), || {
@@ -140,14 +167,24 @@ async fn walk_object(
             // What a tail shares with its file is looked at there, or may be gone.
             let (floor, counts) = (scan.floor, inode.floor() == Txg(0));
             scan.floor = floor.max(inode.floor());
+            if floor > Txg(0) || gathered.destroyed {
+                // What it began with is not looked at there.
+                scan.floor = scan.floor.max(inode.clone_floor());
+                if inode.cloned {
+                    gathered.unread.extend([id, inode.origin]);
+                }
+            } else {
+                enter_clone(scan, inode);
+            }
             let tree = Walk::new(owner, inode.origin, inode.root, birth, page);
             // The size of a file that waits to be freed has no meaning any more.
             let size = if inode.nlink > 0 { inode.size.div_ceil(4096) } else { u64::MAX };
             let mut file = extents::walk(scan, tree, owner, size).await;
-            scan.floor = floor;
+            (scan.floor, scan.of) = (floor, Of::default());
             if !counts {
-                (file.inherited_bytes, file.refer_bytes) = (0, 0);
+                (file.inherited_bytes, file.refer_bytes, file.cloned_bytes) = (0, 0, 0);
             }
+            gathered.count_cloned(inode, &file);
             gathered.inherited_bytes =
                 gathered.inherited_bytes.saturating_add(file.inherited_bytes);
             let (says, mut sum) = (inode.refer_bytes, file.refer_bytes);
@@ -175,6 +212,36 @@ async fn walk_object(
                 });
             }
         }
+    }
+}
+
+/// A clone of a file shares with another file what was born up to its floor.
+fn enter_clone(scan: &mut Scan<'_>, inode: &Inode) {
+    let object = if inode.is_tail() { inode.origin } else { inode.object };
+    scan.of = Of { object, floor: inode.clone_floor() };
+    // In a clone of a dataset the origin has seen to it.
+    let is_others = scan.is_inherited(inode.clone_floor());
+    if inode.cloned && !is_others {
+        scan.cloned.insert(object);
+    }
+    if inode.cloned && inode.floor() == Txg(0) && !is_others {
+        let clone = inode.root.map(|root| (scan.of, root));
+        scan.file_clones.extend(clone);
+    }
+}
+
+/// Compares what clones of files say that they have of their origins with what they have.
+fn check_cloned(scan: &mut Scan<'_>, dataset: DatasetId, gathered: &Gathered) {
+    for (id, (says, has)) in &gathered.cloned {
+        let Some(says) = says.filter(|says| says != has && !gathered.unread.contains(id)) else {
+            continue;
+        };
+        scan.findings.add(Kind::ReferBytes, At::object(dataset, *id), || {
+            format!(
+                "object {dataset}:{id}: says that it has {says} bytes of the file that it was \
+                 cloned from, its extents {has}"
+            )
+        });
     }
 }
 

@@ -4,12 +4,12 @@
 //! - A sector is entered once. A second owner is reported, and the walk does not descend there. So
 //!   a walk ends after at most as many nodes as the disks have sectors, whatever points where.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::dead::DeadKind;
-use aquifer_ondisk::types::{DatasetId, Run};
-use aquifer_ondisk::{Place, Txg};
+use aquifer_ondisk::types::{DatasetId, ObjectId, Run};
+use aquifer_ondisk::{BlockPointer, Place, Txg};
 
 use crate::Options;
 use crate::extents::Verified;
@@ -17,7 +17,7 @@ use crate::finding::{At, Findings, Kind};
 use crate::media::{Breadth, Fetched, Media};
 use crate::report::SectorSummary;
 use crate::sectors::SectorMap;
-use crate::snapshots::{self, Head, Inherits, Pass};
+use crate::snapshots::{self, Head, Inherits, Of, Pass};
 
 /// The use of a sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +55,11 @@ pub(crate) struct Scan<'a> {
     pub inherited_bytes: Option<u64>,
     /// Datasets that have clones, with what is known of them.
     pub passes: BTreeMap<DatasetId, Pass>,
+    /// The object of the present tree, if it is a clone of a file, and its floor.
+    pub of: Of,
+    /// Clones of files of which the present head has something, and trees of them.
+    pub cloned: BTreeSet<ObjectId>,
+    pub file_clones: Vec<(Of, BlockPointer)>,
     /// Of a tree that is taken down: what was born up to here is not its own, and not looked at.
     pub floor: Txg,
 }
@@ -85,6 +90,9 @@ impl<'a> Scan<'a> {
             inherits: None,
             inherited_bytes: None,
             passes: BTreeMap::new(),
+            of: Of::default(),
+            cloned: BTreeSet::new(),
+            file_clones: Vec::new(),
             floor: Txg(0),
         }
     }
@@ -94,13 +102,20 @@ impl<'a> Scan<'a> {
         self.inherits.is_some_and(|inherits| birth <= inherits.floor)
     }
 
+    /// Whether the present tree, a clone of a file, shares what was born then with the file that it
+    /// was cloned from. That is looked for later ([`crate::snapshots`]).
+    pub fn is_cloned(&self, birth: Txg) -> bool {
+        self.of.floor > Txg(0) && birth <= self.of.floor
+    }
+
     /// The present tree, a clone's, refers to what it shares with its origin: that must keep it.
     pub fn inherit(&mut self, run: Run, what: (DeadKind, Txg)) {
         let Some(Inherits { origin, .. }) = self.inherits else { return };
         if let Some(head) = &mut self.head {
             head.enter(run.place, run.sectors);
         }
-        snapshots::meet_in(self, origin, run, what);
+        let of = self.of;
+        snapshots::meet_in(self, origin, run, (what, of));
     }
 
     /// Whether the present tree does not own what was born then.

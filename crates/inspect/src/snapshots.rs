@@ -5,20 +5,17 @@
 //! and a snapshot share is not looked at again.
 
 mod files;
+mod pass;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use aquifer_ondisk::block_pointer::BlockKind;
 use aquifer_ondisk::dataset::{DatasetRecord, RollbackRecord, SnapshotRecord};
 use aquifer_ondisk::dead::{Bucket, DeadBlock, DeadBody, DeadKind, DeadSums};
-use aquifer_ondisk::extent::Extent;
-use aquifer_ondisk::tree_node::{
-    Dead, Directory, Extents, Form, Node, NodeBody, NodeOwner, Objects,
-};
+use aquifer_ondisk::inode::Inode;
+use aquifer_ondisk::tree_node::{Dead, NodeOwner};
 use aquifer_ondisk::types::{DatasetId, ObjectId, Run, Txg};
 use aquifer_ondisk::{BlockPointer, Place};
 
-use crate::extents;
 use crate::finding::{At, Kind};
 use crate::scan::{Scan, Use};
 use crate::sectors::SectorMap;
@@ -26,6 +23,7 @@ use crate::tree::Walk;
 
 pub(crate) use files::Files;
 use files::Shower;
+use pass::Coming;
 
 /// Snapshots of a dataset, and the sweeps of those that were destroyed, by the txgs in which they
 /// were taken.
@@ -105,14 +103,18 @@ struct Kept {
     met: bool,
 }
 
-/// A node of a snapshot that is still to come.
-struct Coming {
-    pointer: BlockPointer,
-    object: ObjectId,
-    /// Birth of the node above.
-    above: Txg,
-    /// What was born up to there, another object shows.
-    floor: Txg,
+/// A clone of a file, and its floor: what was born up to there belongs to the file that it was
+/// cloned from. A floor of 0 is that of any other object.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Of {
+    pub object: ObjectId,
+    pub floor: Txg,
+}
+
+impl Of {
+    fn inode(inode: &Inode) -> Of {
+        Of { object: inode.object, floor: inode.clone_floor() }
+    }
 }
 
 /// What a clone began with.
@@ -130,6 +132,8 @@ pub(crate) struct Pass {
     dataset: DatasetId,
     list: BTreeMap<Txg, SnapshotRecord>,
     inherits: Option<Inherits>,
+    /// What each clone of a file began as: the snapshot, and what its file was cloned from.
+    origins: BTreeMap<ObjectId, (Shower, Of)>,
     head: Head,
     /// By place.
     dead: Vec<Kept>,
@@ -150,26 +154,31 @@ pub(crate) async fn walk(
     let head_whole = scan.whole;
     let (dead, whole) = read_dead(scan, dataset, (record, birth), (snapshots, destroyed)).await;
     let (list, inherits) = (snapshots.list.clone(), scan.inherits);
-    let met = HashSet::new();
-    let mut pass = Pass { dataset, list, inherits, head, dead, met, whole };
+    let (met, origins) = (HashSet::new(), snapshots.files.origins());
+    let mut pass = Pass { dataset, list, inherits, origins, head, dead, met, whole };
     check_records(scan, dataset, record, snapshots);
     snapshots.files.check(scan, dataset);
+    snapshots.files.check_clones(scan, dataset, &snapshots.list);
     // What was destroyed shows nothing any more: all of it waits to be freed.
     if !head_whole || !whole || destroyed {
         return None;
     }
     for (txg, snapshot) in &snapshots.list {
         let object = ObjectId(0);
-        let (above, floor) = (*txg, Txg(0));
-        let root = snapshot.objects.map(|pointer| Coming { pointer, object, above, floor });
+        let (above, floor, of) = (*txg, Txg(0), Of::default());
+        let root = snapshot.objects.map(|pointer| Coming { pointer, object, above, floor, of });
         pass.snapshot(scan, &Shower::of((txg, snapshot)), root).await;
     }
     for (txg, snapshot) in snapshots.files.iter() {
         let object = snapshot.inode.object;
-        let (above, floor) = (txg, Txg(0));
-        let root = snapshot.inode.root.map(|pointer| Coming { pointer, object, above, floor });
+        let (above, floor, of) = (txg, Txg(0), Of::inode(&snapshot.inode));
+        let root = snapshot.inode.root;
+        let root = root.map(|pointer| Coming { pointer, object, above, floor, of });
         let name = format!("{}@{}", snapshot.path, snapshot.name);
         pass.snapshot(scan, &Shower { txg, name, file: Some(object) }, root).await;
+    }
+    for (of, pointer) in std::mem::take(&mut scan.file_clones) {
+        pass.file_clone(scan, of, pointer).await;
     }
     pass.check_dead(scan, snapshots);
     Some(pass)
@@ -180,7 +189,7 @@ pub(crate) fn meet_in(
     scan: &mut Scan<'_>,
     (dataset, txg): (DatasetId, Txg),
     run: Run,
-    what: (DeadKind, Txg),
+    what: ((DeadKind, Txg), Of),
 ) {
     // Taken out meanwhile: so a chain of origins ends.
     let Some(mut pass) = scan.passes.remove(&dataset) else { return };
@@ -288,204 +297,4 @@ async fn read_dead(
     }
     dead.sort_unstable_by_key(|kept| kept.block.run.place);
     (dead, tree.whole)
-}
-
-impl Pass {
-    async fn snapshot(&mut self, scan: &mut Scan<'_>, shower: &Shower, root: Option<Coming>) {
-        let mut coming: Vec<Coming> = root.into_iter().collect();
-        while let Some(node) = coming.pop() {
-            let pointer = &node.pointer;
-            if self.head.has_node(pointer) || pointer.birth <= node.floor {
-                continue;
-            }
-            for place in pointer.copies() {
-                let run = Run::new(place, pointer.sectors());
-                self.meet(scan, shower, run, (DeadKind::Node, pointer.birth));
-            }
-            if !self.met.insert((pointer.places[0], pointer.written)) {
-                continue;
-            }
-            if pointer.birth > node.above || pointer.written > pointer.birth {
-                let at = At::place(pointer.places[0], 1);
-                scan.findings.add(Kind::BirthOrder, at, || {
-                    let (birth, above) = (pointer.birth, node.above);
-                    format!("{}: a node born in {birth}, under {above}", self.who(shower))
-                });
-            }
-            match self.read(scan, &node, shower).await {
-                Some(mut below) => {
-                    below.extents.retain(|extent| extent.birth > node.floor);
-                    self.data(scan, shower, node.object, below.extents).await;
-                    coming.extend(below.nodes);
-                }
-                None => self.whole = false,
-            }
-        }
-    }
-
-    fn who(&self, shower: &Shower) -> String {
-        format!("snapshot {:?} of dataset {}", shower.name, self.dataset)
-    }
-
-    async fn read(&self, scan: &mut Scan<'_>, node: &Coming, shower: &Shower) -> Option<Below> {
-        let pointer = &node.pointer;
-        let verify = |pages: &[aquifer_blockio::Page]| {
-            pages.first().is_some_and(|page| pointer.verify(page.as_slice()))
-        };
-        let fetched = scan.media.fetch(pointer.copies(), 1, &verify, scan.breadth()).await;
-        let at = || At::place(pointer.places[0], 1);
-        let who = || format!("{}: a {:?} node", self.who(shower), pointer.kind);
-        scan.judge(&fetched, Kind::NodeUnreadable, at(), 1, who);
-        let page = fetched.good?.into_iter().next()?;
-        match below(page.as_slice(), node) {
-            Ok(below) => Some(below),
-            Err(error) => {
-                scan.findings.add(Kind::NodeInvalid, at(), || format!("{}: {error}", who()));
-                None
-            }
-        }
-    }
-
-    /// The extents of a leaf that only snapshots have.
-    async fn data(
-        &mut self,
-        scan: &mut Scan<'_>,
-        shower: &Shower,
-        object: ObjectId,
-        extents: Vec<Extent>,
-    ) {
-        let mut fresh = Vec::new();
-        for extent in extents {
-            let run = Run::new(extent.place, extent.stored_sectors());
-            if self.meet(scan, shower, run, (DeadKind::Extent, extent.birth)) {
-                fresh.push(extent);
-            }
-        }
-        if !fresh.is_empty() && (scan.options.data || scan.options.deep) {
-            let owner = NodeOwner { dataset: self.dataset, object };
-            extents::verify(scan, owner, fresh).await;
-        }
-    }
-
-    /// A snapshot shows these sectors. Returns whether some of them were not met before.
-    fn meet(
-        &mut self,
-        scan: &mut Scan<'_>,
-        shower: &Shower,
-        run: Run,
-        (kind, birth): (DeadKind, Txg),
-    ) -> bool {
-        if let Some(Inherits { floor, origin }) = self.inherits
-            && birth <= floor
-        {
-            meet_in(scan, origin, run, (kind, birth));
-            return false;
-        }
-        let (mut gone, mut fresh) = (0u64, false);
-        for place in (0..run.sectors).map(|at| run.place.plus(at)) {
-            let after = self.dead.partition_point(|kept| kept.block.run.place <= place);
-            let kept = after.checked_sub(1).and_then(|at| self.dead.get_mut(at));
-            let holds = |kept: &Kept| {
-                let of = kept.block.run;
-                of.place.vdev() == place.vdev() && place.sector() < of.end_sector()
-            };
-            let shows = |kept: &Kept| {
-                (kept.block.kind, kept.block.birth) == (kind, birth) && shower.shows(kept.bucket)
-            };
-            match kept.filter(|kept| holds(kept)) {
-                Some(kept) if shows(kept) => {
-                    fresh |= !kept.met;
-                    kept.met = true;
-                }
-                None if self.head.has(place) => {}
-                _ => gone += 1,
-            }
-        }
-        if gone > 0 || birth > shower.txg {
-            scan.findings.add(Kind::SnapshotBlockGone, At::run(run), || {
-                let (who, place, sectors) = (self.who(shower), run.place, run.sectors);
-                format!(
-                    "{who} shows {place:?}+{sectors}, born in {birth}, of which {gone} sectors are \
-                     neither the head's nor dead blocks that it covers"
-                )
-            });
-        }
-        fresh
-    }
-
-    /// Each dead block is shown by a snapshot, or waits for a sweep.
-    fn check_dead(&self, scan: &mut Scan<'_>, snapshots: &Snapshots) {
-        if !self.whole {
-            return;
-        }
-        for kept in &self.dead {
-            let DeadBlock { run, birth, kind } = kept.block;
-            let life = birth..=kept.bucket.hi;
-            let group = ObjectId(kept.bucket.group);
-            let shown = snapshots.list.range(life.clone()).next().is_some()
-                || snapshots.files.shows(group, &life);
-            let swept = snapshots.sweeps.range(life.clone()).next().is_some()
-                || snapshots.files.sweeps(group, &life);
-            // What was cut off a file before a snapshot of it may be kept for that one too.
-            let of_tail = group.0 != 0 && group != kept.object;
-            if (shown == kept.met || shown && of_tail) && (shown || swept) {
-                continue;
-            }
-            scan.findings.add(Kind::DeadUnreached, At::run(run), || {
-                let (dataset, hi) = (self.dataset, kept.bucket.hi);
-                let why = match shown {
-                    true => "no snapshot between shows it",
-                    false => "no snapshot is between, and no sweep",
-                };
-                let place = run.place;
-                format!("a dead {kind:?} of dataset {dataset} at {place:?}, {birth} to {hi}: {why}")
-            });
-        }
-    }
-}
-
-/// What a node leads to.
-#[derive(Default)]
-struct Below {
-    nodes: Vec<Coming>,
-    extents: Vec<Extent>,
-}
-
-fn below(sector: &[u8], node: &Coming) -> Result<Below, aquifer_ondisk::FormatError> {
-    let (pointer, object) = (&node.pointer, node.object);
-    match pointer.kind {
-        BlockKind::Objects => children::<Objects>(sector, node, |inodes| Below {
-            nodes: inodes
-                .into_iter()
-                .filter_map(|inode| {
-                    let (object, above, floor) = (inode.object, pointer.birth, inode.floor());
-                    inode.root.map(|pointer| Coming { pointer, object, above, floor })
-                })
-                .collect(),
-            extents: Vec::new(),
-        }),
-        BlockKind::Directory => children::<Directory>(sector, node, |_| Below::default()),
-        BlockKind::Extents if object.0 != 0 => {
-            children::<Extents>(sector, node, |extents| Below { nodes: Vec::new(), extents })
-        }
-        kind => Err(aquifer_ondisk::FormatError::invalid("snapshot: kind of node", kind as u8)),
-    }
-}
-
-fn children<F: Form>(
-    sector: &[u8],
-    node: &Coming,
-    of_leaf: impl FnOnce(Vec<F::Entry>) -> Below,
-) -> Result<Below, aquifer_ondisk::FormatError> {
-    let Coming { pointer, object, floor, .. } = *node;
-    Ok(match Node::<F>::decode(sector, &pointer)?.body {
-        NodeBody::Leaf(entries) => of_leaf(entries),
-        NodeBody::Inner(children) => Below {
-            nodes: children
-                .into_iter()
-                .map(|(_, child)| Coming { pointer: child, object, above: pointer.birth, floor })
-                .collect(),
-            extents: Vec::new(),
-        },
-    })
 }

@@ -132,10 +132,14 @@ impl<F: Form> Walk<F> {
     /// and was not seen before.
     fn mark(&self, scan: &mut Scan<'_>, pointer: &BlockPointer) -> bool {
         let what = use_of(F::KIND);
+        let is_inherited = scan.is_inherited(pointer.birth);
+        if !is_inherited && scan.is_cloned(pointer.birth) {
+            return true;
+        }
         if let Some(head) = &mut scan.head {
             head.enter_node(pointer);
         }
-        if scan.is_inherited(pointer.birth) {
+        if is_inherited {
             for place in pointer.copies() {
                 let run = Run::new(place, pointer.sectors());
                 scan.inherit(run, (DeadKind::Node, pointer.birth));
@@ -190,7 +194,9 @@ impl<F: Form> Walk<F> {
         let pointer = &child.pointer;
         let at = || self.at(pointer.places[0]);
         let owner = node.owner;
-        let own = owner.object == self.owner.object || owner.object == self.origin;
+        let own = owner.object == self.owner.object
+            || owner.object == self.origin
+            || scan.is_cloned(pointer.birth);
         // Nodes of an old head name the dataset whose head it was, inherited ones the origin.
         let is_of_dataset = owner.dataset == self.owner.dataset
             || scan.floor > Txg(0)

@@ -17,7 +17,8 @@
 //! up to a floor of its own ([`Above`]).
 //!
 //! What was born at or below the *floor* belongs to a snapshot from which this tree began: when the
-//! tree no longer refers to it, nothing happens.
+//! tree no longer refers to it, nothing happens. A clone of a file, and its tails, have a floor of
+//! their own ([`Gate::note_clone`]); the higher one counts.
 //!
 //! Invariants:
 //! - No tree of a dataset frees what it referred to but through its gate. What no committed tree
@@ -94,6 +95,8 @@ pub struct Gate<'a> {
     whole: bool,
     filed: Mutex<Filed>,
     tails: Mutex<HashMap<ObjectId, Tail>>,
+    /// The floors of clones of files.
+    clones: Mutex<HashMap<ObjectId, Txg>>,
     /// Sectors of data of another that the tree no longer refers to.
     given_up: AtomicU64,
 }
@@ -108,6 +111,7 @@ impl<'a> Gate<'a> {
             whole: false,
             filed: Mutex::default(),
             tails: Mutex::default(),
+            clones: Mutex::default(),
             given_up: AtomicU64::new(0),
         }
     }
@@ -125,7 +129,19 @@ impl<'a> Gate<'a> {
 
     /// Whether a snapshot shows what was born in that txg and was an object's until now.
     pub fn is_shown(&self, object: ObjectId, birth: Txg) -> bool {
-        self.shown.covers(object, birth)
+        self.is_of_another_file(object, birth) || self.shown.covers(object, birth)
+    }
+
+    /// An object that is changed or freed is a clone of a file, or a tail of one: what was born up
+    /// to its floor belongs to another file.
+    pub fn note_clone(&self, object: ObjectId, floor: Txg) {
+        if floor > Txg(0) && !left_out(Rule::FileClonesHaveAFloor) {
+            self.clones.lock().insert(object, floor);
+        }
+    }
+
+    fn is_of_another_file(&self, object: ObjectId, birth: Txg) -> bool {
+        self.clones.lock().get(&object).is_some_and(|floor| birth <= *floor)
     }
 
     /// An object that is to be freed was cut off a file in this txg; of cuts by earlier releases
@@ -142,14 +158,24 @@ impl<'a> Gate<'a> {
         !self.shown.listed.is_empty() || !self.shown.files.is_empty()
     }
 
-    /// A file no longer refers to these extents.
-    pub fn free_extents(&self, owner: NodeOwner, freed: &[FreedExtent]) {
+    /// A file no longer refers to these extents. Returns how many sectors of them belong to the
+    /// file that it was cloned from.
+    pub fn free_extents(&self, owner: NodeOwner, freed: &[FreedExtent]) -> u64 {
+        let (mut of_another, mut of_another_file) = (0u64, 0u64);
         for extent in freed {
-            if self.shown.is_of_another(extent.birth) && !left_out(Rule::GivenUpIsCounted) {
-                self.given_up.fetch_add(extent.run.sectors, Ordering::Relaxed);
+            let is_cloned = self.is_of_another_file(owner.object, extent.birth);
+            if is_cloned || self.shown.is_of_another(extent.birth) {
+                of_another = of_another.saturating_add(extent.run.sectors);
+            }
+            if is_cloned {
+                of_another_file = of_another_file.saturating_add(extent.run.sectors);
             }
             self.free_extent(owner, extent);
         }
+        if !left_out(Rule::GivenUpIsCounted) {
+            self.given_up.fetch_add(of_another, Ordering::Relaxed);
+        }
+        of_another_file
     }
 
     fn free_extent(&self, owner: NodeOwner, extent: &FreedExtent) {
@@ -159,7 +185,8 @@ impl<'a> Gate<'a> {
     }
 
     fn dies(&self, owner: NodeOwner, block: DeadBlock, written: Txg) {
-        if self.shown.is_of_another(block.birth) {
+        let is_cloned = self.is_of_another_file(owner.object, block.birth);
+        if is_cloned || self.shown.is_of_another(block.birth) {
             return;
         }
         let tail = self.tails.lock().get(&owner.object).copied();

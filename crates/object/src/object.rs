@@ -26,6 +26,28 @@ pub struct TreeRoot {
     pub root: Option<BlockPointer>,
     /// Bytes of disk.
     pub refer_bytes: u64,
+    /// Of them, those that belong to the file that this one was cloned from.
+    pub inherited_bytes: u64,
+}
+
+impl TreeRoot {
+    /// That of an inode.
+    pub fn of(inode: &Inode) -> TreeRoot {
+        TreeRoot {
+            root: inode.root,
+            refer_bytes: inode.refer_bytes,
+            inherited_bytes: inode.inherited_bytes(),
+        }
+    }
+
+    /// Puts it into an inode.
+    pub fn put_into(&self, inode: &mut Inode) {
+        inode.root = self.root;
+        inode.refer_bytes = self.refer_bytes;
+        if inode.cloned && !inode.is_tail() {
+            inode.hash_seed = self.inherited_bytes;
+        }
+    }
 }
 
 /// The state of an object in memory.
@@ -88,7 +110,7 @@ type Slots<'a> = &'a mut [Option<Page>];
 impl Object {
     /// An object from its inode on disk.
     pub fn new(dataset: DatasetId, inode: Inode) -> Self {
-        let tree = TreeRoot { root: inode.root, refer_bytes: inode.refer_bytes };
+        let tree = TreeRoot::of(&inode);
         Object {
             dataset,
             id: inode.object,
@@ -237,7 +259,7 @@ impl Object {
     /// dropped. Requests that have the object keep it.
     pub fn roll_back(&self, inode: Inode) {
         let mut state = self.state.lock();
-        let tree = TreeRoot { root: inode.root, refer_bytes: inode.refer_bytes };
+        let tree = TreeRoot::of(&inode);
         (state.committed, state.synced) = (tree, tree);
         state.overlay = Overlay::default();
         state.damaged = inode.damaged;

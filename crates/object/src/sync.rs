@@ -59,6 +59,7 @@ pub async fn sync_object(
         };
         (version.clone(), state.synced)
     };
+    gate.note_clone(object.id, version.inode.clone_floor());
     let (mut tail, mut damage) = (None, None);
     let orphan = version.inode.nlink == 0 && version.inode.kind != FileKind::Directory;
     let tree = if orphan {
@@ -89,8 +90,7 @@ pub async fn sync_object(
     let mut inode = version.inode.clone();
     inode.damaged = state.damaged;
     drop(state);
-    inode.root = tree.root;
-    inode.refer_bytes = tree.refer_bytes;
+    tree.put_into(&mut inode);
     Ok(Some(SyncedObject { inode, tail, damage }))
 }
 
@@ -127,8 +127,7 @@ async fn sync_cut(
     let Some(cut) = version.cut else {
         return Ok((tree, None));
     };
-    // The tail's bytes are known only when it is freed. Until then they stay in the file's sum.
-    let refer_bytes = tree.refer_bytes;
+    // The tail's bytes are known only when it is freed. Until then they stay in the file's sums.
     match cut_short(gate, owner, cut, tree).await {
         Ok(Some(tree)) => return Ok((tree, None)),
         Err(error) if !error.is_damage() => return Err(error),
@@ -136,10 +135,10 @@ async fn sync_cut(
         Ok(None) | Err(_) => {}
     }
     match extent_tree::split_off(gate, tree.root, owner, cut).await {
-        Ok(halves) => Ok((TreeRoot { root: halves.left, refer_bytes }, halves.right)),
+        Ok(halves) => Ok((TreeRoot { root: halves.left, ..tree }, halves.right)),
         // Emptying a file needs no node of it.
         Err(error) if cut == 0 && error.is_damage() => {
-            Ok((TreeRoot { root: None, refer_bytes }, tree.root))
+            Ok((TreeRoot { root: None, ..tree }, tree.root))
         }
         Err(error) => Err(error),
     }
@@ -363,10 +362,11 @@ async fn replace(
 
 /// Frees the old extents of a merge, and returns the new tree.
 fn settle(gate: &Gate<'_>, owner: NodeOwner, tree: TreeRoot, merged: &Merged) -> TreeRoot {
-    gate.free_extents(owner, &merged.freed);
+    let given_up = gate.free_extents(owner, &merged.freed).saturating_mul(4096);
     let refer_bytes =
         tree.refer_bytes.saturating_add_signed(merged.refer_sectors.saturating_mul(4096));
-    TreeRoot { root: merged.root, refer_bytes }
+    let inherited_bytes = tree.inherited_bytes.saturating_sub(given_up);
+    TreeRoot { root: merged.root, refer_bytes, inherited_bytes }
 }
 
 /// Keeps the written plain pages in the cache, each in the place of the page that it replaced if no

@@ -60,8 +60,10 @@ pub const FEATURE_RECEIVE: &str = "receive";
 pub const FEATURE_FILE_ROLLBACK: &str = "file-rollback";
 /// Feature: what changed is, or was, received into datasets that were there.
 pub const FEATURE_RECEIVE_INCREMENT: &str = "receive-increment";
+/// A file began as a snapshot of another one.
+pub const FEATURE_FILE_CLONES: &str = "file-clones";
 /// The features that this software knows.
-pub const FEATURES: [&str; 11] = [
+pub const FEATURES: [&str; 12] = [
     FEATURE_SNAPSHOTS,
     FEATURE_KEEPING,
     FEATURE_MOVED,
@@ -73,6 +75,7 @@ pub const FEATURES: [&str; 11] = [
     FEATURE_RECEIVE,
     FEATURE_FILE_ROLLBACK,
     FEATURE_RECEIVE_INCREMENT,
+    FEATURE_FILE_CLONES,
 ];
 /// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.
 pub const VDEV_SEGMENTS_MAX: u64 = Place::SECTOR_LIMIT / SEGMENT_SECTORS - 1;

@@ -20,8 +20,8 @@
 //!   class 16  a snapshot of a file (see [`crate::file_snapshot`]); number = txg << 16 | index
 //!   class 17  what such a one alone showed is freed; the same number
 //!   class 20  a file was rolled back to such a one; the same number
-//!   dataset 0, class 15  when the free space of a disk was last worked on (see
-//!     [`crate::free_work`]); number = the low 56 bits of its guid
+//!   class 21  a clone of a file (see [`crate::file_clone`]); number = its object id
+//!   dataset 0, class 15  see [`crate::free_work`]; number = the low 56 bits of a disk's guid
 //! entry: key 16 bytes, value string (u16 length)
 //!
 //! dataset record:
@@ -41,7 +41,6 @@
 //! ```
 //! A hidden line is what a destroyed dataset leaves while others list or need its snapshots: its
 //! snapshots, sweeps and dead tree, and a head that is its newest snapshot.
-//!
 //! `next_object` never goes back: ids are never reused, not even after a rollback.
 
 use crate::block_pointer::BlockPointer;
@@ -102,6 +101,8 @@ pub enum ItemClass {
     OpenWork = 19,
     /// A rollback of a file.
     FileRollback = 20,
+    /// A clone of a file.
+    FileClone = 21,
     /// What is being received into the head.
     Receiving = 22,
 }
@@ -129,6 +130,7 @@ impl ItemClass {
             17 => ItemClass::FileSweep,
             19 => ItemClass::OpenWork,
             20 => ItemClass::FileRollback,
+            21 => ItemClass::FileClone,
             22 => ItemClass::Receiving,
             _ => return None,
         })

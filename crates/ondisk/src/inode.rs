@@ -7,8 +7,10 @@
 //! its floor. `origin`: for the cut-off tail of a truncated file, the file it was cut from; its
 //! `hash_seed` is the txg in which that happened (0 by earlier releases), its `rdev` the txg up to
 //! which births are not its own: the file, or a snapshot, shows them (see [`Inode::floor`]).
-//! `verifier`: of an exclusive CREATE. Times are those of POSIX. `flags`: 1, [`Inode::damaged`];
-//! others are refused.
+//! `verifier`: of an exclusive CREATE. Times are those of POSIX. `flags`: 1, [`Inode::damaged`], 2,
+//! [`Inode::cloned`]; others are refused. Of a clone of a file, `line` is the txg of the snapshot
+//! that it began as ([`Inode::clone_floor`]), `hash_seed` what it still has of that
+//! ([`Inode::inherited_bytes`]).
 //!
 //! The engine counts on from object, generation, entries and change. They are below 2^63: decoding
 //! refuses larger ones, and [`Inode::touch`] stays below, whatever a hostile disk holds.
@@ -23,6 +25,7 @@ const VERSION: u16 = 1;
 /// Bytes of a file's content at most: its pages are below 2^48.
 pub const FILE_BYTES_MAX: u64 = PAGE_LIMIT * 4096;
 const FLAG_DAMAGED: u8 = 1;
+const FLAG_CLONED: u8 = 2;
 const NANOSECONDS: u32 = 1_000_000_000;
 /// Encoded bytes of an inode.
 pub const INODE_BYTES: usize = 4 + 16 + 16 + 8 + 24 + 4 * 12 + 6 * 8 + BLOCK_POINTER_BYTES;
@@ -114,6 +117,8 @@ pub struct Inode {
     /// A sync could not read a node of its tree to change it, and changes were lost. The object
     /// takes no writes, and shows no content, until a person clears this.
     pub damaged: bool,
+    /// It began as a snapshot of another file, or is a tail of such a one.
+    pub cloned: bool,
     /// Permission bits, 07777.
     pub mode: u32,
     /// Names; 0: to be freed.
@@ -142,13 +147,14 @@ pub struct Inode {
     pub change: u64,
     /// The directory that holds a directory.
     pub parent: ObjectId,
-    /// Line of history.
+    /// Line of history. Of a clone of a file: see [`Inode::clone_floor`].
     pub line: u64,
     /// Of a cut-off tail: the file it was cut from.
     pub origin: ObjectId,
     /// Verifier of the exclusive CREATE that made it.
     pub verifier: u64,
-    /// Seed of a directory's name hash. Of a cut-off tail: the txg in which it was cut off.
+    /// Seed of a directory's name hash. Of a cut-off tail: the txg in which it was cut off. Of a
+    /// clone of a file: see [`Inode::inherited_bytes`].
     pub hash_seed: u64,
     /// Root of extents or directory entries.
     pub root: Option<BlockPointer>,
@@ -191,6 +197,23 @@ impl Inode {
         Txg(if self.is_tail() { self.rdev } else { 0 })
     }
 
+    /// Of a clone of a file, and its tails: what was born up to there belongs to the file that it
+    /// was cloned from, whose snapshot of that txg shows it.
+    pub fn clone_floor(&self) -> Txg {
+        Txg(if self.cloned { self.line } else { 0 })
+    }
+
+    /// Of a clone of a file: bytes of its extents, and those of its tails, that were born up to its
+    /// [floor](Inode::clone_floor).
+    pub fn inherited_bytes(&self) -> u64 {
+        if self.cloned && !self.is_tail() { self.hash_seed } else { 0 }
+    }
+
+    /// The seed of a directory's name hash; 0 of others.
+    pub fn name_seed(&self) -> u64 {
+        if self.kind == FileKind::Directory { self.hash_seed } else { 0 }
+    }
+
     /// Counts one more entry in a directory.
     pub fn entry_added(&mut self) {
         self.entries = next(self.entries);
@@ -209,7 +232,8 @@ impl Inode {
         assert!(fits, "an inode that could not be read back: {self:?}");
         w.u16(VERSION);
         w.u8(self.kind as u8);
-        w.u8(if self.damaged { FLAG_DAMAGED } else { 0 });
+        let cloned = if self.cloned { FLAG_CLONED } else { 0 };
+        w.u8(if self.damaged { FLAG_DAMAGED } else { 0 } | cloned);
         w.u64(self.object.0);
         w.u64(self.generation);
         w.u32(self.mode);
@@ -241,12 +265,13 @@ impl Inode {
         }
         let kind = FileKind::from_u8(r.u8()?)?;
         let flags = r.u8()?;
-        if flags & !FLAG_DAMAGED != 0 {
+        if flags & !(FLAG_DAMAGED | FLAG_CLONED) != 0 {
             return Err(FormatError::invalid("inode: flags", flags));
         }
         let inode = Inode {
             kind,
             damaged: flags & FLAG_DAMAGED != 0,
+            cloned: flags & FLAG_CLONED != 0,
             object: ObjectId(r.sequence()?),
             generation: r.sequence()?,
             mode: r.u32()?,
@@ -271,6 +296,9 @@ impl Inode {
         };
         if inode.size > FILE_BYTES_MAX {
             return Err(FormatError::invalid("inode: size", inode.size));
+        }
+        if inode.cloned && inode.kind != FileKind::Regular {
+            return Err(FormatError::invalid("inode: kind of a clone", inode.kind as u8));
         }
         Ok(inode)
     }

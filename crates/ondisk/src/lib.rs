@@ -12,6 +12,7 @@ pub mod dataset;
 pub mod dead;
 pub mod dirent;
 pub mod extent;
+pub mod file_clone;
 pub mod file_snapshot;
 pub mod free_work;
 pub mod history;

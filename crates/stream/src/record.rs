@@ -321,8 +321,10 @@ impl Point {
 fn travelling(inode: &Inode) -> Inode {
     Inode {
         damaged: false,
+        cloned: false,
         refer_bytes: 0,
         line: 1,
+        hash_seed: inode.name_seed(),
         origin: ObjectId(0),
         root: None,
         ..inode.clone()

@@ -31,6 +31,7 @@ fn inode(id: u64, kind: FileKind, size: u64) -> Inode {
         generation: if id == 1 { 0 } else { 1000 + id },
         kind,
         damaged: false,
+        cloned: false,
         mode: 0o640,
         nlink: if is_directory { 2 } else { 1 },
         uid: 10,

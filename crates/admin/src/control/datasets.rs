@@ -39,14 +39,22 @@ impl Control {
         Ok(DatasetDone { name: request.name, notes })
     }
 
-    /// Makes a dataset that begins as a snapshot. When this returns it is on disk, and exported if
-    /// its property says so.
+    /// Makes a dataset that begins as a snapshot, or files that begin as one of a file. When this
+    /// returns they are on disk, and a dataset is exported if its property says so.
     ///
     /// # Errors
     /// There is no such snapshot; or as [`Control::create_dataset`].
     pub async fn clone_snapshot(&self, request: CloneSnapshot) -> Result<DatasetDone, ApiError> {
         let _act = self.act().await?;
-        let CloneSnapshot { snapshot, name, properties } = request;
+        if let Some(serving) = snapshots::files::pool_of_file(self, &request.snapshot) {
+            return snapshots::files::clone(&serving, request).await;
+        }
+        let CloneSnapshot { snapshot, name, more, properties } = request;
+        if let Some(more) = more.first() {
+            return Err(ApiError::invalid(format!(
+                "{more:?} is one name too many: a snapshot of a dataset has one clone at a time"
+            )));
+        }
         let (serving, of) = (self.pool_of(&name)?, snapshots::pool_name(&snapshot));
         if serving.name() != of {
             return Err(ApiError::invalid(format!(
@@ -54,7 +62,6 @@ impl Control {
                  snapshot"
             )));
         }
-        snapshots::files::refuse(&serving, &snapshot, "be cloned")?;
         for (property, value) in &properties {
             properties::check(&name, property, value)?;
         }

@@ -55,6 +55,10 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
         | DatasetError::FileDamaged(_)
         | DatasetError::Unsettled(_)
         | DatasetError::FileOfClone(_)
+        | DatasetError::FileCloned { .. }
+        | DatasetError::UnsettledOrigin(_)
+        | DatasetError::DamagedOrigin(_)
+        | DatasetError::CloneInClone(_)
         | DatasetError::WaitsForCommit(_)
         | DatasetError::NoClone(_)
         | DatasetError::SameNames { .. }

@@ -62,7 +62,7 @@ fn disks_of_a_vm_are_snapshotted_listed_and_destroyed() {
         (vec!["destroy", "-f", "tank/vms:disk.raw@none"], "there is no snapshot"),
         (vec!["hold", "audit", of_file], "cannot be held yet"),
         (vec!["rollback", "tank/vms:disk.raw@none"], "there is no snapshot"),
-        (vec!["clone", of_file, "tank/new"], "cannot be cloned yet"),
+        (vec!["clone", of_file, "tank/new"], "names no file"),
         (vec!["rename", of_file, "@other"], "cannot be renamed yet"),
         (vec!["destroy", "-f", "tank/vms"], "has snapshots"),
     ] {

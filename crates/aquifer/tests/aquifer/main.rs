@@ -19,6 +19,7 @@ mod drill;
 mod errs;
 mod exports;
 mod eyes;
+mod file_clones;
 mod file_snapshots;
 mod growth;
 mod hardware;

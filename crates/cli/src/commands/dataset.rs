@@ -32,10 +32,13 @@ pub(super) async fn clone(
     client: &Client,
     output: Output,
     properties: Vec<(String, String)>,
-    (snapshot, name): (String, String),
+    (snapshot, names): (String, Vec<String>),
 ) -> Result<(), Failure> {
     let properties = properties.into_iter().collect();
-    let done = client.clone_snapshot(&CloneSnapshot { snapshot, name, properties }).await?;
+    let mut names = names.into_iter();
+    let (name, more) = (names.next().unwrap_or_default(), names.collect());
+    let request = CloneSnapshot { snapshot, name, more, properties };
+    let done = client.clone_snapshot(&request).await?;
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
     Ok(())

@@ -199,14 +199,15 @@ pub(super) fn create_dataset(request: &CreateDataset) -> Told {
 }
 
 pub(super) fn clone_snapshot(request: &CloneSnapshot) -> Told {
-    let CloneSnapshot { snapshot, name, properties } = request;
+    let CloneSnapshot { snapshot, name, more, properties } = request;
     let words = properties.iter().fold(Words::of("clone"), |words, (name, value)| {
         words.flag(true, "-o").word(&format!("{name}={value}"))
     });
     let needs = properties_need(properties.iter().map(|(name, value)| (name, Some(value))));
     let names = properties.keys().cloned().collect();
     let about = About::Dataset(name.clone(), names);
-    Told { needs, ..words.word(snapshot).word(name).told(about) }
+    let words = more.iter().fold(words.word(snapshot).word(name), |words, name| words.word(name));
+    Told { needs, ..words.told(about) }
 }
 
 pub(super) fn set_properties(request: &SetProperties) -> Told {

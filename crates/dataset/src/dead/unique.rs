@@ -73,21 +73,23 @@ impl Dataset {
         // Before the root is looked at.
         let _reading = pool.reading();
         let root = self.dead.lock().committed;
-        let lists = {
+        let (lists, these) = {
             let snapshots = self.snapshots.lock();
-            Lists::new(snapshots.listed(), snapshots.files.lists())
+            let listed = snapshots.listed();
+            let these = &snapshots.files.with_pinned(&listed, these);
+            (Lists::new(listed, snapshots.files.lists()), these.clone())
         };
         let mut sectors = 0u64;
         if these.snapshots.is_empty() {
             for object in these.files.keys() {
-                let of_it = unique_in((pool, root), &lists, these, object.0).await?;
+                let of_it = unique_in((pool, root), &lists, &these, object.0).await?;
                 sectors = sectors.saturating_add(of_it);
             }
             return Ok(sectors.saturating_mul(4096));
         }
         let mut group = Some(0);
         while let Some(of) = group {
-            sectors = sectors.saturating_add(unique_in((pool, root), &lists, these, of).await?);
+            sectors = sectors.saturating_add(unique_in((pool, root), &lists, &these, of).await?);
             group = group_after(pool, root, of).await?;
         }
         Ok(sectors.saturating_mul(4096))

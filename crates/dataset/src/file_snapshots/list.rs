@@ -1,17 +1,19 @@
 //! The snapshots of a dataset's files in memory: which there are, and what goes on about them.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{FileLists, Object, Returning};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
+use aquifer_ondisk::file_clone::FileCloneRecord;
 use aquifer_ondisk::file_snapshot::{
     FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
 };
-use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
+use aquifer_ondisk::{DatasetId, FormatError, Guid, ObjectId, Txg};
 
 use super::FileSnapshot;
+use crate::dead::These;
 
 /// The names of the snapshots of a dataset's files.
 #[derive(Debug, Default)]
@@ -30,19 +32,38 @@ pub(crate) struct FileSnapshots {
     sweeps: BTreeMap<FileSnapshotId, ObjectId>,
     /// Rollbacks whose snapshot's blocks the dead tree still names, or that a walk must know.
     rollbacks: BTreeMap<FileSnapshotId, FileRollbackRecord>,
+    /// Clones of files, by their ids, each of which needs the snapshot that it began as.
+    clones: BTreeMap<ObjectId, FileCloneRecord>,
+    /// How many clones need a snapshot.
+    pins: BTreeMap<FileSnapshotId, usize>,
     /// Those that somebody reads.
     pub(super) open: BTreeMap<FileSnapshotId, Arc<Object>>,
 }
 
-impl FileSnapshots {
-    /// Import: one from disk.
-    pub fn load(&mut self, id: FileSnapshotId, record: FileSnapshotRecord) {
-        self.put(Arc::new(FileSnapshot { id, record }));
-    }
+/// Whether one of these snapshots, in order, was taken while a clone was there.
+fn is_in_life(record: &FileCloneRecord, list: &[Txg]) -> bool {
+    let from = list.partition_point(|txg| *txg < record.forked);
+    list.get(from).is_some_and(|txg| record.may_be_shown(*txg))
+}
 
-    /// Import: a sweep from disk.
-    pub fn load_sweep(&mut self, id: FileSnapshotId, record: FileSweepRecord) {
-        self.sweeps.insert(id, record.object);
+impl FileSnapshots {
+    /// Import: an item of one of their classes.
+    pub fn load(&mut self, class: ItemClass, number: u64, value: &[u8]) -> Result<(), FormatError> {
+        let id = FileSnapshotId(number);
+        match class {
+            ItemClass::FileSweep => {
+                self.sweeps.insert(id, FileSweepRecord::decode(value)?.object);
+            }
+            ItemClass::FileRollback => self.load_rollback(id, FileRollbackRecord::decode(value)?),
+            ItemClass::FileClone => {
+                self.put_clone(ObjectId(number), FileCloneRecord::decode(value)?);
+            }
+            _ => {
+                let record = FileSnapshotRecord::decode(value)?;
+                self.put(Arc::new(FileSnapshot { id, record }));
+            }
+        }
+        Ok(())
     }
 
     /// Import, or the sync of a rollback: the dead tree names what came back.
@@ -181,6 +202,128 @@ impl FileSnapshots {
         self.rollbacks.contains_key(&id) && !left_out(Rule::RolledBackToIsWalked)
     }
 
+    /// Import, or a sync: a clone, as it is now.
+    pub fn put_clone(&mut self, clone: ObjectId, record: FileCloneRecord) {
+        self.take_clone(clone);
+        self.clones.insert(clone, record);
+        *self.pins.entry(record.snapshot).or_default() += 1;
+    }
+
+    fn take_clone(&mut self, clone: ObjectId) {
+        let Some(FileCloneRecord { snapshot, .. }) = self.clones.remove(&clone) else { return };
+        match self.pins.get_mut(&snapshot) {
+            Some(pins) if *pins > 1 => *pins -= 1,
+            _ => drop(self.pins.remove(&snapshot)),
+        }
+    }
+
+    pub fn has_clones(&self) -> bool {
+        !self.clones.is_empty()
+    }
+
+    pub fn clone_record(&self, clone: ObjectId) -> Option<FileCloneRecord> {
+        self.clones.get(&clone).copied()
+    }
+
+    /// How many clones of one there are.
+    pub fn clones_of(&self, id: FileSnapshotId) -> usize {
+        self.pins.get(&id).copied().unwrap_or(0)
+    }
+
+    /// Takes out the clones of which the head has nothing, and that no snapshot shows: neither one
+    /// of the dataset, given in order, nor one of the clone.
+    pub fn take_clones_over(&mut self, listed: &[Txg]) -> Vec<(ObjectId, FileCloneRecord)> {
+        let is_over = |id: &ObjectId, record: &FileCloneRecord| {
+            let of_it = self.lists.get(id).map_or(&[][..], Vec::as_slice);
+            let shown = is_in_life(record, listed) || is_in_life(record, of_it);
+            record.died.is_some() && (!shown || left_out(Rule::FilePinsOutliveHeads))
+        };
+        let over = self.clones.iter().filter(|(id, record)| is_over(id, record));
+        let over: Vec<_> = over.map(|(id, record)| (*id, *record)).collect();
+        over.iter().for_each(|(id, _)| self.take_clone(*id));
+        over
+    }
+
+    /// Snapshots that are to be destroyed, of `listed` and of files, as their blocks go: without
+    /// those that clones need, and with hidden ones that no clone needs then.
+    pub fn with_pinned(&self, listed: &[Txg], these: &These) -> These {
+        let mut these = these.clone();
+        if self.clones.is_empty() {
+            return these;
+        }
+        let left: Vec<Txg> =
+            listed.iter().filter(|of| !these.snapshots.contains(of)).copied().collect();
+        let wanted = |these: &These, of: &FileSnapshot| {
+            these.files.get(&of.object()).is_some_and(|txgs| txgs.contains(&of.txg()))
+        };
+        let (mut pins, mut over) = (self.pins.clone(), BTreeSet::new());
+        let mut goes: BTreeSet<FileSnapshotId> = BTreeSet::new();
+        loop {
+            let before = (goes.len(), over.len());
+            for (id, of) in &self.list {
+                let is_hidden = of.record.hidden && !self.is_walked(*id);
+                if !pins.contains_key(id) && (wanted(&these, of) || is_hidden) {
+                    goes.insert(*id);
+                }
+            }
+            for (clone, record) in self.clones.iter().filter(|(_, record)| record.died.is_some()) {
+                let of_it =
+                    self.list.iter().filter(|(id, of)| of.object() == *clone && !goes.contains(id));
+                let of_it: Vec<Txg> = of_it.map(|(id, _)| id.txg()).collect();
+                let shown = is_in_life(record, &left) || is_in_life(record, &of_it);
+                if !shown && over.insert(*clone) {
+                    match pins.get_mut(&record.snapshot) {
+                        Some(pins) if *pins > 1 => *pins -= 1,
+                        _ => drop(pins.remove(&record.snapshot)),
+                    }
+                }
+            }
+            if before == (goes.len(), over.len()) {
+                break;
+            }
+        }
+        these.files.clear();
+        for of in goes.iter().filter_map(|id| self.list.get(id)) {
+            these.files.entry(of.object()).or_default().insert(of.txg());
+        }
+        these
+    }
+
+    /// The head goes back to a txg. Returns the records that change, and whether each stays.
+    pub fn roll_clones_back(&mut self, to: Txg) -> Vec<(ObjectId, FileCloneRecord, bool)> {
+        let changes = |of: &FileCloneRecord| of.forked > to || of.died.is_some_and(|on| on > to);
+        let changed = self.clones.iter().filter(|(_, record)| changes(record));
+        let changed = changed.map(|(id, record)| {
+            (*id, FileCloneRecord { died: None, ..*record }, record.forked <= to)
+        });
+        let changed: Vec<_> = changed.collect();
+        for (id, record, stays) in &changed {
+            self.take_clone(*id);
+            if *stays {
+                self.put_clone(*id, *record);
+            }
+        }
+        changed
+    }
+
+    /// Whether a file began as one.
+    pub fn is_pinned(&self, id: FileSnapshotId) -> bool {
+        self.pins.contains_key(&id) && !left_out(Rule::FilePinsAreKept)
+    }
+
+    /// Something needs one no more: if it is hidden, and nothing else does, it leaves in this txg.
+    pub(crate) fn release(
+        &mut self,
+        txg: Txg,
+        (line, id): (DatasetId, FileSnapshotId),
+    ) -> Vec<(ItemKey, Option<Item>)> {
+        let is_hidden = self.list.get(&id).is_some_and(|of| of.record.hidden);
+        match is_hidden && !self.is_walked(id) && !self.is_pinned(id) {
+            true => self.leave(txg, (line, id)),
+            false => Vec::new(),
+        }
+    }
+
     /// A sweep has nothing left to do.
     pub fn swept(&mut self, id: FileSnapshotId) {
         self.sweeps.remove(&id);
@@ -196,7 +339,9 @@ impl FileSnapshots {
         let of = |class| move |id: &FileSnapshotId| ItemKey::new(line, class, id.0);
         let list = self.list.keys().map(of(ItemClass::FileSnapshot));
         let list = list.chain(self.sweeps.keys().map(of(ItemClass::FileSweep)));
-        list.chain(self.rollbacks.keys().map(of(ItemClass::FileRollback))).collect()
+        let list = list.chain(self.rollbacks.keys().map(of(ItemClass::FileRollback)));
+        let clones = self.clones.keys();
+        list.chain(clones.map(|id| ItemKey::new(line, ItemClass::FileClone, id.0))).collect()
     }
 
     /// The names that are taken: by file, and by path.

@@ -286,6 +286,7 @@ impl Files {
             generation,
             kind: new.kind,
             damaged: false,
+            cloned: false,
             mode: if new.kind == FileKind::Symlink { 0o777 } else { mode },
             nlink: if is_directory { 2 } else { 1 },
             uid: new.set.uid.filter(|_| cred.uid == 0).unwrap_or(cred.uid),

@@ -2,11 +2,11 @@
 
 mod attributes;
 mod commit;
-mod create;
+pub(crate) mod create;
 pub(crate) mod directory;
 mod early;
 mod link;
-mod names;
+pub(crate) mod names;
 mod read;
 mod remove;
 mod rename;

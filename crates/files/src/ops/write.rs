@@ -278,9 +278,13 @@ impl Files {
     async fn is_mapped(&self, target: &Target, pieces: &[Piece<'_>]) -> Result<bool, FsError> {
         // Taken before the root is read: from here on nothing below it is reused.
         let _reading = self.pool.reading();
-        let root = target.object.state.lock().root_to_read()?;
+        let (root, floor) = {
+            let state = target.object.state.lock();
+            (state.root_to_read()?, state.inode.clone_floor())
+        };
         let plain = |extent: &&aquifer_ondisk::extent::Extent| {
             matches!(extent.stored, aquifer_ondisk::extent::Stored::Plain(_))
+                && extent.birth > floor
                 && !target.dataset.is_shown(target.object.id, extent.birth)
         };
         for (first, pages) in pieces.iter().map(Piece::pages) {

@@ -74,7 +74,7 @@ impl Receiver {
         }
         if let Some(old) = &old {
             let old = old.inode();
-            let what = |of: &Inode| (of.generation, of.kind, of.hash_seed);
+            let what = |of: &Inode| (of.generation, of.kind, of.name_seed());
             if what(&old) != what(&inode) {
                 return Err(contradicts(id, "is another file here"));
             }

@@ -57,7 +57,7 @@ impl Making<'_> {
         within: Option<u64>,
     ) -> Result<Option<u64>, SendError> {
         self.check(&new)?;
-        let what = |of: &Inode| (of.generation, of.kind, of.hash_seed);
+        let what = |of: &Inode| (of.generation, of.kind, of.name_seed());
         if what(&old) != what(&new) {
             let snapshot = self.snapshot.into();
             return Err(SendError::AnotherFile { object: new.object.0, snapshot });
@@ -152,5 +152,11 @@ impl Making<'_> {
 
 /// What of an object counts.
 fn travels(inode: Option<&Inode>) -> Option<Inode> {
-    inode.map(|inode| Inode { refer_bytes: 0, line: 1, ..inode.clone() })
+    inode.map(|inode| Inode {
+        refer_bytes: 0,
+        line: 1,
+        hash_seed: inode.name_seed(),
+        cloned: false,
+        ..inode.clone()
+    })
 }

@@ -11,7 +11,7 @@ use aquifer_files::{
 use aquifer_pool::import::ImportOptions;
 use aquifer_sim::Rng;
 
-use crate::bed::{Bed, make, noise, read, root, write};
+use crate::bed::{Bed, find, make, noise, read, root, write};
 use crate::diff::{DATASET, Model, change};
 use crate::receive::{
     End, STANDBY, changes, content, populate, receive, see, snapshot, some_of_each, stream,
@@ -124,6 +124,45 @@ fn increments_bring_a_copy_to_what_was_sent() {
         bed.life(async move |service| steps(&service, seed).await);
         bed.assert_clean();
     }
+}
+
+/// A clone of a file travels as a file, and what changed in it since.
+#[test]
+fn clones_of_files_travel_as_files() {
+    let mut bed = Bed::new(1, 262_144);
+    bed.life(async |service| {
+        service.datasets.create(DATASET, &[]).await.unwrap();
+        let top = service.files.root(DATASET).unwrap();
+        let gold = make(&service, top, "gold").await;
+        write(&service, gold, 0, &noise(1, 100), Stability::FileSync).await.unwrap();
+        let origin = format!("{DATASET}:gold@v1");
+        service.files.snapshot_files(std::slice::from_ref(&origin)).await.unwrap();
+        snapshot(&service, "tank/d@0").await;
+        copy_all(&service, "0").await;
+        let clones = ["one", "two"].map(|name| format!("{DATASET}:{name}"));
+        service.files.clone_file(&origin, &clones).await.unwrap();
+        let one = find(&service, DATASET, "one").await.unwrap();
+        for at in 1..4 {
+            write(&service, one, at * 20, &noise(at, 10), Stability::FileSync).await.unwrap();
+            write(&service, gold, at * 7, &noise(50 + at, 5), Stability::FileSync).await.unwrap();
+            if at == 3 {
+                service.files.remove(&root(), top, b"two").await.kept().await.0.unwrap();
+            }
+            snapshot(&service, &format!("{DATASET}@{at}")).await;
+            let sent = increment(&service, &(at - 1).to_string(), &at.to_string()).await;
+            receive(&service, COPY, &sent, STANDBY).await.unwrap();
+            is_equal(&service, &at.to_string()).await;
+        }
+        // Whole, too.
+        let whole = stream(&service, &format!("{DATASET}@2")).await.unwrap();
+        receive(&service, "tank/whole", &whole, STANDBY).await.unwrap();
+        let copied = service.datasets.by_name("tank/whole").unwrap();
+        assert!(copied.refer_bytes() >= 300 * 4096, "three files of their own");
+        service.datasets.set(COPY, "standby", Some("on")).await.unwrap();
+        let refused = service.files.clone_file(&format!("{COPY}:gold@v1"), &clones).await;
+        assert!(refused.is_err(), "it has no snapshots of files");
+    });
+    bed.assert_clean();
 }
 
 /// The dataset with its snapshot `a`, its copy, and a snapshot `b` that has all kinds of changes.

@@ -15,6 +15,7 @@ mod damage;
 mod destroy;
 mod diff;
 mod early;
+mod file_clones;
 mod file_rollback;
 mod file_snapshots;
 mod full;

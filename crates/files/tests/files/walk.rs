@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use aquifer_dataset::{DatasetError, RollbackOptions};
 use aquifer_files::file_snapshots::FileNameError;
-use aquifer_files::{FileHandle, Service, SetAttributes, Stability};
+use aquifer_files::{FileHandle, FsError, Service, SetAttributes, Stability};
 use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::scrub::{ScrubRecord, ScrubState, WalkPosition};
@@ -99,6 +99,7 @@ async fn change(service: &Service, rng: &mut Rng, acts: u64) {
         17 => destroy_some_of_files(service, rng, &dataset).await,
         18 | 19 => roll_a_file_back(service, rng, &dataset).await,
         20 => roll_back(service, rng, &dataset).await,
+        21 | 22 => clone_a_file(service, rng, &dataset).await,
         1 => service.files.remove(&root(), top, name.as_bytes()).await.kept().await.0.unwrap(),
         2 | 3 => {
             let bytes = rng.below(200) * 4096;
@@ -149,7 +150,30 @@ async fn roll_a_file_back(service: &Service, rng: &mut Rng, dataset: &str) {
         | Err(
             DatasetError::PastSnapshots { .. }
             | DatasetError::FileRemoved(_)
-            | DatasetError::Unsettled(_),
+            | DatasetError::Unsettled(_)
+            | DatasetError::FileCloned { .. },
+        ) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A file begins as a snapshot of another one, which then may go.
+async fn clone_a_file(service: &Service, rng: &mut Rng, dataset: &str) {
+    let of = service.datasets.by_name(dataset).unwrap();
+    let list = of.file_snapshots(service.pool.committed_txg());
+    let Some(from) = rng.pick(&list) else { return };
+    let (path, name) = (&from.record.path, &from.record.name);
+    let to = [format!("{dataset}:f{}", rng.below(40))];
+    let cloned = service.files.clone_file(&format!("{dataset}:{path}@{name}"), &to).await;
+    match cloned {
+        Ok(()) if rng.coin() => {
+            let doomed = BTreeSet::from([from.id]);
+            service.datasets.destroy_file_snapshots(&[(of, doomed)]).await.unwrap();
+        }
+        Ok(())
+        | Err(
+            FileNameError::Clone { error: FsError::Exists, .. }
+            | FileNameError::Dataset(DatasetError::UnsettledOrigin(_)),
         ) => {}
         Err(error) => panic!("{error}"),
     }
@@ -229,8 +253,8 @@ fn run_seed(seed: u64) -> usize {
     let acts = match seed % 12 {
         0 => 15,
         6 => 18,
-        3 => 20,
-        9 => 21,
+        3 => 21,
+        9 => 23,
         _ => 12,
     };
     let mut bed = Bed::new(1, 65536);

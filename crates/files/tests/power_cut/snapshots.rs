@@ -1,7 +1,8 @@
 //! Snapshots of a dataset that a client changes all the time. An administrator takes, destroys and
 //! renames them, looks into them, and the power goes at any moment.
 //!
-//! Some files have snapshots of their own, that are taken and destroyed at once.
+//! Some files have snapshots of their own, that are taken and destroyed at once. The client clones
+//! files from them.
 //!
 //! These rules must hold. What was acknowledged is in the head. A snapshot that was taken is there,
 //! with the state of the dataset at one moment between request and answer, and every look at it
@@ -15,6 +16,7 @@ mod acts;
 mod client;
 mod clones;
 mod ends;
+mod file_clones;
 mod file_rollbacks;
 mod files;
 mod holds;
@@ -185,6 +187,7 @@ pub struct Run {
     pub of_files: u64,
     pub file_rollbacks: u64,
     pub clones: u64,
+    pub file_clones: u64,
     pub promotions: u64,
     pub trace: u64,
 }
@@ -345,7 +348,7 @@ async fn life(
     }
     check(&service, model).await?;
     clones::check(&service, model).await?;
-    let work = client(&service, model, Rng::stream(seed, "client"), ops);
+    let work = client(&service, model, Rng::stream(seed, "client"), ops, run);
     let acts = administrator(&service, &world, top, Rng::stream(seed, "acts"), run);
     match select(std::pin::pin!(work), std::pin::pin!(acts)).await {
         // It was a clone by then, and is destroyed.
@@ -423,12 +426,13 @@ fn a_snapshot_stays_as_it_was() {
         all.of_files += run.of_files;
         all.file_rollbacks += run.file_rollbacks;
         all.clones += run.clones;
+        all.file_clones += run.file_clones;
         all.promotions += run.promotions;
     }
     println!("{all:?}");
     if all.cuts >= 200 {
         // Otherwise nothing was tried. With few cuts the numbers are up to chance.
-        let of_files = [all.of_files, all.file_rollbacks];
+        let of_files = [all.of_files, all.file_rollbacks, all.file_clones];
         let least = [all.looks, all.rollbacks, all.clones, all.promotions];
         let least = least.into_iter().chain(of_files).min();
         assert!(all.acts > all.cuts && least > Some(0), "{all:?}");
@@ -475,6 +479,11 @@ fn a_rule_left_out_is_found() {
         (Rule::FileDeathsPass, 300),
         (Rule::OldFilesHaveAFloor, 100),
         (Rule::NoRollbackPastSnapshots, 300),
+        (Rule::FileClonesHaveAFloor, 100),
+        (Rule::FileClonesPin, 100),
+        (Rule::FilePinsAreKept, 200),
+        (Rule::FilePinsOutliveHeads, 300),
+        (Rule::FilePinsGoBack, 300),
     ] {
         if !only.is_empty() && format!("{rule:?}") != only {
             continue;

@@ -102,7 +102,7 @@ impl Items {
                 }
                 _ => {}
             }
-            if self.snapshots.get(id).is_some_and(|of| !of.files.is_empty()) {
+            if self.snapshots.get(id).is_some_and(|of| !of.files.are_hidden_and_pinned()) {
                 invalid(*id, "is a hidden line, and has snapshots of files".into());
             }
             let mut txgs = list.into_iter().flat_map(|list| list.keys());

@@ -6,12 +6,13 @@ use std::ops::RangeInclusive;
 use aquifer_ondisk::FormatError;
 use aquifer_ondisk::dataset::{ItemClass, SnapshotRecord};
 use aquifer_ondisk::dead::Bucket;
+use aquifer_ondisk::file_clone::FileCloneRecord;
 use aquifer_ondisk::file_snapshot::{
     FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
 };
 use aquifer_ondisk::types::{DatasetId, ObjectId, Txg};
 
-use super::invalid;
+use super::{Of, invalid};
 use crate::scan::Scan;
 
 /// The snapshots of the files of a dataset, and the sweeps of those that were destroyed.
@@ -21,6 +22,8 @@ pub(crate) struct Files {
     sweeps: BTreeMap<FileSnapshotId, FileSweepRecord>,
     /// Rollbacks whose blocks still stand in the dead tree.
     rollbacks: BTreeMap<FileSnapshotId, FileRollbackRecord>,
+    /// Clones of files.
+    clones: BTreeMap<ObjectId, FileCloneRecord>,
     shown: BTreeSet<(ObjectId, Txg)>,
     swept: BTreeSet<(ObjectId, Txg)>,
     /// Two are of one file and one txg.
@@ -57,6 +60,10 @@ impl Files {
             self.sweeps.insert(id, record);
             return Ok(());
         }
+        if class == ItemClass::FileClone as u8 {
+            self.clones.insert(ObjectId(number), FileCloneRecord::decode(value)?);
+            return Ok(());
+        }
         if class == ItemClass::FileRollback as u8 {
             self.rollbacks.insert(id, FileRollbackRecord::decode(value)?);
             return Ok(());
@@ -75,6 +82,67 @@ impl Files {
 
     pub fn iter(&self) -> impl Iterator<Item = (Txg, &FileSnapshotRecord)> {
         self.list.iter().map(|(id, record)| (id.txg(), record))
+    }
+
+    /// What each clone of a file began as: the snapshot, and what its file was cloned from.
+    pub(super) fn origins(&self) -> BTreeMap<ObjectId, (Shower, Of)> {
+        let origin = |(id, record): (&ObjectId, &FileCloneRecord)| {
+            let FileSnapshotRecord { path, name, inode, .. } = self.list.get(&record.snapshot)?;
+            let (txg, name) = (record.floor(), format!("{path}@{name}"));
+            let shower = Shower { txg, name, file: Some(inode.object) };
+            Some((*id, (shower, Of::inode(inode))))
+        };
+        self.clones.iter().filter_map(origin).collect()
+    }
+
+    /// Whether a file was cloned from one.
+    fn is_pinned(&self, id: FileSnapshotId) -> bool {
+        self.clones.values().any(|record| record.snapshot == id)
+    }
+
+    /// Whether each of them is there for clones of files only.
+    pub fn are_hidden_and_pinned(&self) -> bool {
+        self.list.iter().all(|(id, of)| of.hidden && self.is_pinned(*id))
+    }
+
+    /// Each clone has the snapshot that it began as, and something shows the clone. `listed`: the
+    /// snapshots of the dataset.
+    pub fn check_clones(
+        &self,
+        scan: &mut Scan<'_>,
+        dataset: DatasetId,
+        listed: &BTreeMap<Txg, SnapshotRecord>,
+    ) {
+        let unknown: Vec<ObjectId> =
+            scan.cloned.iter().filter(|id| !self.clones.contains_key(id)).copied().collect();
+        for id in unknown {
+            invalid(scan, dataset, || {
+                format!("object {id} is a clone of a file, and nothing keeps its origin")
+            });
+        }
+        for (id, record) in &self.clones {
+            let FileCloneRecord { snapshot, forked, died } = *record;
+            if !self.list.contains_key(&snapshot) {
+                invalid(scan, dataset, || {
+                    let txg = snapshot.txg();
+                    format!("file {id} is a clone of a snapshot of a file of {txg}, which is not")
+                });
+            }
+            if forked > scan.txg || died.is_some_and(|died| died > scan.txg) {
+                invalid(scan, dataset, || format!("file {id} was cloned in {forked}"));
+            }
+            let has = scan.cloned.contains(id);
+            if scan.whole && has != died.is_none() {
+                invalid(scan, dataset, || {
+                    format!("clone {id} of a file died in {died:?}, and the head has it: {has}")
+                });
+            }
+            let Some(died) = died else { continue };
+            let life = forked..=Txg(died.0.saturating_sub(1));
+            if listed.range(life.clone()).next().is_none() && !self.shows(*id, &life) {
+                invalid(scan, dataset, || format!("nothing shows the clone {id} of a file"));
+            }
+        }
     }
 
     /// Whether a rollback of a file brought back the blocks of a bucket.
@@ -111,8 +179,8 @@ impl Files {
             if of.guid.0 == 0 || !guids.insert(of.guid) {
                 wrong("has no guid of its own");
             }
-            if of.hidden && !self.rollbacks.contains_key(id) {
-                wrong("is hidden for no rollback");
+            if of.hidden && !self.rollbacks.contains_key(id) && !self.is_pinned(*id) {
+                wrong("is hidden for no rollback and no clone");
             }
             if of.hidden {
                 continue;

@@ -3,6 +3,8 @@
 use aquifer_inspect::{Kind, Report};
 use aquifer_ondisk::dataset::{ItemClass, PROPERTY_STANDBY, SnapshotRecord, SweepRecord};
 use aquifer_ondisk::dead::{Bucket, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadKind, DeadSums};
+use aquifer_ondisk::file_clone::FileCloneRecord;
+use aquifer_ondisk::file_snapshot::{FileSnapshotId, FileSnapshotRecord};
 use aquifer_ondisk::inode::{FileKind, Time};
 use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::tree_node::{Dead, Extents, NodeOwner, Objects};
@@ -176,6 +178,43 @@ fn a_head_that_is_half_of_something() {
     only(&report, Kind::DatasetInvalid);
     let odd = (ItemClass::Receiving, 0, vec![1, 0, 0]);
     let report = with_snapshot(|sketch| sketch.more = vec![standby(), odd]);
+    only(&report, Kind::ItemInvalid);
+}
+
+/// A clone of a file has the snapshot that it began as, and something shows the clone.
+#[test]
+fn a_record_of_a_clone_of_a_file() {
+    let origin = |hidden| {
+        let inode = inode(17, FileKind::Regular, 0);
+        let (name, path, created) = ("v1".into(), "gold".into(), Time::default());
+        let guid = Guid(99);
+        let record = FileSnapshotRecord { guid, created, name, path, inode, settled: true, hidden };
+        (ItemClass::FileSnapshot, FileSnapshotId::new(Txg(10), 0).0, record.encode())
+    };
+    let clone = |died: Option<u64>| {
+        let snapshot = FileSnapshotId::new(Txg(10), 0);
+        let record = FileCloneRecord { snapshot, forked: TAKEN, died: died.map(Txg) };
+        (ItemClass::FileClone, 18, record.encode())
+    };
+    let report = with_snapshot(|sketch| sketch.more = vec![origin(true), clone(Some(12))]);
+    assert_eq!(kinds(&report), [], "{report}");
+    // It is pinned by nothing.
+    let report = with_snapshot(|sketch| sketch.more = vec![origin(true)]);
+    only(&report, Kind::SnapshotInvalid);
+    let report = with_snapshot(|sketch| sketch.more = vec![clone(Some(12))]);
+    only(&report, Kind::SnapshotInvalid);
+    // The head has no such file.
+    let report = with_snapshot(|sketch| sketch.more = vec![origin(true), clone(None)]);
+    only(&report, Kind::SnapshotInvalid);
+    // Nothing shows it.
+    let report = with_snapshot(|sketch| {
+        sketch.snapshots.clear();
+        sketch.sweeps.push((TAKEN.0, SweepRecord { left: Txg(12) }));
+        sketch.more = vec![origin(true), clone(Some(12))];
+    });
+    only(&report, Kind::SnapshotInvalid);
+    let odd = (ItemClass::FileClone, 18, vec![1, 0, 0]);
+    let report = with_snapshot(|sketch| sketch.more = vec![odd]);
     only(&report, Kind::ItemInvalid);
 }
 

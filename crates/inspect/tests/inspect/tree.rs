@@ -45,6 +45,7 @@ pub fn inode(id: u64, kind: FileKind, parent: u64) -> Inode {
     let directory = kind == FileKind::Directory;
     Inode {
         damaged: false,
+        cloned: false,
         object: ObjectId(id),
         generation: id,
         kind,

@@ -29,14 +29,16 @@ impl<'g, 'a> Above<'g, 'a> {
         Above { gate, floor }
     }
 
-    /// The object no longer refers to these extents.
-    pub fn free_extents(&self, owner: NodeOwner, freed: &[FreedExtent]) {
+    /// The object no longer refers to these extents. Returns as [`Gate::free_extents`]; with a
+    /// floor, nothing counts.
+    pub fn free_extents(&self, owner: NodeOwner, freed: &[FreedExtent]) -> u64 {
         if self.floor == Txg(0) {
             return self.gate.free_extents(owner, freed);
         }
         for extent in freed.iter().filter(|extent| extent.birth > self.floor) {
             self.gate.free_extent(owner, extent);
         }
+        0
     }
 }
 

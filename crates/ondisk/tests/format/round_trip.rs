@@ -74,6 +74,7 @@ fn values_and_pointers() {
     round_trips(snapshots::of_file());
     round_trips(snapshots::file_sweep());
     round_trips(snapshots::file_rollback());
+    round_trips(snapshots::file_clone());
     round_trips(damages::damage());
     round_trips(damages::scrub());
     round_trips(damages::free_work());

@@ -13,8 +13,8 @@ use crate::damages::{one_free_work, one_open_work};
 use crate::keeping::{hold_clock, keep};
 use crate::memory::peak_of;
 use crate::snapshots::{
-    one_file_rollback, one_file_sweep, one_inherited, one_lister, one_of_file, one_receiving,
-    one_rollback,
+    one_cloned, one_file_clone, one_file_rollback, one_file_sweep, one_inherited, one_lister,
+    one_of_file, one_receiving, one_rollback,
 };
 use crate::structures::Structure;
 use crate::values::{
@@ -138,6 +138,7 @@ fn small() -> Vec<Sample> {
             "value of a namespace item of class 20",
             one_file_rollback(),
         ),
+        sample("file_clone_record_v1", "value of a namespace item of class 21", one_file_clone()),
         sample("receiving_record_v1", "value of a namespace item of class 22", one_receiving()),
         sample("keep_record_v1", "value of a namespace item of class 10", keep()),
         sample("hold_clock_v1", "value of a namespace item of class 11", hold_clock()),
@@ -154,6 +155,7 @@ fn entries() -> Vec<Sample> {
     vec![
         sample("extent_plain_v1", "two pages as they are", plain),
         sample("extent_written_v1", "a page written before it entered the tree", early),
+        sample("inode_clone_v1", "inode of a clone of a file", one_cloned()),
         sample("extent_compressed_v1", "pages 2 to 4 of a compressed extent of 8", part),
         sample("extent_counted_v1", "a compressed extent of a clone, with `written`", counted),
         sample("inode_file_v1", "inode of a file", file()),

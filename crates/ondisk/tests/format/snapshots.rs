@@ -7,7 +7,10 @@ use aquifer_ondisk::dataset::{
 use aquifer_ondisk::dead::{
     Bucket, DEAD_BLOCKS_MAX, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadKind, DeadSums,
 };
-use aquifer_ondisk::file_snapshot::{FileRollbackRecord, FileSnapshotRecord, FileSweepRecord};
+use aquifer_ondisk::file_clone::FileCloneRecord;
+use aquifer_ondisk::file_snapshot::{
+    FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
+};
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::types::{SEGMENT_SECTORS, SEQUENCE_LIMIT};
@@ -86,6 +89,28 @@ pub fn one_of_file() -> FileSnapshotRecord {
     let (name, path) = ("before".into(), "web01/disk0.vhd".into());
     let (guid, inode) = (Guid(0x1122_3344_5566_7788), file());
     FileSnapshotRecord { guid, created, name, path, inode, settled: false, hidden: false }
+}
+
+/// The inode of a clone of a file.
+pub fn one_cloned() -> Inode {
+    Inode { cloned: true, line: 90, hash_seed: 8192, ..file() }
+}
+
+/// The one in the document.
+pub fn one_file_clone() -> FileCloneRecord {
+    let snapshot = FileSnapshotId::new(Txg(90), 1);
+    FileCloneRecord { snapshot, forked: Txg(95), died: Some(Txg(99)) }
+}
+
+pub fn file_clone() -> impl Strategy<Value = FileCloneRecord> {
+    let index = any::<u16>();
+    (1..1u64 << 30, index, 1..1u64 << 20, proptest::option::of(1..1u64 << 20)).prop_map(
+        |(txg, index, later, died)| {
+            let forked = Txg(txg + later);
+            let died = died.map(|later| Txg(forked.0 + later));
+            FileCloneRecord { snapshot: FileSnapshotId::new(Txg(txg), index), forked, died }
+        },
+    )
 }
 
 /// The one in the document.

@@ -277,6 +277,7 @@ pub fn inode() -> impl Strategy<Value = Inode> {
                 generation,
                 kind,
                 damaged: mode % 5 == 0,
+                cloned: mode % 3 == 0 && kind == FileKind::Regular,
                 mode,
                 nlink,
                 uid,

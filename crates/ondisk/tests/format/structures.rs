@@ -13,6 +13,7 @@ use aquifer_ondisk::dataset::{
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
+use aquifer_ondisk::file_clone::FileCloneRecord;
 use aquifer_ondisk::file_snapshot::{FileRollbackRecord, FileSnapshotRecord, FileSweepRecord};
 use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::history::{HistoryCounters, HistoryRecord};
@@ -334,6 +335,17 @@ impl Structure for FileRollbackRecord {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         FileRollbackRecord::decode(bytes)
+    }
+}
+
+impl Structure for FileCloneRecord {
+    const NAME: &'static str = "file clone record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        FileCloneRecord::decode(bytes)
     }
 }
 

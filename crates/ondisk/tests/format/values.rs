@@ -274,6 +274,7 @@ pub fn file() -> Inode {
         generation: 41,
         kind: FileKind::Regular,
         damaged: false,
+        cloned: false,
         mode: 0o640,
         nlink: 2,
         uid: 36,

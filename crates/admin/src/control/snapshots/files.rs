@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use aquifer_api::{ApiError, SnapshotInfo, guid_text};
+use aquifer_api::{ApiError, CloneSnapshot, DatasetDone, SnapshotInfo, guid_text};
 use aquifer_dataset::{Dataset, FileSnapshot};
 use aquifer_files::file_snapshots::FileNameError;
 use aquifer_ondisk::Txg;
@@ -108,6 +108,33 @@ pub(in super::super) async fn of_dataset(
     Ok((dataset, files))
 }
 
+/// The pool of a snapshot of a file, if a text is the name of one.
+pub(in super::super) fn pool_of_file(control: &Control, name: &str) -> Option<Arc<Serving>> {
+    let serving = control.pool_of_one(name).ok()?;
+    serving.service().files.names_files(name).then_some(serving)
+}
+
+/// Makes files that begin as a snapshot of another one.
+pub(in super::super) async fn clone(
+    serving: &Serving,
+    request: CloneSnapshot,
+) -> Result<DatasetDone, ApiError> {
+    let CloneSnapshot { snapshot, name, more, properties } = request;
+    if let Some(property) = properties.keys().next() {
+        return Err(ApiError::invalid(format!(
+            "{snapshot:?} is a snapshot of a file: a clone of it is a file, and has no property \
+             {property}"
+        )));
+    }
+    let names: Vec<String> = std::iter::once(name.clone()).chain(more).collect();
+    let (files, from, clones) = (serving.service().files.clone(), snapshot.clone(), names.len());
+    let clone = async move { files.clone_file(&from, &names).await };
+    let done = serving.run(clone).await.map_err(|error| ApiError::failed(error.to_string()))?;
+    done.map_err(api_error)?;
+    tracing::info!(class = "file.cloned", %snapshot, file = %name, clones, "file cloned");
+    Ok(DatasetDone { name, notes: Vec::new() })
+}
+
 pub(super) fn info(of: &SnapshotsOf, file: &FileSnapshot, used: Option<u64>) -> SnapshotInfo {
     let record = &file.record;
     SnapshotInfo {
@@ -129,13 +156,21 @@ fn api_error(error: FileNameError) -> ApiError {
     let message = error.to_string();
     match error {
         FileNameError::Dataset(error) => properties::api_error(error),
-        FileNameError::NotThere(_) | FileNameError::NoMatch(_) => ApiError::not_found(message),
+        FileNameError::NotThere(_) | FileNameError::NoMatch(_) | FileNameError::NoDirectory(_) => {
+            ApiError::not_found(message)
+        }
+        FileNameError::Clone { .. } | FileNameError::NotNamed { .. } => ApiError::conflict(message),
         FileNameError::NoSnapshot(_) => ApiError::not_found(format!(
             "{message}; `aquifer list -t snapshot` shows those that there are"
         )),
         FileNameError::NoName(_)
         | FileNameError::NotRegular(_)
         | FileNameError::TooMany(_)
+        | FileNameError::ManySnapshots(_)
+        | FileNameError::TooManyClones(_)
+        | FileNameError::NoTarget(_)
+        | FileNameError::OtherDataset(_)
+        | FileNameError::Twice(_)
         | FileNameError::TooLong(_) => ApiError::invalid(message),
         FileNameError::Look(_) => ApiError::conflict(message),
         FileNameError::Pool(_) => ApiError::failed(message),

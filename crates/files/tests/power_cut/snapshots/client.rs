@@ -8,7 +8,7 @@ use aquifer_files::{
 };
 use aquifer_sim::Rng;
 
-use super::{Model, PAGE, PAGES, Tree, look, page, tell};
+use super::{Model, PAGE, PAGES, Run, Tree, file_clones, look, page, tell};
 use crate::workload::allowed;
 
 /// An operation on a file.
@@ -28,19 +28,26 @@ pub(super) enum Act {
     Cut(u64),
     /// From this page on, with these marks.
     Write(u64, Vec<u64>),
+    /// Of this snapshot of a file, which shows these marks.
+    Clone(String, Vec<u64>),
 }
 
 impl Step {
     /// The state after it, if it is possible.
     pub(super) fn after(&self, tree: &Tree) -> Option<Tree> {
         let mut tree = tree.clone();
-        if let Act::Create = self.act {
-            return tree.insert(self.name.clone(), Vec::new()).is_none().then_some(tree);
+        let new = match &self.act {
+            Act::Create => Some(Vec::new()),
+            Act::Clone(_, marks) => Some(marks.clone()),
+            _ => None,
+        };
+        if let Some(marks) = new {
+            return tree.insert(self.name.clone(), marks).is_none().then_some(tree);
         }
         let mut marks = tree.remove(&self.name)?;
         let mut name = self.name.clone();
         match &self.act {
-            Act::Create => {}
+            Act::Create | Act::Clone(..) => {}
             Act::Remove => return Some(tree),
             Act::Rename(to) => name.clone_from(to),
             Act::Cut(pages) => marks.resize(*pages as usize, 0),
@@ -61,22 +68,39 @@ pub(super) async fn client(
     model: &Mutex<Model>,
     mut rng: Rng,
     ops: u64,
+    run: &Mutex<Run>,
 ) -> Result<(), String> {
     let dataset = model.lock().unwrap().dataset.clone();
     let root = service.files.root(&dataset).ok_or("the dataset is gone")?;
     for _ in 0..ops {
         let name = format!("f{}", rng.below(6));
+        let clone = match rng.below(4) {
+            0 => file_clones::choose(service, model, &mut rng).await,
+            _ => None,
+        };
         let (step, rolled) = {
             let mut model = model.lock().unwrap();
             let head = model.head();
-            let Some(step) = step(&mut model, &mut rng, &head, &name) else { continue };
+            let step = match clone.filter(|_| !head.contains_key(&name)) {
+                Some(act) => Some(Step { name, act }),
+                None => step(&mut model, &mut rng, &head, &name),
+            };
+            let Some(step) = step else { continue };
             model.under_way = step.after(&head).map(Arc::new);
             model.step = Some(step.clone());
             // One that is on its way may come before this or after it.
             (step, model.rolled - u64::from(model.target.is_some()))
         };
         tell(&format!("{step:?}"));
-        let done = carry_out(&service.files, root, &step).await;
+        let done = match &step.act {
+            Act::Clone(from, _) => {
+                file_clones::carry_out(service, &dataset, (from, &step.name)).await
+            }
+            _ => carry_out(&service.files, root, &step).await.map(|()| true),
+        };
+        if let (Act::Clone(..), Ok(true)) = (&step.act, &done) {
+            run.lock().unwrap().file_clones += 1;
+        }
         if model.lock().unwrap().rolled > rolled {
             met_a_rollback(service, root, model, done).await?;
             continue;
@@ -85,7 +109,8 @@ pub(super) async fn client(
         let after = model.under_way.take().unwrap();
         model.step = None;
         match done {
-            Ok(()) => model.states.push(after),
+            Ok(true) => model.states.push(after),
+            Ok(false) => {}
             Err(error) if allowed(&error) => {
                 tell(&format!("  {error}"));
                 // A write may be refused after a part of it: then nothing more is known.
@@ -106,7 +131,7 @@ async fn met_a_rollback(
     service: &Service,
     root: FileHandle,
     model: &Mutex<Model>,
-    done: Result<(), FsError>,
+    done: Result<bool, FsError>,
 ) -> Result<(), String> {
     tell(&format!("  met a rollback: {done:?}"));
     let gone = [FsError::Stale, FsError::NotFound, FsError::Exists];
@@ -128,7 +153,7 @@ async fn met_a_rollback(
         }
     };
     let mut model = model.lock().unwrap();
-    let after = model.under_way.take().filter(|_| done.is_ok());
+    let after = model.under_way.take().filter(|_| done == Ok(true));
     model.step = None;
     let may_be = [Some(model.head()), after];
     let Some(state) = may_be.iter().flatten().find(|state| ***state == found) else {
@@ -165,6 +190,7 @@ async fn carry_out(files: &Files, root: FileHandle, step: &Step) -> Result<(), F
     let bytes = step.name.as_bytes();
     let file = || async { files.lookup(&cred, root, bytes).await.0.map(|found| found.handle) };
     match &step.act {
+        Act::Clone(..) => Err(FsError::NotSupported),
         Act::Create => {
             let how = CreateHow::Guarded(SetAttributes::default());
             files.create(&cred, root, bytes, how).await.kept().await.0.map(drop)

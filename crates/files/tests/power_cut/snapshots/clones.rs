@@ -83,7 +83,7 @@ pub(super) async fn act(
             };
             tell(&format!("work in {}", of.lock().unwrap().dataset));
             let seed = rng.next_u64();
-            client(service, of, Rng::stream(seed, "clone"), 1 + seed % 8).await
+            client(service, of, Rng::stream(seed, "clone"), 1 + seed % 8, run).await
         }
         _ => Ok(()),
     }

@@ -15,7 +15,9 @@ use futures_util::future::{Either, select};
 
 use super::acts::destroy;
 use super::client::client;
-use super::{Model, Top, check, check_past, clones, come_back, files, holds, look, tell};
+use super::{
+    Model, Top, check, check_past, clones, come_back, file_clones, files, holds, look, tell,
+};
 use crate::{inspected, open};
 
 /// Destroys the dataset with all its snapshots and clones, once none is held.
@@ -68,7 +70,8 @@ pub(super) async fn doom(
     }
     check(&service, model).await?;
     clones::check(&service, model).await?;
-    let work = client(&service, model, Rng::stream(seed, "client"), ops);
+    let run = Mutex::default();
+    let work = client(&service, model, Rng::stream(seed, "client"), ops, &run);
     let destroyed = async {
         world.sleep(Duration::from_micros(rng.below(4000))).await;
         destroy_dataset(&service, &world, model).await?;
@@ -130,6 +133,7 @@ pub(super) async fn end(world: Arc<dyn World>, disks: &[SimDisk], top: &Top) -> 
         }
     }
     files::destroy_sets(&service, model, usize::MAX).await?;
+    file_clones::remove_all(&service, model).await?;
     quiesce(&service).await?;
     if dataset.dead_bytes() > 0 {
         return Err(format!("{} bytes are left of snapshots", dataset.dead_bytes()));

@@ -132,7 +132,7 @@ fn may_be_refused(error: &DatasetError, model: &Model) -> bool {
         DatasetError::FileOfClone(_) => !model.is_top || model.promoted,
         // A change came between.
         DatasetError::FileRemoved(_) => changes_names(model) || model.states.len() > 1,
-        DatasetError::Unsettled(_) => true,
+        DatasetError::Unsettled(_) | DatasetError::FileCloned { .. } => true,
         other => other.to_string().contains("out of space"),
     }
 }

@@ -39,6 +39,7 @@ impl Sample for Objects {
         let time = Time::from_ns(salt);
         Inode {
             damaged: false,
+            cloned: false,
             object: ObjectId(number),
             generation: salt,
             kind: FileKind::Regular,

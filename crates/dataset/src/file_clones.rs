@@ -1,0 +1,372 @@
+//! Clones of single files: files that begin as a snapshot of another file of their dataset.
+//!
+//! A clone takes the tree of the snapshot as its own, with the snapshot's txg as its floor
+//! ([`Inode::clone_floor`]). What was born up to there belongs to the origin: when the clone no
+//! longer refers to it, nothing happens ([`aquifer_object::Gate`]). What is born later is the
+//! clone's, by the rules of any file.
+//!
+//! The sync of an act makes clones without a name, last of all that it does to objects. Then each
+//! gets its name, by a change like that of any client, which is in the log. So no directory is
+//! changed by an act, and a cut leaves a clone whole or not at all: what has no name is freed.
+//!
+//! Invariants:
+//! - The origin keeps what the clone began with: a record names the snapshot, which does not leave
+//!   the list before. Destroyed meanwhile, it is hidden.
+//! - The record stays as long as anything shows the clone: the head, also a part that was cut off
+//!   it, or a snapshot, of the dataset or of the clone, that was taken while the head did.
+//! - A dataset that goes back to before the clone was made loses clone and record; one that goes
+//!   back to when the clone was there has both again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_object::btree;
+use aquifer_ondisk::config::{FEATURE_FILE_CLONES, FEATURE_INHERITED};
+use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
+use aquifer_ondisk::file_clone::{CLONE_ID_LIMIT, FileCloneRecord};
+use aquifer_ondisk::file_snapshot::FileSnapshotId;
+use aquifer_ondisk::inode::{Inode, Time};
+use aquifer_ondisk::tree_node::Objects;
+use aquifer_ondisk::{Corruption, DatasetId, ObjectId, Txg};
+use aquifer_pool::{Demand, Lane, PoolError, SpaceClass, SyncContext};
+use aquifer_sync::{AsyncMutexGuard, Mutex};
+
+use crate::dataset::Dataset;
+use crate::datasets::{ACT_SECTORS, Datasets};
+use crate::error::DatasetError;
+use crate::file_snapshots::FileSnapshot;
+use crate::sync::{Gathered, orphan_entry, orphan_key, signed};
+
+/// Clones that one act makes at most.
+pub const FILE_CLONES_MAX: usize = 1000;
+
+/// A clone that a sync is to make.
+#[derive(Debug, Clone)]
+pub(crate) struct NewClone {
+    dataset: Arc<Dataset>,
+    snapshot: Arc<FileSnapshot>,
+    object: ObjectId,
+    generation: u64,
+    stage: Arc<Mutex<Stage>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The sync has not come to it, or could not make it.
+    Queued,
+    /// It is made, and has no name.
+    Made,
+    /// It has its name.
+    Named,
+    /// Nobody waits for it: it is to be freed, if it is made.
+    GivenUp,
+}
+
+/// Clones on disk that have no name yet. What has none when this is dropped is freed. No other act
+/// comes between.
+#[derive(Debug)]
+pub struct FileClones<'a> {
+    datasets: &'a Datasets,
+    clones: Vec<NewClone>,
+    _act: AsyncMutexGuard<'a, ()>,
+}
+
+impl FileClones<'_> {
+    /// Their ids, in the order in which they were asked for.
+    pub fn objects(&self) -> Vec<ObjectId> {
+        self.clones.iter().map(|clone| clone.object).collect()
+    }
+
+    /// One has its name.
+    pub fn named(&mut self, object: ObjectId) {
+        for clone in self.clones.iter().filter(|clone| clone.object == object) {
+            *clone.stage.lock() = Stage::Named;
+        }
+    }
+}
+
+impl Drop for FileClones<'_> {
+    fn drop(&mut self) {
+        for NewClone { dataset, object, stage, .. } in &self.clones {
+            let mut stage = stage.lock();
+            if *stage == Stage::Made {
+                dataset.mark_orphan(*object);
+                self.datasets.pool.background_waits();
+            }
+            if *stage != Stage::Named {
+                *stage = Stage::GivenUp;
+            }
+        }
+    }
+}
+
+impl Datasets {
+    /// Makes so many clones of a snapshot of a file, in one txg. They are on disk when this
+    /// returns, and have no names.
+    ///
+    /// # Errors
+    /// There is no such snapshot, a file cannot be cloned from it, or as for any new file.
+    pub async fn clone_file(
+        &self,
+        dataset: &Arc<Dataset>,
+        id: FileSnapshotId,
+        count: usize,
+    ) -> Result<FileClones<'_>, DatasetError> {
+        let act = self.acts.lock().await;
+        self.check_no_increment(dataset)?;
+        let snapshot = self.check_clone_file(dataset, id)?;
+        self.use_feature(FEATURE_INHERITED).await?;
+        self.use_feature(FEATURE_FILE_CLONES).await?;
+        let world = self.pool.world();
+        let mut clones = Vec::new();
+        for _ in 0..count.min(FILE_CLONES_MAX) {
+            let (object, generation) = dataset.new_object_id(world.as_ref())?;
+            if object.0 >= CLONE_ID_LIMIT {
+                return Err(PoolError::NoSpace.into());
+            }
+            let (dataset, snapshot) = (dataset.clone(), snapshot.clone());
+            let stage = Arc::new(Mutex::new(Stage::Queued));
+            clones.push(NewClone { dataset, snapshot, object, generation, stage });
+        }
+        let queued = clones.clone();
+        // From here on what is made is freed, also if this is cut off.
+        let made = FileClones { datasets: self, clones, _act: act };
+        let items = queued.len() as u64;
+        let demand = Demand {
+            dirty_bytes: items.saturating_mul(4096),
+            // Inode, record and entry of the list of orphans each, in two places.
+            sectors: ACT_SECTORS.saturating_add(items.saturating_mul(6)),
+            log_bytes: 0,
+            class: SpaceClass::Write,
+            lane: Lane::Sparse,
+        };
+        {
+            let admission = self.pool.admit(demand).await?;
+            let hold = self.pool.hold(admission)?;
+            self.state.lock().file_clones.entry(hold.txg()).or_default().extend(queued);
+        }
+        self.act_on_disk().await?;
+        match made.clones.iter().all(|clone| *clone.stage.lock() == Stage::Made) {
+            true => Ok(made),
+            false => Err(PoolError::from(Corruption::ObjectTable(dataset.id)).into()),
+        }
+    }
+
+    fn check_clone_file(
+        &self,
+        dataset: &Dataset,
+        id: FileSnapshotId,
+    ) -> Result<Arc<FileSnapshot>, DatasetError> {
+        let known = dataset.snapshots.lock().files.get(id).filter(|of| !of.record.hidden);
+        let known = known.filter(|_| !dataset.is_destroyed());
+        let snapshot = known.ok_or_else(|| DatasetError::NotFound(self.full_name(dataset)))?;
+        let full = || self.name_of_file(dataset, &snapshot);
+        // What a file of a clone has of its own would have to be known.
+        if dataset.origin.lock().is_some() {
+            return Err(DatasetError::CloneInClone(full()));
+        }
+        // Its sum of bytes would be that of more than its tree.
+        if !snapshot.record.settled {
+            return Err(DatasetError::UnsettledOrigin(full()));
+        }
+        if snapshot.record.inode.damaged {
+            return Err(DatasetError::DamagedOrigin(full()));
+        }
+        Ok(snapshot)
+    }
+
+    /// Fails if a file was cloned from one of these snapshots of files.
+    pub(crate) fn check_file_pins(
+        &self,
+        dataset: &Dataset,
+        snapshots: &[Arc<FileSnapshot>],
+    ) -> Result<(), DatasetError> {
+        for snapshot in snapshots {
+            let clones = dataset.snapshots.lock().files.clones_of(snapshot.id);
+            if clones > 0 && !left_out(Rule::FilePinsAreKept) {
+                let name = self.name_of_file(dataset, snapshot);
+                return Err(DatasetError::FileCloned { name, clones });
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the clones of this txg. Called by its sync, when all else of the dataset's objects is
+    /// written.
+    pub(crate) async fn make_file_clones(
+        &self,
+        sync: &SyncContext,
+        dataset: &Dataset,
+        gathered: &mut Gathered,
+    ) -> Result<(), PoolError> {
+        for clone in self.clones_in(dataset, sync.txg()) {
+            if !self.has_place(sync, dataset, clone.object, None).await? {
+                continue;
+            }
+            let mut stage = clone.stage.lock();
+            if *stage == Stage::GivenUp {
+                continue;
+            }
+            let inode = self.begin_as(&clone);
+            gathered.refer_change += signed(inode.refer_bytes);
+            gathered.inherited_change += signed(inode.inherited_bytes());
+            gathered.orphans.insert(orphan_key(clone.object), Some(orphan_entry(&inode)));
+            gathered.inodes.insert(clone.object.0, Some(inode));
+            // From here on it is known what clones have of their origins.
+            dataset.inherited.lock().get_or_insert(0);
+            gathered.cloned.push((clone.object, clone.snapshot.id));
+            *stage = Stage::Made;
+        }
+        Ok(())
+    }
+
+    /// The inode of a clone, without a name.
+    fn begin_as(&self, NewClone { snapshot, object, generation, .. }: &NewClone) -> Inode {
+        let then = &snapshot.record.inode;
+        let now = Time::from_ns(self.pool.world().wall_ns());
+        let mut inode = Inode {
+            object: *object,
+            generation: *generation,
+            cloned: true,
+            nlink: 0,
+            origin: ObjectId(0),
+            verifier: 0,
+            line: snapshot.txg().0,
+            hash_seed: then.refer_bytes,
+            atime: now,
+            mtime: now,
+            crtime: now,
+            change: 0,
+            ..then.clone()
+        };
+        inode.touch(now);
+        inode
+    }
+
+    fn clones_in(&self, dataset: &Dataset, txg: Txg) -> Vec<NewClone> {
+        let state = self.state.lock();
+        let clones = state.file_clones.get(&txg).into_iter().flatten();
+        clones.filter(|clone| clone.dataset.id == dataset.id).cloned().collect()
+    }
+
+    /// The records of the clones that this sync made, and of those of which the head has nothing
+    /// any more. `ended`: objects that are gone, and the files that they were cut off.
+    pub(crate) async fn note_file_clones(
+        &self,
+        sync: &SyncContext,
+        dataset: &Dataset,
+        (made, ended): (Vec<(ObjectId, FileSnapshotId)>, BTreeSet<ObjectId>),
+    ) -> Result<Vec<(ItemKey, Option<Item>)>, PoolError> {
+        let made = made.into_iter().filter(|_| !left_out(Rule::FileClonesPin));
+        let mut records: Vec<_> = made
+            .map(|(object, snapshot)| {
+                (object, FileCloneRecord { snapshot, forked: sync.txg(), died: None })
+            })
+            .collect();
+        for (object, record) in dataset.file_clones_of(&ended) {
+            if record.died.is_none() && self.is_out_of_head(sync, dataset, object).await? {
+                records.push((object, FileCloneRecord { died: Some(sync.txg()), ..record }));
+            }
+        }
+        let mut items = Vec::new();
+        for (object, record) in records {
+            dataset.snapshots.lock().files.put_clone(object, record);
+            items.push(item(dataset.id, object, Some(record)));
+        }
+        Ok(items)
+    }
+
+    /// Whether the head has neither a file nor a part that was cut off it.
+    async fn is_out_of_head(
+        &self,
+        sync: &SyncContext,
+        dataset: &Dataset,
+        file: ObjectId,
+    ) -> Result<bool, PoolError> {
+        if left_out(Rule::FilePinsOutliveTails) {
+            return Ok(true);
+        }
+        // All of them are known then, those too that this sync cut off.
+        if !self.find_tails(dataset, usize::MAX).await? {
+            return Ok(false);
+        }
+        let root = dataset.synced_root();
+        for object in dataset.tails_of(file).into_iter().chain([file]) {
+            let found = btree::lookup::<Objects, SyncContext>(sync, root, object.0).await;
+            let is_gone = match found {
+                Err(error) if error.cannot_be_read() => false,
+                found => found?.is_none(),
+            };
+            if !is_gone {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Drops the records of clones that nothing shows any more, and the hidden snapshots that
+    /// nothing needs. Called by a sync, behind its acts.
+    pub(crate) fn settle_file_pins(
+        &self,
+        txg: Txg,
+        dataset: &Dataset,
+    ) -> Vec<(ItemKey, Option<Item>)> {
+        let mut snapshots = dataset.snapshots.lock();
+        let mut items = Vec::new();
+        // A snapshot that goes may have been the last to show a clone of another file.
+        while snapshots.files.has_clones() {
+            let listed = snapshots.listed();
+            let over = snapshots.files.take_clones_over(&listed);
+            if over.is_empty() {
+                break;
+            }
+            for (object, record) in over {
+                items.push(item(dataset.id, object, None));
+                items.extend(snapshots.files.release(txg, (dataset.id, record.snapshot)));
+            }
+        }
+        items
+    }
+
+    /// The head goes back to a snapshot, or to what its line began with: what was made since is
+    /// not, what died since is.
+    pub(crate) fn roll_file_clones_back(
+        &self,
+        dataset: &Dataset,
+        (txg, to): (Txg, Txg),
+    ) -> Vec<(ItemKey, Option<Item>)> {
+        if left_out(Rule::FilePinsGoBack) {
+            return Vec::new();
+        }
+        let files = &mut dataset.snapshots.lock().files;
+        let mut items = Vec::new();
+        for (object, record, stays) in files.roll_clones_back(to) {
+            items.push(item(dataset.id, object, stays.then_some(record)));
+            items.extend(files.release(txg, (dataset.id, record.snapshot)));
+        }
+        items
+    }
+
+    /// `txg` is on disk.
+    pub(crate) fn clones_are_made(&self, txg: Txg) {
+        self.state.lock().file_clones.remove(&txg);
+    }
+}
+
+impl Dataset {
+    fn file_clones_of(&self, objects: &BTreeSet<ObjectId>) -> Vec<(ObjectId, FileCloneRecord)> {
+        let snapshots = self.snapshots.lock();
+        let known = objects.iter().filter_map(|id| Some((*id, snapshots.files.clone_record(*id)?)));
+        known.collect()
+    }
+}
+
+fn item(
+    dataset: DatasetId,
+    clone: ObjectId,
+    record: Option<FileCloneRecord>,
+) -> (ItemKey, Option<Item>) {
+    let key = ItemKey::new(dataset, ItemClass::FileClone, clone.0);
+    (key, record.map(|record| Item { key, value: record.encode() }))
+}

@@ -1,0 +1,171 @@
+//! Clones of files by their names: `clone tank/vms:gold.vhd@v1 tank/vms:web07/disk.vhd`.
+//!
+//! The datasets make clones without names ([`aquifer_dataset::FileClones`]). Each then gets its
+//! name by a change like a client's, with its record in the log. What gets none is freed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use aquifer_dataset::sync::orphan_key;
+use aquifer_dataset::{Dataset, FILE_CLONES_MAX, ORPHANS, ROOT_DIRECTORY};
+use aquifer_ondisk::dirent::Dirent;
+use aquifer_ondisk::inode::FileKind;
+use aquifer_pool::SpaceClass;
+
+use crate::change::Change;
+use crate::core::{Files, Target, lock_all};
+use crate::diff::paths::meant;
+use crate::error::FsError;
+use crate::file_snapshots::FileNameError;
+use crate::made::Promised;
+use crate::ops::create::touched;
+use crate::ops::names::{check_name, is_dot};
+use crate::types::Credentials;
+
+/// A name that a clone is to get.
+struct Wanted {
+    /// As it was given.
+    text: String,
+    directory: Target,
+    name: Vec<u8>,
+}
+
+impl Files {
+    /// Clones a file as of a snapshot of it, given as `tank/vms:PATH@NAME`, under each of these
+    /// names in the same dataset, given as `tank/vms:PATH`. They are on disk when this returns.
+    ///
+    /// # Errors
+    /// A snapshot that is none, names that exist, or whose directories do not, or that are of
+    /// another dataset; a read-only dataset, one without room; or as
+    /// [`aquifer_dataset::Datasets::clone_file`]. Unless the error says otherwise, none was made.
+    pub async fn clone_file(&self, from: &str, to: &[String]) -> Result<(), FileNameError> {
+        let (dataset, mut found) = self.file_snapshots(from).await?;
+        let snapshot = found.pop().ok_or_else(|| FileNameError::NoSnapshot(from.into()))?;
+        if !found.is_empty() {
+            return Err(FileNameError::ManySnapshots(from.into()));
+        }
+        if dataset.is_standby() {
+            return Err(FileNameError::clone(from, FsError::ReadOnly));
+        }
+        if to.len() > FILE_CLONES_MAX {
+            return Err(FileNameError::TooManyClones(to.len()));
+        }
+        let (mut wanted, mut names) = (Vec::new(), BTreeSet::new());
+        for text in to {
+            let new = self.wanted(&dataset, text).await?;
+            if !names.insert((new.directory.object.id, new.name.clone())) {
+                return Err(FileNameError::Twice(text.clone()));
+            }
+            wanted.push(new);
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let quota = self.datasets.check_quota(&dataset).await;
+        quota.map_err(|refused| FileNameError::clone(from, FsError::from(refused)))?;
+        let mut clones = self.datasets.clone_file(&dataset, snapshot.id, wanted.len()).await?;
+        let mut last = None;
+        for (made, (object, new)) in clones.objects().into_iter().zip(&wanted).enumerate() {
+            let named = async {
+                let clone = self.object(&dataset, object).await?;
+                self.give_name(&dataset, &clone, new).await
+            };
+            match named.await {
+                Ok(promised) => last = Some(promised),
+                Err(error) => {
+                    let of = wanted.len();
+                    return Err(FileNameError::NotNamed {
+                        name: new.text.clone(),
+                        error,
+                        made,
+                        of,
+                    });
+                }
+            }
+            clones.named(object);
+        }
+        // Records become durable in their order.
+        let kept = match last {
+            Some(promised) => promised.kept().await,
+            None => Ok(()),
+        };
+        kept.map_err(|error| FileNameError::clone(from, error))?;
+        if !dataset.is_logged(&self.pool) {
+            self.pool.sync().await?;
+        }
+        Ok(())
+    }
+
+    /// Looks for the directory of a name that is to be made.
+    async fn wanted(&self, dataset: &Arc<Dataset>, text: &str) -> Result<Wanted, FileNameError> {
+        let error = |error| FileNameError::clone(text, error);
+        let (of, path) = self.place_of(text)?;
+        if of.id != dataset.id {
+            return Err(FileNameError::OtherDataset(text.into()));
+        }
+        let root = Credentials::root();
+        let parts: Vec<Vec<u8>> = path.iter().map(|part| meant(part)).collect();
+        let Some((name, above)) = parts.split_last() else {
+            return Err(FileNameError::NoTarget(text.into()));
+        };
+        check_name(name).map_err(error)?;
+        if is_dot(name) {
+            return Err(error(FsError::Exists));
+        }
+        let mut directory = self.object(dataset, ROOT_DIRECTORY).await.map_err(error)?;
+        for part in above {
+            let found = self.find(&root, &directory, part).await.map_err(error)?.entry;
+            let entry = found.filter(|entry| entry.kind == FileKind::Directory);
+            let entry = entry.ok_or_else(|| FileNameError::NoDirectory(text.into()))?;
+            directory = self.object(dataset, entry.object).await.map_err(error)?;
+        }
+        self.check_directory(&directory).map_err(error)?;
+        if self.find(&root, &directory, name).await.map_err(error)?.entry.is_some() {
+            return Err(error(FsError::Exists));
+        }
+        Ok(Wanted { text: text.into(), directory, name: name.clone() })
+    }
+
+    /// Gives a clone its name.
+    async fn give_name(
+        &self,
+        dataset: &Arc<Dataset>,
+        clone: &Target,
+        Wanted { directory, name, .. }: &Wanted,
+    ) -> Result<Promised, FsError> {
+        let orphans = self.orphans(dataset).await?;
+        let admission =
+            self.admit_names(dataset, (SpaceClass::Write, self.lane(directory))).await?;
+        let locks = lock_all(&[&directory.object, &clone.object, &orphans]).await;
+        let (old, mut inode) = (directory.inode(), clone.inode());
+        if old.nlink == 0 {
+            return Err(FsError::Stale);
+        }
+        let root = Credentials::root();
+        let found = self.find(&root, directory, name).await?;
+        if found.entry.is_some() {
+            return Err(FsError::Exists);
+        }
+        let now = self.now();
+        inode.nlink = 1;
+        inode.touch(now);
+        let mut parent = touched(&old, now);
+        parent.entry_added();
+        let entry = Dirent {
+            key: found.free_key?,
+            object: inode.object,
+            generation: inode.generation,
+            kind: inode.kind,
+            name: name.clone(),
+        };
+        let changes = [
+            Change::Drop(ORPHANS, orphan_key(inode.object)),
+            Change::Inode(inode),
+            Change::Entry(directory.object.id, entry),
+            Change::Inode(parent),
+        ];
+        let promised = self.change(&root, (dataset, None), admission, &changes)?;
+        drop(locks);
+        Ok(promised)
+    }
+}

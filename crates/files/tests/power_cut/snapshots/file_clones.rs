@@ -1,0 +1,77 @@
+//! Clones of single files, which the client makes like any other file.
+
+use std::sync::{Arc, Mutex};
+
+use aquifer_dataset::DatasetError;
+use aquifer_files::file_snapshots::FileNameError;
+use aquifer_files::{Credentials, FsError, Service};
+use aquifer_sim::Rng;
+
+use super::client::Act;
+use super::files::{content, dataset_of};
+use super::{Model, tell};
+
+/// A snapshot of a file that may be cloned, and what it shows.
+pub(super) async fn choose(service: &Service, model: &Mutex<Model>, rng: &mut Rng) -> Option<Act> {
+    let dataset = dataset_of(service, model).ok()?;
+    let all = dataset.file_snapshots(service.pool.committed_txg());
+    let snapshot = rng.pick(&all)?.clone();
+    // Somebody may destroy it meanwhile.
+    let marks = content(service, &dataset, &snapshot).await.ok()?;
+    let (path, name) = (&snapshot.record.path, &snapshot.record.name);
+    Some(Act::Clone(format!("{path}@{name}"), marks))
+}
+
+/// Makes a clone. Returns whether it was made, or refused with nothing changed.
+pub(super) async fn carry_out(
+    service: &Service,
+    dataset: &str,
+    (from, name): (&str, &str),
+) -> Result<bool, FsError> {
+    let (from, to) = (format!("{dataset}:{from}"), format!("{dataset}:{name}"));
+    let done = service.files.clone_file(&from, &[to]).await;
+    tell(&format!("  {done:?}"));
+    match done {
+        Ok(()) => Ok(true),
+        Err(FileNameError::Clone { error, .. } | FileNameError::NotNamed { error, .. }) => {
+            Err(error)
+        }
+        Err(FileNameError::Pool(error) | FileNameError::Dataset(DatasetError::Pool(error))) => {
+            Err(error.into())
+        }
+        // It was destroyed, or hidden, or the dataset has another name by now.
+        Err(
+            FileNameError::NoSnapshot(_)
+            | FileNameError::NoName(_)
+            | FileNameError::NoTarget(_)
+            | FileNameError::Look(_)
+            | FileNameError::Dataset(
+                DatasetError::NotFound(_)
+                | DatasetError::UnsettledOrigin(_)
+                | DatasetError::CloneInClone(_),
+            ),
+        ) => Ok(false),
+        Err(other) => panic!("clone {from}: {other}"),
+    }
+}
+
+/// Removes all clones.
+pub(super) async fn remove_all(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
+    let dataset = dataset_of(service, model)?;
+    let root = service.files.root(&model.lock().unwrap().dataset).ok_or("the dataset is gone")?;
+    let cred = Credentials::root();
+    let mut head = (*model.lock().unwrap().head()).clone();
+    for name in head.clone().into_keys() {
+        let found = service.files.lookup(&cred, root, name.as_bytes()).await.0;
+        let found = found.map_err(|error| format!("{name}: {error}"))?;
+        let object = dataset.object(&service.pool, found.handle.object).await;
+        let object = object.map_err(|error| error.to_string())?.ok_or("no object")?;
+        if object.inode().cloned {
+            let removed = service.files.remove(&cred, root, name.as_bytes()).await.kept().await.0;
+            removed.map_err(|error| format!("{name}: {error}"))?;
+            head.remove(&name);
+        }
+    }
+    model.lock().unwrap().states.push(Arc::new(head));
+    Ok(())
+}

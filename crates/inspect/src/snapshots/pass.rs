@@ -1,0 +1,283 @@
+//! What snapshots, and clones of files, show of a dataset: node by node.
+
+use aquifer_ondisk::block_pointer::BlockKind;
+use aquifer_ondisk::dead::{DeadBlock, DeadKind};
+use aquifer_ondisk::extent::Extent;
+use aquifer_ondisk::tree_node::{Directory, Extents, Form, Node, NodeBody, NodeOwner, Objects};
+use aquifer_ondisk::types::{ObjectId, Run, Txg};
+use aquifer_ondisk::{BlockPointer, FormatError};
+
+use super::files::Shower;
+use super::{Inherits, Kept, Of, Pass, Snapshots, invalid, meet_in};
+use crate::extents;
+use crate::finding::{At, Kind};
+use crate::scan::Scan;
+
+/// A node of a snapshot that is still to come.
+pub(super) struct Coming {
+    pub pointer: BlockPointer,
+    pub object: ObjectId,
+    /// Birth of the node above.
+    pub above: Txg,
+    /// What was born up to there, another object shows.
+    pub floor: Txg,
+    /// The clone of a file that it is of, if it is.
+    pub of: Of,
+}
+
+impl Pass {
+    /// What a snapshot shows is kept.
+    pub(super) async fn snapshot(
+        &mut self,
+        scan: &mut Scan<'_>,
+        shower: &Shower,
+        root: Option<Coming>,
+    ) {
+        let mut coming: Vec<Coming> = root.into_iter().collect();
+        while let Some(node) = coming.pop() {
+            let pointer = &node.pointer;
+            if self.head.has_node(pointer) || pointer.birth <= node.floor {
+                continue;
+            }
+            if !self.is_kept(node.of) {
+                let (dataset, object) = (self.dataset, node.of.object);
+                invalid(scan, dataset, || {
+                    let who = self.who(shower);
+                    format!("{who} shows object {object}, a clone of a file without an origin")
+                });
+                continue;
+            }
+            for place in pointer.copies() {
+                let run = Run::new(place, pointer.sectors());
+                self.meet(scan, shower, run, ((DeadKind::Node, pointer.birth), node.of));
+            }
+            if !self.met.insert((pointer.places[0], pointer.written)) {
+                continue;
+            }
+            if pointer.birth > node.above || pointer.written > pointer.birth {
+                let at = At::place(pointer.places[0], 1);
+                scan.findings.add(Kind::BirthOrder, at, || {
+                    let (birth, above) = (pointer.birth, node.above);
+                    format!("{}: a node born in {birth}, under {above}", self.who(shower))
+                });
+            }
+            match self.read(scan, &node, shower).await {
+                Some(mut below) => {
+                    below.extents.retain(|extent| extent.birth > node.floor);
+                    self.data(scan, shower, (node.object, node.of), below.extents).await;
+                    coming.extend(below.nodes);
+                }
+                None => self.whole = false,
+            }
+        }
+    }
+
+    /// Whether it is known what a file began as, if it is a clone of one. In a clone of a dataset,
+    /// the origin knows.
+    fn is_kept(&self, of: Of) -> bool {
+        of.floor == Txg(0)
+            || self.origins.contains_key(&of.object)
+            || self.inherits.is_some_and(|inherits| of.floor <= inherits.floor)
+    }
+
+    /// A clone of a file in the head: what it began with is kept. What it owns, the head has.
+    pub(super) async fn file_clone(&mut self, scan: &mut Scan<'_>, of: Of, root: BlockPointer) {
+        // That it has none was reported with the records.
+        let Some((shower, _)) = self.origins.get(&of.object).cloned() else { return };
+        let (object, above, floor) = (of.object, scan.txg, Txg(0));
+        let mut own = vec![Coming { pointer: root, object, above, floor, of }];
+        while let Some(node) = own.pop() {
+            if node.pointer.birth <= of.floor {
+                self.snapshot(scan, &shower, Some(node)).await;
+                continue;
+            }
+            match self.read(scan, &node, &shower).await {
+                Some(mut below) => {
+                    below.extents.retain(|extent| extent.birth <= of.floor);
+                    self.data(scan, &shower, (object, of), below.extents).await;
+                    own.extend(below.nodes);
+                }
+                None => self.whole = false,
+            }
+        }
+    }
+
+    fn who(&self, shower: &Shower) -> String {
+        format!("snapshot {:?} of dataset {}", shower.name, self.dataset)
+    }
+
+    async fn read(&self, scan: &mut Scan<'_>, node: &Coming, shower: &Shower) -> Option<Below> {
+        let pointer = &node.pointer;
+        let verify = |pages: &[aquifer_blockio::Page]| {
+            pages.first().is_some_and(|page| pointer.verify(page.as_slice()))
+        };
+        let fetched = scan.media.fetch(pointer.copies(), 1, &verify, scan.breadth()).await;
+        let at = || At::place(pointer.places[0], 1);
+        let who = || format!("{}: a {:?} node", self.who(shower), pointer.kind);
+        scan.judge(&fetched, Kind::NodeUnreadable, at(), 1, who);
+        let page = fetched.good?.into_iter().next()?;
+        match below(page.as_slice(), node) {
+            Ok(below) => Some(below),
+            Err(error) => {
+                scan.findings.add(Kind::NodeInvalid, at(), || format!("{}: {error}", who()));
+                None
+            }
+        }
+    }
+
+    /// The extents of a leaf that only snapshots have.
+    async fn data(
+        &mut self,
+        scan: &mut Scan<'_>,
+        shower: &Shower,
+        (object, of): (ObjectId, Of),
+        extents: Vec<Extent>,
+    ) {
+        let mut fresh = Vec::new();
+        for extent in extents {
+            let run = Run::new(extent.place, extent.stored_sectors());
+            if self.meet(scan, shower, run, ((DeadKind::Extent, extent.birth), of)) {
+                fresh.push(extent);
+            }
+        }
+        if !fresh.is_empty() && (scan.options.data || scan.options.deep) {
+            let owner = NodeOwner { dataset: self.dataset, object };
+            extents::verify(scan, owner, fresh).await;
+        }
+    }
+
+    /// A snapshot shows these sectors. Returns whether some of them were not met before.
+    pub(super) fn meet(
+        &mut self,
+        scan: &mut Scan<'_>,
+        shower: &Shower,
+        run: Run,
+        ((kind, birth), mut of): ((DeadKind, Txg), Of),
+    ) -> bool {
+        let mut shower = shower.clone();
+        // What a clone of a file began with, the snapshot shows that it began as.
+        while birth <= of.floor
+            && let Some((origin, above)) = self.origins.get(&of.object)
+        {
+            (shower, of) = (origin.clone(), *above);
+        }
+        let shower = &shower;
+        if let Some(Inherits { floor, origin }) = self.inherits
+            && birth <= floor
+        {
+            meet_in(scan, origin, run, ((kind, birth), of));
+            return false;
+        }
+        let (mut gone, mut fresh) = (0u64, false);
+        for place in (0..run.sectors).map(|at| run.place.plus(at)) {
+            let after = self.dead.partition_point(|kept| kept.block.run.place <= place);
+            let kept = after.checked_sub(1).and_then(|at| self.dead.get_mut(at));
+            let holds = |kept: &Kept| {
+                let of = kept.block.run;
+                of.place.vdev() == place.vdev() && place.sector() < of.end_sector()
+            };
+            let shows = |kept: &Kept| {
+                (kept.block.kind, kept.block.birth) == (kind, birth) && shower.shows(kept.bucket)
+            };
+            match kept.filter(|kept| holds(kept)) {
+                Some(kept) if shows(kept) => {
+                    fresh |= !kept.met;
+                    kept.met = true;
+                }
+                None if self.head.has(place) => {}
+                _ => gone += 1,
+            }
+        }
+        if gone > 0 || birth > shower.txg {
+            scan.findings.add(Kind::SnapshotBlockGone, At::run(run), || {
+                let (who, place, sectors) = (self.who(shower), run.place, run.sectors);
+                format!(
+                    "{who} shows {place:?}+{sectors}, born in {birth}, of which {gone} sectors are \
+                     neither the head's nor dead blocks that it covers"
+                )
+            });
+        }
+        fresh
+    }
+
+    /// Each dead block is shown by a snapshot, or waits for a sweep.
+    pub(super) fn check_dead(&self, scan: &mut Scan<'_>, snapshots: &Snapshots) {
+        if !self.whole {
+            return;
+        }
+        for kept in &self.dead {
+            let DeadBlock { run, birth, kind } = kept.block;
+            let life = birth..=kept.bucket.hi;
+            let group = ObjectId(kept.bucket.group);
+            let shown = snapshots.list.range(life.clone()).next().is_some()
+                || snapshots.files.shows(group, &life);
+            let swept = snapshots.sweeps.range(life.clone()).next().is_some()
+                || snapshots.files.sweeps(group, &life);
+            // What was cut off a file before a snapshot of it may be kept for that one too.
+            let of_tail = group.0 != 0 && group != kept.object;
+            if (shown == kept.met || shown && of_tail) && (shown || swept) {
+                continue;
+            }
+            scan.findings.add(Kind::DeadUnreached, At::run(run), || {
+                let (dataset, hi) = (self.dataset, kept.bucket.hi);
+                let why = match shown {
+                    true => "no snapshot between shows it",
+                    false => "no snapshot is between, and no sweep",
+                };
+                let place = run.place;
+                format!("a dead {kind:?} of dataset {dataset} at {place:?}, {birth} to {hi}: {why}")
+            });
+        }
+    }
+}
+
+/// What a node leads to.
+#[derive(Default)]
+struct Below {
+    nodes: Vec<Coming>,
+    extents: Vec<Extent>,
+}
+
+fn below(sector: &[u8], node: &Coming) -> Result<Below, FormatError> {
+    let (pointer, object) = (&node.pointer, node.object);
+    match pointer.kind {
+        BlockKind::Objects => children::<Objects>(sector, node, |inodes| Below {
+            nodes: inodes
+                .into_iter()
+                .filter_map(|inode| {
+                    let (object, above, floor) = (inode.object, pointer.birth, inode.floor());
+                    let mut of = Of::inode(&inode);
+                    if inode.is_tail() {
+                        of.object = inode.origin;
+                    }
+                    inode.root.map(|pointer| Coming { pointer, object, above, floor, of })
+                })
+                .collect(),
+            extents: Vec::new(),
+        }),
+        BlockKind::Directory => children::<Directory>(sector, node, |_| Below::default()),
+        BlockKind::Extents if object.0 != 0 => {
+            children::<Extents>(sector, node, |extents| Below { nodes: Vec::new(), extents })
+        }
+        kind => Err(FormatError::invalid("snapshot: kind of node", kind as u8)),
+    }
+}
+
+fn children<F: Form>(
+    sector: &[u8],
+    node: &Coming,
+    of_leaf: impl FnOnce(Vec<F::Entry>) -> Below,
+) -> Result<Below, FormatError> {
+    let Coming { pointer, object, floor, of, .. } = *node;
+    Ok(match Node::<F>::decode(sector, &pointer)?.body {
+        NodeBody::Leaf(entries) => of_leaf(entries),
+        NodeBody::Inner(children) => Below {
+            nodes: children
+                .into_iter()
+                .map(|(_, child)| (child, pointer.birth))
+                .map(|(pointer, above)| Coming { pointer, object, above, floor, of })
+                .collect(),
+            extents: Vec::new(),
+        },
+    })
+}

@@ -1,0 +1,65 @@
+//! Clones of single files.
+//!
+//! ```text
+//! item of a dataset, class 21, number = object id of the clone
+//!   version u16  flags u16 (0)  snapshot u64  forked u64  died u64
+//! ```
+//! The record pins the snapshot of a file with which the clone began (see
+//! [`crate::file_snapshot`]; the clone's floor is its txg). It lives as long as anything shows the
+//! clone: the head, or a snapshot from `forked` on and before `died`. So it may be there when the
+//! clone is not. Its inode says how the clone's blocks are judged (see [`crate::inode`]).
+
+use crate::codec::FormatError;
+use crate::dataset::{begin, open};
+use crate::file_snapshot::FileSnapshotId;
+use crate::types::Txg;
+
+/// Ids of clones are below this: they are numbers of items.
+pub const CLONE_ID_LIMIT: u64 = 1 << 56;
+
+/// What a clone of a file began as, and when it was there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileCloneRecord {
+    /// The snapshot.
+    pub snapshot: FileSnapshotId,
+    /// The txg that made the clone.
+    pub forked: Txg,
+    /// The txg in which the head had nothing of it any more; `None`: it has.
+    pub died: Option<Txg>,
+}
+
+impl FileCloneRecord {
+    /// What was born up to there is not the clone's.
+    pub fn floor(&self) -> Txg {
+        self.snapshot.txg()
+    }
+
+    /// Whether a snapshot of that txg may show the clone.
+    pub fn may_be_shown(&self, snapshot: Txg) -> bool {
+        self.forked <= snapshot && self.died.is_none_or(|died| snapshot < died)
+    }
+
+    /// The item's value.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = begin();
+        w.u64(self.snapshot.0);
+        w.u64(self.forked.0);
+        w.u64(self.died.unwrap_or_default().0);
+        w.into_bytes()
+    }
+
+    /// Reads an item's value.
+    pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
+        let mut r = open(value, "file clone record")?;
+        let snapshot = FileSnapshotId(r.u64()?);
+        let (forked, died) = (r.txg()?, r.txg()?);
+        let record = FileCloneRecord { snapshot, forked, died: Some(died).filter(|of| of.0 > 0) };
+        if forked <= snapshot.txg() {
+            return Err(FormatError::invalid("file clone record: forked", forked.0));
+        }
+        if record.died.is_some_and(|died| died <= forked) {
+            return Err(FormatError::invalid("file clone record: died", died.0));
+        }
+        Ok(record)
+    }
+}
