@@ -137,7 +137,7 @@ fn removable(netns: &NetNs, path: &Path, bytes: u64) -> Result<Removable> {
         netns.enter_mounts()?;
         Removable::new(&image, &dir)
     });
-    Ok(mounted.join().map_err(|_| Error::Malformed("the disk panicked".into()))??)
+    mounted.join().map_err(|_| Error::Malformed("the disk panicked".into()))?
 }
 
 /// A mount and a listing take far less on an idle machine.
