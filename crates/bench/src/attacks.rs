@@ -189,7 +189,8 @@ fn phase(
         }
         monitor?;
         crew.into_iter().collect::<Result<()>>()?;
-        let listed = watch::ask_once(place.socket(), "/locks").map_err(Error::io("ask /locks"))?;
+        let listed =
+            watch::ask_once(place.socket(), "/v1/locks").map_err(Error::io("ask /v1/locks"))?;
         let name = String::from_utf8_lossy(admitted::NAME);
         let (before, after) = (before?, after?);
         let cores = |busy: fn(&Usage) -> Duration| {

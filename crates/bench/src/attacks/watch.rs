@@ -73,7 +73,7 @@ pub(super) fn ask_locally(socket: &Path, over: &AtomicBool) -> Answers {
         let path = paths.get(number % paths.len()).copied().unwrap_or_default();
         let begun = Instant::now();
         let said = answers.note(begun, ask_once(socket, path));
-        if path == "/nfs" {
+        if path == "/v1/nfs" {
             let open = connections(&said).unwrap_or(0);
             answers.connections_most = answers.connections_most.max(open);
         }
