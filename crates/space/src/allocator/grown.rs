@@ -37,16 +37,21 @@ impl Allocator {
         }
     }
 
-    /// Import: as many sectors of each vdev were in use as the root says. If its slots say more, a
-    /// metaslab has become longer since its own was written.
+    /// Import: as many sectors of each vdev were in use as the root says. If its slots say more, the
+    /// vdev has grown since: a metaslab has become longer than its own slot tells, and those behind
+    /// it are new.
     pub fn was_used(&mut self, per_vdev: &[u64]) {
         let slots_say = self.used_per_vdev();
         for (vdev, (says, was)) in self.vdevs.iter_mut().zip(slots_say.iter().zip(per_vdev)) {
             let more = says.saturating_sub(*was);
             let lengthened = vdev.metaslabs.first().and_then(|slab| slab.geometry.lengthened);
             let at = lengthened.and_then(|index| usize::try_from(index).ok());
+            // The root counts nothing of the new ones, not even the places of their slots.
+            let behind = vdev.metaslabs.iter().skip(at.map_or(usize::MAX, |at| at + 1));
+            let new: u64 = behind.map(|slab| slab.sectors as u64 - slab.free).sum();
             let slab = at.and_then(|at| vdev.metaslabs.get_mut(at));
             let Some(slab) = slab.filter(|slab| slab.entry.is_some() && more > 0) else { continue };
+            let more = more.saturating_sub(new);
             let most = slab.sectors as u64 - slab.free;
             slab.free += more.min(most);
             slab.must_tell();
