@@ -1,6 +1,8 @@
 //! The allocator, compared with a model that knows the state of every sector.
 #![expect(clippy::cast_possible_truncation, reason = "small numbers of a test")]
 
+mod grown;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_ondisk::config::Redundancy;
@@ -493,34 +495,4 @@ fn no_more_is_free_than_there_is_whatever_records_say() {
     imported.replay_run(Txg(2), Run::new(Place::new(0, 12_000), 8), false).unwrap();
     let used = imported.used_per_vdev();
     assert!(used[0] <= imported.space_use().total, "{used:?}");
-}
-
-/// A root of before a vdev grew is imported: a metaslab is longer than its slot tells, and another
-/// one is new, of which the root has counted nothing.
-#[test]
-fn what_has_grown_since_the_root_counts_as_free_but_for_its_slots() {
-    let before = Geometry::new(0, 40, Redundancy::Mirror);
-    let grown = Geometry { segments: 56, lengthened: Some(2), ..before };
-    let (root, fresh) = (Allocator::new(&[Some(before)]), Allocator::new(&[Some(grown)]));
-    let mut imported = Allocator::new(&[Some(grown)]);
-    let (_, sectors) = before.metaslab_range(2);
-    let entry = SlotEntry {
-        vdev: 0,
-        metaslab: 2,
-        slot: 0,
-        as_of: Txg(1),
-        checksum: 0,
-        free_sectors: sectors - 4,
-        longest_run: 0,
-    };
-    imported.set_entry(entry).unwrap();
-    imported.was_used(&root.used_per_vdev());
-    assert_eq!(imported.used_per_vdev(), fresh.used_per_vdev());
-    assert_eq!(imported.space_use().taken, fresh.space_use().taken);
-    // A root of after it has counted all.
-    let mut later = Allocator::new(&[Some(grown)]);
-    let (_, sectors) = grown.metaslab_range(2);
-    later.set_entry(SlotEntry { free_sectors: sectors - 4, ..entry }).unwrap();
-    later.was_used(&fresh.used_per_vdev());
-    assert_eq!(later.used_per_vdev(), fresh.used_per_vdev());
 }

@@ -37,9 +37,9 @@ impl Allocator {
         }
     }
 
-    /// Import: as many sectors of each vdev were in use as the root says. If its slots say more, the
-    /// vdev has grown since: a metaslab has become longer than its own slot tells, and those behind
-    /// it are new.
+    /// Import: as many sectors of each vdev were in use as the root says. If its slots say more,
+    /// the vdev has grown since: a metaslab has become longer than its own slot tells, and those
+    /// behind it are new.
     pub fn was_used(&mut self, per_vdev: &[u64]) {
         let slots_say = self.used_per_vdev();
         for (vdev, (says, was)) in self.vdevs.iter_mut().zip(slots_say.iter().zip(per_vdev)) {
