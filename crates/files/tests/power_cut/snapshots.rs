@@ -458,7 +458,7 @@ fn a_rule_left_out_is_found() {
         (Rule::FloorIsKept, 100),
         (Rule::RollbackRevives, 100),
         (Rule::RevivesAllLater, 100),
-        (Rule::RevivesFirst, 200),
+        (Rule::RevivesFirst, 2000),
         (Rule::DeathsPass, 200),
         (Rule::RollbackShutsTheDoor, 200),
         (Rule::RecordsFollowActs, 100),
