@@ -43,6 +43,14 @@ impl Bed {
         Bed::made(sim, disks, vdevs, Vec::new())
     }
 
+    /// A new pool `tank` of one disk, in which files of some extents are huge already.
+    pub fn of_small_steps() -> Bed {
+        let mut bed = Bed::new(1, 65536);
+        let scale = &mut bed.options.scale;
+        (scale.node_bytes, scale.cut_extents_max, scale.reap_entries_max) = (400, 4, 12);
+        bed
+    }
+
     /// A new pool `tank` with this many vdevs of one disk each.
     pub fn apart(vdevs: usize, sectors: u64) -> Bed {
         let mut sim = Sim::new(11);
@@ -268,4 +276,12 @@ pub fn noise(seed: u64, pages: usize) -> Vec<u8> {
     let mut bytes = vec![0; pages * 4096];
     aquifer_sim::Rng::stream(seed, "noise").fill(&mut bytes);
     bytes
+}
+
+/// Writes so many txgs. Nothing goes on in the background then.
+pub async fn settle(service: &Service, txgs: u64) {
+    for _ in 0..txgs {
+        service.pool.sync().await.unwrap();
+    }
+    assert!(!service.datasets.has_background_work());
 }

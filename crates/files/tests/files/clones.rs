@@ -3,7 +3,7 @@
 use aquifer_dataset::DatasetError;
 use aquifer_files::{FileHandle, FsError, Service, SetAttributes, Stability};
 
-use crate::bed::{Bed, find, make, noise, read, root, write};
+use crate::bed::{Bed, find, make, noise, read, root, settle, write};
 
 const PAGE: u64 = 4096;
 
@@ -20,13 +20,6 @@ async fn with_clone(service: &Service) -> FileHandle {
     find(service, "tank/c", "disk").await.unwrap()
 }
 
-async fn settle(service: &Service) {
-    for _ in 0..20 {
-        service.pool.sync().await.unwrap();
-    }
-    assert!(!service.datasets.has_background_work());
-}
-
 /// What a dataset counts, and what it refers to, in pages; without dead nodes.
 fn counts(service: &Service, name: &str) -> (u64, u64) {
     let dataset = service.datasets.by_name(name).unwrap();
@@ -37,9 +30,7 @@ fn counts(service: &Service, name: &str) -> (u64, u64) {
 /// A clone begins with a tail whose file was removed. Its origin's bytes count right all the same.
 #[test]
 fn a_removed_file_goes_after_what_was_cut_off_it() {
-    let mut bed = Bed::new(1, 65536);
-    let scale = &mut bed.options.scale;
-    (scale.node_bytes, scale.cut_extents_max, scale.reap_entries_max) = (400, 4, 12);
+    let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         service.datasets.create("tank/d", &[]).await.unwrap();
         let top = service.files.root("tank/d").unwrap();
@@ -56,7 +47,7 @@ fn a_removed_file_goes_after_what_was_cut_off_it() {
         service.pool.sync().await.unwrap();
         service.datasets.snapshot(&["tank/d@a".into()], false).await.unwrap();
         service.datasets.clone_snapshot("tank/d@a", "tank/c", &[]).await.unwrap();
-        settle(&service).await;
+        settle(&service, 20).await;
         assert_eq!(counts(&service, "tank/c"), (0, 60));
     });
     bed.assert_clean();
@@ -72,19 +63,19 @@ fn a_clone_counts_what_it_owns() {
         // A quota does not count what it shares.
         service.datasets.set("tank/c", "quota", Some("131072")).await.unwrap();
         write(&service, file, 10, &noise(1, 8), Stability::FileSync).await.unwrap();
-        settle(&service).await;
+        settle(&service, 20).await;
         assert_eq!(counts(&service, "tank/c"), (8, 300));
         let refused = write(&service, file, 100, &noise(2, 40), Stability::FileSync).await;
         assert_eq!(refused.unwrap_err(), FsError::Quota);
         service.datasets.set("tank/c", "quota", None).await.unwrap();
         service.datasets.snapshot(&["tank/c@x".into()], false).await.unwrap();
         write(&service, file, 100, &noise(3, 20), Stability::FileSync).await.unwrap();
-        settle(&service).await;
+        settle(&service, 20).await;
         assert_eq!(counts(&service, "tank/c"), (28, 300));
         let gently = Default::default();
         service.datasets.rollback("tank/c@x", gently).await.unwrap();
         assert_eq!(counts(&service, "tank/c"), (8, 300), "and at once");
-        settle(&service).await;
+        settle(&service, 20).await;
         assert_eq!(counts(&service, "tank/c"), (8, 300));
     });
     bed.life(async |service| {
@@ -110,13 +101,13 @@ fn a_promoted_clone_outlives_its_origin() {
         assert_eq!(counts(&service, "tank/c"), (0, 300));
         write(&service, file, 10, &noise(1, 8), Stability::FileSync).await.unwrap();
         service.datasets.destroy("tank/d", true).await.unwrap();
-        settle(&service).await;
+        settle(&service, 20).await;
         // What both shared counts to the one that lists it.
         assert_eq!(counts(&service, "tank/c"), (308, 300));
         let (dataset, snapshot) = service.datasets.snapshot_by_name("tank/c@a").unwrap();
         let all = [(dataset, [snapshot.txg].into())];
         service.datasets.destroy_snapshots(&all, false).await.unwrap();
-        settle(&service).await;
+        settle(&service, 20).await;
         assert_eq!(counts(&service, "tank/c"), (308, 300), "the clone needs it");
     });
     bed.assert_clean();
@@ -125,7 +116,7 @@ fn a_promoted_clone_outlives_its_origin() {
         assert_eq!(read(&service, file, 0).await.unwrap(), noise(0, 100)[..4096]);
         assert_eq!(read(&service, file, 10).await.unwrap(), noise(1, 8)[..4096]);
         service.datasets.destroy("tank/c", true).await.unwrap();
-        settle(&service).await;
+        settle(&service, 20).await;
         assert_eq!(service.datasets.freeing_bytes(), 0);
         assert_eq!(service.datasets.used_bytes(&service.datasets.by_name("tank").unwrap()), 0);
     });

@@ -5,29 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_dataset::{Dataset, RollbackOptions};
-use aquifer_files::{FileHandle, Service, SetAttributes, Stability};
+use aquifer_files::{FileHandle, Service, Stability};
 use aquifer_sim::{CutMode, CutPlan};
 use futures_util::future::select;
 
-use crate::bed::{Bed, find, make, noise, open, read, root, write};
-
-const PAGES: u64 = 120;
-
-/// A bed in which files of some extents are huge already.
-fn bed() -> Bed {
-    let mut bed = Bed::new(1, 65536);
-    let scale = &mut bed.options.scale;
-    (scale.node_bytes, scale.cut_extents_max, scale.reap_entries_max) = (400, 4, 12);
-    bed
-}
-
-/// Every other page, each in an extent of its own.
-async fn fill(service: &Service, file: FileHandle, salt: u64) {
-    for at in 0..PAGES {
-        write(service, file, at * 2, &noise(salt + at, 1), Stability::Unstable).await.unwrap();
-    }
-    service.pool.sync().await.unwrap();
-}
+use crate::bed::{Bed, find, make, noise, open, root, settle, write};
+use crate::spread::{self, PAGES, fill};
 
 /// `gold` in a dataset of its own, and a snapshot of it.
 async fn with_gold(service: &Service) -> (Arc<Dataset>, FileHandle) {
@@ -61,17 +44,12 @@ async fn remove(service: &Service, name: &str) {
 
 async fn is_filled(service: &Service, name: &str, salt: u64) {
     let file = find(service, "tank/d", name).await.unwrap();
-    for at in 0..PAGES {
-        let page = read(service, file, at * 2).await.unwrap();
-        assert_eq!(page, noise(salt + at, 1), "page {at} of {name}");
-    }
-    assert_eq!(service.files.getattr(file).await.unwrap().size, (2 * PAGES - 1) * 4096);
+    spread::is_filled(service, file, salt).await;
 }
 
 async fn cut(service: &Service, name: &str, pages: u64) {
     let file = find(service, "tank/d", name).await.unwrap();
-    let size = SetAttributes { size: Some(pages * 4096), ..SetAttributes::default() };
-    service.files.setattr(&root(), file, &size, None).await.kept().await.0.unwrap();
+    spread::cut(service, file, pages).await;
 }
 
 /// What files have of their own, without what snapshots keep.
@@ -80,16 +58,9 @@ fn own(service: &Service) -> u64 {
     service.datasets.used_bytes(&dataset) - dataset.dead_bytes()
 }
 
-async fn settle(service: &Service) {
-    for _ in 0..200 {
-        service.pool.sync().await.unwrap();
-    }
-    assert!(!service.datasets.has_background_work());
-}
-
 #[test]
 fn a_clone_shares_all_and_changes_nothing_of_its_origin() {
-    let mut bed = bed();
+    let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         let (dataset, gold) = with_gold(&service).await;
         let used = service.datasets.used_bytes(&dataset);
@@ -131,7 +102,7 @@ fn a_clone_shares_all_and_changes_nothing_of_its_origin() {
 /// gone, so is that.
 #[test]
 pub fn what_a_clone_began_with_stays_until_it_is_gone() {
-    let mut bed = bed();
+    let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         let (dataset, gold) = with_gold(&service).await;
         clone(&service, "gold@v1", &["one", "two"]).await.unwrap();
@@ -139,7 +110,7 @@ pub fn what_a_clone_began_with_stays_until_it_is_gone() {
         destroy(&service, "gold@v1").await;
         assert_eq!(dataset.file_snapshot_count(), 0, "nobody lists it");
         remove(&service, "gold").await;
-        settle(&service).await;
+        settle(&service, 200).await;
         is_filled(&service, "one", 0).await;
         assert!(dataset.dead_bytes() >= PAGES * 4096, "kept for the clones");
     });
@@ -148,10 +119,10 @@ pub fn what_a_clone_began_with_stays_until_it_is_gone() {
         let dataset = service.datasets.by_name("tank/d").unwrap();
         is_filled(&service, "two", 0).await;
         remove(&service, "one").await;
-        settle(&service).await;
+        settle(&service, 200).await;
         is_filled(&service, "two", 0).await;
         remove(&service, "two").await;
-        settle(&service).await;
+        settle(&service, 200).await;
         assert_eq!((dataset.dead_bytes(), dataset.refer_bytes()), (0, 0), "all of it is free");
         assert_eq!(service.datasets.used_bytes(&dataset), 0);
     });
@@ -161,7 +132,7 @@ pub fn what_a_clone_began_with_stays_until_it_is_gone() {
 /// A snapshot shows a clone that was removed, and a clone of a clone does.
 #[test]
 pub fn what_a_snapshot_shows_of_a_clone_stays() {
-    let mut bed = bed();
+    let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         let (dataset, gold) = with_gold(&service).await;
         clone(&service, "gold@v1", &["one"]).await.unwrap();
@@ -175,10 +146,10 @@ pub fn what_a_snapshot_shows_of_a_clone_stays() {
         for name in ["gold", "one"] {
             remove(&service, name).await;
         }
-        settle(&service).await;
+        settle(&service, 200).await;
         is_filled(&service, "far", 0).await;
         remove(&service, "far").await;
-        settle(&service).await;
+        settle(&service, 200).await;
         assert!(dataset.dead_bytes() >= PAGES * 4096, "kept for what shows the clones");
     });
     bed.assert_clean();
@@ -190,13 +161,13 @@ pub fn what_a_snapshot_shows_of_a_clone_stays() {
             is_filled(&service, name, salt).await;
             remove(&service, name).await;
         }
-        settle(&service).await;
+        settle(&service, 200).await;
         let (of, listed) = service.datasets.snapshot_by_name("tank/d@all").unwrap();
         let these = BTreeSet::from([listed.txg]);
         let foretold = service.datasets.unique_bytes(&of, &these.clone().into()).await.unwrap();
         assert_eq!(foretold, dataset.dead_bytes(), "with what it keeps of the origins");
         service.datasets.destroy_snapshots(&[(of, these)], false).await.unwrap();
-        settle(&service).await;
+        settle(&service, 200).await;
         assert_eq!((dataset.dead_bytes(), dataset.refer_bytes()), (0, 0));
     });
     bed.assert_clean();
@@ -205,7 +176,7 @@ pub fn what_a_snapshot_shows_of_a_clone_stays() {
 /// Cut short, grown and rolled back: a clone's parts own what is theirs, while the origin goes on.
 #[test]
 pub fn a_clone_is_cut_and_rolled_back() {
-    let mut bed = bed();
+    let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         let (dataset, gold) = with_gold(&service).await;
         clone(&service, "gold@v1", &["one", "two"]).await.unwrap();
@@ -230,7 +201,7 @@ pub fn a_clone_is_cut_and_rolled_back() {
         cut(&service, "two", 3).await;
         service.pool.sync().await.unwrap();
         remove(&service, "two").await;
-        settle(&service).await;
+        settle(&service, 200).await;
         assert_eq!(own(&service), PAGES * 4096, "what gold has");
         assert!(dataset.dead_bytes() >= PAGES * 4096, "what it had");
     });
@@ -242,7 +213,7 @@ pub fn a_clone_is_cut_and_rolled_back() {
         cut(&service, "one", 1).await;
         service.pool.sync().await.unwrap();
         remove(&service, "one").await;
-        settle(&service).await;
+        settle(&service, 200).await;
         assert_eq!(dataset.dead_bytes(), 0);
         is_filled(&service, "gold", 1000).await;
     });
@@ -252,7 +223,7 @@ pub fn a_clone_is_cut_and_rolled_back() {
 /// Killed while a clone and its parts are freed piece by piece.
 #[test]
 pub fn a_part_of_a_clone_keeps_what_it_began_with() {
-    let mut bed = bed();
+    let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         let (_, gold) = with_gold(&service).await;
         clone(&service, "gold@v1", &["one"]).await.unwrap();
@@ -274,7 +245,7 @@ pub fn a_part_of_a_clone_keeps_what_it_began_with() {
 /// The dataset goes back to before the clone was made, and to when it was there.
 #[test]
 pub fn a_dataset_goes_back() {
-    let mut bed = bed();
+    let mut bed = Bed::of_small_steps();
     let back = async |service: &Service, name: &str| {
         let options = RollbackOptions { destroy_later: true, force: false };
         service.datasets.rollback(&format!("tank/d@{name}"), options).await.unwrap();
@@ -289,10 +260,10 @@ pub fn a_dataset_goes_back() {
         let one = find(&service, "tank/d", "one").await.unwrap();
         fill(&service, one, 2000).await;
         remove(&service, "one").await;
-        settle(&service).await;
+        settle(&service, 200).await;
         back(&service, "after").await;
         is_filled(&service, "one", 0).await;
-        settle(&service).await;
+        settle(&service, 200).await;
         is_filled(&service, "one", 0).await;
         assert_eq!(own(&service), PAGES * 4096, "what gold has");
         assert!(dataset.dead_bytes() >= PAGES * 4096, "what it had");
@@ -301,12 +272,12 @@ pub fn a_dataset_goes_back() {
     bed.life(async |service| {
         is_filled(&service, "one", 0).await;
         remove(&service, "one").await;
-        settle(&service).await;
+        settle(&service, 200).await;
         back(&service, "after").await;
         is_filled(&service, "one", 0).await;
         back(&service, "before").await;
         assert!(find(&service, "tank/d", "one").await.is_err());
-        settle(&service).await;
+        settle(&service, 200).await;
         is_filled(&service, "gold", 0).await;
         assert_eq!(own(&service), PAGES * 4096);
     });
@@ -316,7 +287,7 @@ pub fn a_dataset_goes_back() {
 /// A clone of the dataset, promoted, outlives it with what its files began with.
 #[test]
 pub fn a_clone_of_the_dataset_has_the_clones_of_files() {
-    let mut bed = bed();
+    let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         let (_, gold) = with_gold(&service).await;
         clone(&service, "gold@v1", &["one"]).await.unwrap();
@@ -326,7 +297,7 @@ pub fn a_clone_of_the_dataset_has_the_clones_of_files() {
         service.datasets.clone_snapshot("tank/d@all", "tank/k", &[]).await.unwrap();
         service.datasets.promote("tank/k").await.unwrap();
         service.datasets.destroy_all(&["tank/d".into()], true, false).await.unwrap();
-        settle(&service).await;
+        settle(&service, 200).await;
         service.datasets.rename("tank/k", "tank/d").await.unwrap();
         is_filled(&service, "one", 0).await;
         let one = find(&service, "tank/d", "one").await.unwrap();
@@ -335,7 +306,7 @@ pub fn a_clone_of_the_dataset_has_the_clones_of_files() {
     bed.assert_clean();
     bed.life(async |service| {
         remove(&service, "one").await;
-        settle(&service).await;
+        settle(&service, 200).await;
         is_filled(&service, "gold", 1000).await;
         let refused = clone(&service, "gold@v1", &["x"]).await.unwrap_err();
         assert!(refused.contains("no snapshot"), "{refused}");
@@ -343,14 +314,14 @@ pub fn a_clone_of_the_dataset_has_the_clones_of_files() {
         let refused = clone(&service, "gold@v2", &["x"]).await.unwrap_err();
         assert!(refused.contains("in a clone of a dataset"), "{refused}");
         service.datasets.destroy_all(&["tank/d".into()], true, false).await.unwrap();
-        settle(&service).await;
+        settle(&service, 200).await;
     });
     bed.assert_clean();
 }
 
 #[test]
 fn what_cannot_be_done_is_refused_and_leaves_nothing() {
-    let mut bed = bed();
+    let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         let (dataset, gold) = with_gold(&service).await;
         service.datasets.create("tank/other", &[]).await.unwrap();
@@ -395,10 +366,10 @@ fn what_cannot_be_done_is_refused_and_leaves_nothing() {
         let past = service.datasets.rollback_files(&dataset, &[v1], options).await.unwrap_err();
         assert!(past.to_string().contains("1 files were cloned"), "{past}");
         remove(&service, "x").await;
-        settle(&service).await;
+        settle(&service, 200).await;
         service.datasets.rollback_files(&dataset, &[v1], options).await.unwrap();
         is_filled(&service, "gold", 0).await;
-        settle(&service).await;
+        settle(&service, 200).await;
         assert_eq!(dataset.dead_bytes(), 0);
     });
     bed.assert_clean();
@@ -407,7 +378,7 @@ fn what_cannot_be_done_is_refused_and_leaves_nothing() {
 /// Somebody asks for clones, and gives up at any time.
 #[test]
 fn what_nobody_waits_for_is_freed() {
-    let mut bed = bed();
+    let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         let (dataset, _) = with_gold(&service).await;
         for at in 0..60 {
@@ -428,7 +399,7 @@ fn what_nobody_waits_for_is_freed() {
             }
         }
         destroy(&service, "gold@v1").await;
-        settle(&service).await;
+        settle(&service, 200).await;
         assert_eq!((dataset.dead_bytes(), dataset.refer_bytes()), (0, PAGES * 4096));
     });
     bed.assert_clean();
@@ -438,7 +409,7 @@ fn what_nobody_waits_for_is_freed() {
 #[test]
 fn a_clone_has_its_name_or_is_not() {
     for cut in 0..40 {
-        let mut bed = bed();
+        let mut bed = Bed::of_small_steps();
         bed.life(async |service| {
             with_gold(&service).await;
         });
@@ -462,7 +433,7 @@ fn a_clone_has_its_name_or_is_not() {
                 }
             }
             destroy(&service, "gold@v1").await;
-            settle(&service).await;
+            settle(&service, 200).await;
             let dataset = service.datasets.by_name("tank/d").unwrap();
             assert_eq!(dataset.dead_bytes(), 0);
             assert_eq!(dataset.refer_bytes(), PAGES * 4096);

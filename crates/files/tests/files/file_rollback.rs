@@ -5,48 +5,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aquifer_dataset::{Dataset, DatasetError, FileSnapshot, RollbackOptions};
-use aquifer_files::{FileHandle, FsError, Service, SetAttributes, Stability};
+use aquifer_files::{FileHandle, FsError, Service, Stability};
 use futures_util::future::{join, join4};
 
-use crate::bed::{Bed, find, make, noise, read, root, write};
+use crate::bed::{Bed, find, make, noise, read, root, settle, write};
+use crate::spread::{PAGES, cut, fill, is_filled};
 
 const GENTLY: RollbackOptions = RollbackOptions { destroy_later: false, force: false };
-const PAGES: u64 = 120;
-
-/// A bed in which files of some extents are huge already.
-fn bed() -> Bed {
-    let mut bed = Bed::new(1, 65536);
-    let scale = &mut bed.options.scale;
-    (scale.node_bytes, scale.cut_extents_max, scale.reap_entries_max) = (400, 4, 12);
-    bed
-}
-
-/// Every other page, each in an extent of its own.
-async fn fill(service: &Service, file: FileHandle, salt: u64) {
-    for at in 0..PAGES {
-        write(service, file, at * 2, &noise(salt + at, 1), Stability::Unstable).await.unwrap();
-    }
-    service.pool.sync().await.unwrap();
-}
-
 async fn with_disk(service: &Service) -> (Arc<Dataset>, FileHandle) {
     service.datasets.create("tank/d", &[]).await.unwrap();
     let disk = make(service, service.files.root("tank/d").unwrap(), "disk").await;
     fill(service, disk, 0).await;
     (service.datasets.by_name("tank/d").unwrap(), disk)
-}
-
-async fn is_filled(service: &Service, file: FileHandle, salt: u64) {
-    for at in 0..PAGES {
-        let page = read(service, file, at * 2).await.unwrap();
-        assert_eq!(page, noise(salt + at, 1), "page {at} of {salt}");
-    }
-    assert_eq!(service.files.getattr(file).await.unwrap().size, (2 * PAGES - 1) * 4096);
-}
-
-async fn cut(service: &Service, file: FileHandle, pages: u64) {
-    let size = SetAttributes { size: Some(pages * 4096), ..SetAttributes::default() };
-    service.files.setattr(&root(), file, &size, None).await.kept().await.0.unwrap();
 }
 
 async fn take(service: &Service, name: &str) -> Arc<FileSnapshot> {
@@ -73,16 +43,9 @@ async fn destroy(service: &Service, dataset: &Arc<Dataset>, these: &[&FileSnapsh
     service.datasets.destroy_file_snapshots(&[(dataset.clone(), ids)]).await.unwrap();
 }
 
-async fn settle(service: &Service) {
-    for _ in 0..60 {
-        service.pool.sync().await.unwrap();
-    }
-    assert!(!service.datasets.has_background_work());
-}
-
 #[test]
 fn the_same_handle_reads_the_old_content_and_other_files_stay() {
-    let mut bed = bed();
+    let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         let (dataset, disk) = with_disk(&service).await;
         let top = service.files.root("tank/d").unwrap();
@@ -105,7 +68,7 @@ fn the_same_handle_reads_the_old_content_and_other_files_stay() {
         assert_eq!(dataset.refer_bytes(), refer + 4096);
         let used = service.datasets.used_bytes(&dataset);
         assert_eq!(used, refer + 4096, "what came back counts once");
-        settle(&service).await;
+        settle(&service, 60).await;
         assert_eq!(dataset.dead_bytes(), 0, "the snapshot shows what the file does");
     });
     bed.assert_clean();
@@ -120,7 +83,7 @@ fn the_same_handle_reads_the_old_content_and_other_files_stay() {
         destroy(&service, &dataset, &[&to]).await;
         let top = service.files.root("tank/d").unwrap();
         service.files.remove(&root(), top, b"new").await.kept().await.0.unwrap();
-        settle(&service).await;
+        settle(&service, 60).await;
         assert_eq!((dataset.dead_bytes(), dataset.refer_bytes()), (0, 4096));
     });
     bed.assert_clean();
@@ -130,7 +93,7 @@ fn the_same_handle_reads_the_old_content_and_other_files_stay() {
 /// theirs.
 #[test]
 pub fn what_was_cut_off_comes_back() {
-    let mut bed = bed();
+    let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         let (_, disk) = with_disk(&service).await;
         take(&service, "a").await;
@@ -166,7 +129,7 @@ pub fn what_was_cut_off_comes_back() {
         is_filled(&service, disk, 0).await;
         let to = one(&service, "a").await;
         destroy(&service, &dataset, &[&to]).await;
-        settle(&service).await;
+        settle(&service, 60).await;
         is_filled(&service, disk, 0).await;
         assert_eq!((dataset.dead_bytes(), dataset.refer_bytes()), (0, PAGES * 4096));
     });
@@ -177,7 +140,7 @@ pub fn what_was_cut_off_comes_back() {
 /// the dataset and its end take no more of it than it owns.
 #[test]
 fn an_old_head_is_shown_by_what_comes_later() {
-    let mut bed = bed();
+    let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         let (dataset, disk) = with_disk(&service).await;
         let to = take(&service, "a").await;
@@ -188,7 +151,7 @@ fn an_old_head_is_shown_by_what_comes_later() {
         service.datasets.clone_snapshot("tank/d@all", "tank/c", &[]).await.unwrap();
         destroy(&service, &dataset, &[&to]).await;
         fill(&service, disk, 2000).await;
-        settle(&service).await;
+        settle(&service, 60).await;
     });
     bed.assert_clean();
     bed.life(async |service| {
@@ -202,7 +165,7 @@ fn an_old_head_is_shown_by_what_comes_later() {
     });
     bed.assert_clean();
     bed.life(async |service| {
-        settle(&service).await;
+        settle(&service, 60).await;
         let dataset = service.datasets.by_name("tank/d").unwrap();
         let disk = find(&service, "tank/d", "disk").await.unwrap();
         is_filled(&service, disk, 0).await;
@@ -213,14 +176,14 @@ fn an_old_head_is_shown_by_what_comes_later() {
         fill(&service, disk, 4000).await;
         roll_back(&service, &to, GENTLY).await.unwrap();
         service.datasets.destroy("tank/d", true).await.unwrap();
-        settle(&service).await;
+        settle(&service, 60).await;
     });
     bed.assert_clean();
 }
 
 #[test]
 fn later_snapshots_of_the_file_go_or_stand_in_the_way() {
-    let mut bed = bed();
+    let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         let (dataset, disk) = with_disk(&service).await;
         let mut all = Vec::new();
@@ -247,7 +210,7 @@ fn later_snapshots_of_the_file_go_or_stand_in_the_way() {
         is_filled(&service, disk, 0).await;
         let gone = roll_back(&service, &newer, options).await;
         assert!(matches!(gone, Err(DatasetError::NotFound(_))), "{gone:?}");
-        settle(&service).await;
+        settle(&service, 60).await;
         assert_eq!(dataset.dead_bytes(), 0);
     });
     bed.assert_clean();
@@ -255,7 +218,7 @@ fn later_snapshots_of_the_file_go_or_stand_in_the_way() {
 
 #[test]
 pub fn what_cannot_be_done_is_refused() {
-    let mut bed = bed();
+    let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         let (dataset, disk) = with_disk(&service).await;
         let to = take(&service, "a").await;
@@ -298,7 +261,7 @@ pub fn what_cannot_be_done_is_refused() {
         for _ in 0..2 {
             let refused = roll_back(&service, &to, options).await;
             assert_eq!(refused, Err(DatasetError::FileRemoved("tank/d:disk@a".into())));
-            settle(&service).await;
+            settle(&service, 60).await;
         }
         assert_eq!(service.files.getattr(disk).await, Err(FsError::Stale));
     });
@@ -309,7 +272,7 @@ pub fn what_cannot_be_done_is_refused() {
 /// power cut, too.
 #[test]
 pub fn writes_meanwhile_come_before_or_after() {
-    let mut bed = bed();
+    let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         with_disk(&service).await;
         take(&service, "a").await;
@@ -358,7 +321,7 @@ pub fn writes_meanwhile_come_before_or_after() {
 /// Two disks of a VM go back at one moment, or neither does.
 #[test]
 fn several_files_go_back_together() {
-    let mut bed = bed();
+    let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         let (dataset, disk) = with_disk(&service).await;
         let top = service.files.root("tank/d").unwrap();
@@ -388,7 +351,7 @@ fn several_files_go_back_together() {
         assert_eq!(gone, ["tank/d:disk@b"]);
         is_filled(&service, disk, 0).await;
         is_filled(&service, second, 100).await;
-        settle(&service).await;
+        settle(&service, 60).await;
         assert_eq!(dataset.dead_bytes(), 0);
     });
     bed.assert_clean();

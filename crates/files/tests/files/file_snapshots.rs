@@ -6,33 +6,14 @@ use std::sync::Arc;
 
 use aquifer_dataset::{Dataset, FileSnapshot};
 use aquifer_files::file_snapshots::FileNameError;
-use aquifer_files::{Service, SetAttributes, Stability};
+use aquifer_files::{Service, SetAttributes};
 
-use crate::bed::{Bed, find, make, noise, root, write};
-
-const PAGES: u64 = 120;
-
-/// A bed in which files of some extents are huge already.
-fn bed() -> Bed {
-    let mut bed = Bed::new(1, 65536);
-    let scale = &mut bed.options.scale;
-    (scale.node_bytes, scale.cut_extents_max, scale.reap_entries_max) = (400, 4, 12);
-    bed
-}
+use crate::bed::{Bed, find, make, noise, root, settle};
+use crate::spread::{PAGES, fill};
 
 async fn write_all(service: &Service, name: &str, salt: u64) {
     let file = find(service, "tank/d", name).await.unwrap();
-    for at in 0..PAGES {
-        write(service, file, at * 2, &noise(salt + at, 1), Stability::Unstable).await.unwrap();
-    }
-    service.pool.sync().await.unwrap();
-}
-
-async fn settle(service: &Service) {
-    for _ in 0..60 {
-        service.pool.sync().await.unwrap();
-    }
-    assert!(!service.datasets.has_background_work());
+    fill(service, file, salt).await;
 }
 
 async fn take(service: &Service, names: &[&str]) -> Result<Vec<String>, FileNameError> {
@@ -55,7 +36,7 @@ async fn used(service: &Service, (dataset, found): (Arc<Dataset>, Vec<Arc<FileSn
 /// A snapshot that was taken when a tail was cut off already does not keep the tail.
 #[test]
 fn what_is_cut_off_dies_as_its_files() {
-    let mut bed = bed();
+    let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         service.datasets.create("tank/d", &[]).await.unwrap();
         let top = service.files.root("tank/d").unwrap();
@@ -66,7 +47,7 @@ fn what_is_cut_off_dies_as_its_files() {
         service.files.setattr(&root(), file, &nothing, None).await.kept().await.0.unwrap();
         let after = take(&service, &["tank/d:disk@after"]).await.unwrap();
         assert_eq!(after, ["tank/d:disk@after"]);
-        settle(&service).await;
+        settle(&service, 60).await;
 
         let before = service.files.file_snapshots("tank/d:disk@before").await.unwrap();
         let (dataset, of_before) = (before.0.clone(), before.1[0].clone());
@@ -82,7 +63,7 @@ fn what_is_cut_off_dies_as_its_files() {
         let after = service.files.file_snapshots("tank/d:disk@after").await.unwrap();
         assert_eq!(used(&service, after).await, 0);
         assert_eq!(destroy(&service, "tank/d:disk@before").await, 1);
-        settle(&service).await;
+        settle(&service, 60).await;
         assert_eq!(dataset.dead_bytes(), 0);
         let error = view.read_pages(&service.pool, 0, 1).await.unwrap_err();
         assert!(error.to_string().contains("destroyed"), "{error}");
@@ -93,7 +74,7 @@ fn what_is_cut_off_dies_as_its_files() {
 
 #[test]
 fn a_removed_file_is_kept_and_found_by_its_path() {
-    let mut bed = bed();
+    let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         service.datasets.create("tank/d", &[]).await.unwrap();
         let top = service.files.root("tank/d").unwrap();
@@ -110,7 +91,7 @@ fn a_removed_file_is_kept_and_found_by_its_path() {
         }
     });
     bed.life(async |service| {
-        settle(&service).await;
+        settle(&service, 60).await;
         let files = &service.files;
         for (text, count) in [
             ("tank/d:one.vhd@s", 1),
@@ -147,7 +128,7 @@ fn a_removed_file_is_kept_and_found_by_its_path() {
         let two = take(&service, &["tank/d:new.vhd@v", "tank/d:new.vhd@w"]).await.unwrap_err();
         assert!(two.to_string().contains("the second of one file"), "{two}");
         assert_eq!(destroy(&service, "tank/d:*@*").await, 4);
-        settle(&service).await;
+        settle(&service, 60).await;
         let dataset = service.datasets.by_name("tank/d").unwrap();
         assert_eq!((dataset.dead_bytes(), dataset.file_snapshot_count()), (0, 0));
     });

@@ -44,6 +44,7 @@ mod smooth;
 mod snapcontrol;
 mod snapdir;
 mod snapshots;
+mod spread;
 mod together;
 mod unlogged;
 mod walk;

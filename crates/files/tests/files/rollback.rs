@@ -3,7 +3,7 @@
 use aquifer_dataset::{DatasetError, RollbackOptions};
 use aquifer_files::{FileHandle, FsError, Service, Stability};
 
-use crate::bed::{Bed, find, make, noise, read, root, write};
+use crate::bed::{Bed, find, make, noise, read, root, settle, write};
 
 const GENTLY: RollbackOptions = RollbackOptions { destroy_later: false, force: false };
 
@@ -23,13 +23,6 @@ async fn with_file(service: &Service) -> FileHandle {
         write(service, file, at, &noise(at, 1), Stability::FileSync).await.unwrap();
     }
     file
-}
-
-async fn settle(service: &Service) {
-    for _ in 0..20 {
-        service.pool.sync().await.unwrap();
-    }
-    assert!(!service.datasets.has_background_work());
 }
 
 #[test]
@@ -66,7 +59,7 @@ fn the_same_handle_reads_the_old_content_and_sees_a_change() {
         // Ids are not given out again.
         let newer = make(&service, top, "newer").await;
         assert!(newer.object > new.object, "{newer:?}");
-        settle(&service).await;
+        settle(&service, 20).await;
     });
     bed.assert_clean();
     bed.life(async |service| {
@@ -101,7 +94,7 @@ fn later_snapshots_stand_in_the_way() {
         assert_eq!(read(&service, file, 0).await.unwrap(), noise(0, 1));
         let dataset = service.datasets.by_name("tank/d").unwrap();
         assert_eq!(dataset.snapshot_count(), 1);
-        settle(&service).await;
+        settle(&service, 20).await;
         assert_eq!(dataset.dead_bytes(), 0, "the snapshot shows what the head does");
         // Again, and then all of it goes.
         write(&service, file, 0, &noise(4000, 20), Stability::FileSync).await.unwrap();
@@ -109,7 +102,7 @@ fn later_snapshots_stand_in_the_way() {
         roll_back(&service, "a").await;
         assert_eq!(read(&service, file, 0).await.unwrap(), noise(0, 1));
         service.datasets.destroy("tank/d", true).await.unwrap();
-        settle(&service).await;
+        settle(&service, 20).await;
     });
     bed.assert_clean();
 }

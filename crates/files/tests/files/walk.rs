@@ -13,7 +13,7 @@ use aquifer_ondisk::{BlockPointer, Place, Txg};
 use aquifer_pool::{PoolError, Span, Trees, Visitor};
 use aquifer_sim::Rng;
 
-use crate::bed::{Bed, find, make, noise, root, write};
+use crate::bed::{Bed, find, make, noise, root, settle, write};
 
 /// Blocks that a walk has met, by place and txg of writing.
 #[derive(Default)]
@@ -257,9 +257,7 @@ fn run_seed(seed: u64) -> usize {
         9 => 23,
         _ => 12,
     };
-    let mut bed = Bed::new(1, 65536);
-    let scale = &mut bed.options.scale;
-    (scale.node_bytes, scale.cut_extents_max, scale.reap_entries_max) = (400, 4, 12);
+    let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         for _ in 0..rng.below(150) {
             change(&service, &mut rng, acts).await;
@@ -316,6 +314,18 @@ pub fn a_walk_in_pieces_misses_nothing_that_stays() {
     assert!(pieces as u64 > seeds * 4, "{pieces} pieces");
 }
 
+/// A walk has met all that is there and was written up to a txg. It ends, and what it needed goes.
+async fn has_missed_nothing(service: &Service, met: &Met, came: Txg) {
+    let mut all = Met { left: usize::MAX, ..Met::default() };
+    assert_eq!(walk(service, Txg(0), WalkPosition::default(), &mut all).await, None);
+    let is_missed = |(place, written): &&(Place, Txg)| {
+        *written <= came && !met.blocks.contains_key(&(*place, *written))
+    };
+    assert_eq!(all.blocks.keys().find(is_missed), None);
+    service.datasets.revise_scrub(|record| *record = None);
+    settle(service, 20).await;
+}
+
 /// A snapshot of a dataset is taken while a walk is in the head, and so comes after it. What it
 /// shows leaves the head before the walk comes, comes back by a rollback when it has passed, and
 /// the snapshot goes at once. The walk meets what came back all the same.
@@ -368,18 +378,7 @@ pub fn what_comes_back_to_a_dataset_is_met() {
             next = walk(&service, Txg(0), start, &mut met).await;
         }
         assert!(acts == 2 && dataset.snapshots(service.pool.committed_txg()).is_empty());
-        let mut all = Met { left: usize::MAX, ..Met::default() };
-        assert_eq!(walk(&service, Txg(0), WalkPosition::default(), &mut all).await, None);
-        let is_missed = |(place, written): &&(Place, Txg)| {
-            *written <= came && !met.blocks.contains_key(&(*place, *written))
-        };
-        assert_eq!(all.blocks.keys().find(is_missed), None);
-        // The walk ends, and what it needed goes.
-        service.datasets.revise_scrub(|record| *record = None);
-        for _ in 0..20 {
-            service.pool.sync().await.unwrap();
-        }
-        assert!(!service.datasets.has_background_work());
+        has_missed_nothing(&service, &met, came).await;
     });
     bed.assert_clean();
 }
@@ -426,18 +425,7 @@ pub fn what_comes_back_to_a_file_is_met() {
             next = walk(&service, Txg(0), start, &mut met).await;
         }
         assert!(rolled && dataset.file_snapshot_count() == 0, "it is gone for people");
-        let mut all = Met { left: usize::MAX, ..Met::default() };
-        assert_eq!(walk(&service, Txg(0), WalkPosition::default(), &mut all).await, None);
-        let is_missed = |(place, written): &&(Place, Txg)| {
-            *written <= came && !met.blocks.contains_key(&(*place, *written))
-        };
-        assert_eq!(all.blocks.keys().find(is_missed), None);
-        // The walk ends, and what it needed goes.
-        service.datasets.revise_scrub(|record| *record = None);
-        for _ in 0..20 {
-            service.pool.sync().await.unwrap();
-        }
-        assert!(!service.datasets.has_background_work());
+        has_missed_nothing(&service, &met, came).await;
     });
     bed.assert_clean();
     bed.life(async |service| {
