@@ -173,9 +173,7 @@ impl Datasets {
             all.into_iter().filter(|other| other.txg > snapshot.txg).collect()
         };
         let later_files = dataset.snapshots.lock().files.after(snapshot.txg);
-        let file_name = |of: &Arc<FileSnapshot>| {
-            self.file_snapshot_name(&dataset, &of.record.path, &of.record.name)
-        };
+        let file_name = |of: &Arc<FileSnapshot>| self.name_of_file(&dataset, of);
         let shown: Vec<_> = later_files.iter().filter(|of| !of.record.hidden).collect();
         let newest = later.last().map(|newest| newest.record.name.clone());
         if let Some(newest) = newest.or_else(|| shown.last().map(|of| file_name(of)))

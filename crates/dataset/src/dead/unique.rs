@@ -76,8 +76,8 @@ impl Dataset {
         let (lists, these) = {
             let snapshots = self.snapshots.lock();
             let listed = snapshots.listed();
-            let these = &snapshots.files.with_pinned(&listed, these);
-            (Lists::new(listed, snapshots.files.lists()), these.clone())
+            let these = snapshots.files.with_pinned(&listed, these);
+            (Lists::new(listed, snapshots.files.lists()), these)
         };
         let mut sectors = 0u64;
         if these.snapshots.is_empty() {

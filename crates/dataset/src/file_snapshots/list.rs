@@ -46,6 +46,14 @@ fn is_in_life(record: &FileCloneRecord, list: &[Txg]) -> bool {
     list.get(from).is_some_and(|txg| record.may_be_shown(*txg))
 }
 
+/// One clone less needs a snapshot.
+fn unpin(pins: &mut BTreeMap<FileSnapshotId, usize>, snapshot: FileSnapshotId) {
+    match pins.get_mut(&snapshot) {
+        Some(pins) if *pins > 1 => *pins -= 1,
+        _ => drop(pins.remove(&snapshot)),
+    }
+}
+
 impl FileSnapshots {
     /// Import: an item of one of their classes.
     pub fn load(&mut self, class: ItemClass, number: u64, value: &[u8]) -> Result<(), FormatError> {
@@ -210,10 +218,8 @@ impl FileSnapshots {
     }
 
     fn take_clone(&mut self, clone: ObjectId) {
-        let Some(FileCloneRecord { snapshot, .. }) = self.clones.remove(&clone) else { return };
-        match self.pins.get_mut(&snapshot) {
-            Some(pins) if *pins > 1 => *pins -= 1,
-            _ => drop(self.pins.remove(&snapshot)),
+        if let Some(record) = self.clones.remove(&clone) {
+            unpin(&mut self.pins, record.snapshot);
         }
     }
 
@@ -272,10 +278,7 @@ impl FileSnapshots {
                 let of_it: Vec<Txg> = of_it.map(|(id, _)| id.txg()).collect();
                 let shown = is_in_life(record, &left) || is_in_life(record, &of_it);
                 if !shown && over.insert(*clone) {
-                    match pins.get_mut(&record.snapshot) {
-                        Some(pins) if *pins > 1 => *pins -= 1,
-                        _ => drop(pins.remove(&record.snapshot)),
-                    }
+                    unpin(&mut pins, record.snapshot);
                 }
             }
             if before == (goes.len(), over.len()) {
@@ -298,9 +301,9 @@ impl FileSnapshots {
         });
         let changed: Vec<_> = changed.collect();
         for (id, record, stays) in &changed {
-            self.take_clone(*id);
-            if *stays {
-                self.put_clone(*id, *record);
+            match stays {
+                true => self.put_clone(*id, *record),
+                false => self.take_clone(*id),
             }
         }
         changed
