@@ -280,6 +280,8 @@ pub enum Rule {
     IdsAreFreeFirst,
     /// What changed is found by pointers, not by births.
     IncrementsComparePointers,
+    /// What a cache disk returns counts only if it verifies.
+    CachesAreVerified,
     /// The call that asks for an act is in the reply table in the txg of the act.
     ActsKnowTheirCall,
     /// An act does not begin for a caller that gave up.

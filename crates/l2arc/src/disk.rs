@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use aquifer_arc::{Memory, Share};
 use aquifer_blockio::buf::{bytes_of, pages_of};
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_blockio::{Page, SECTOR_BYTES, World};
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::l2arc::{
@@ -166,9 +167,9 @@ impl CacheDisk {
             self.counts.misses.fetch_add(1, Ordering::Relaxed);
             return None;
         };
-        let reads = pieces.iter().map(|(sector, count)| {
-            self.leaf.read_within(u64::from(*sector), *count, READ_MS)
-        });
+        let reads = pieces
+            .iter()
+            .map(|(sector, count)| self.leaf.read_within(u64::from(*sector), *count, READ_MS));
         let read: Result<Vec<Vec<Page>>, _> = join_all(reads).await.into_iter().collect();
         let Ok(pages) = read else {
             self.has_failed();
@@ -176,7 +177,7 @@ impl CacheDisk {
         };
         self.failures.store(0, Ordering::Relaxed);
         let pages = pages.concat();
-        if verify(&pages) {
+        if verify(&pages) || left_out(Rule::CachesAreVerified) {
             self.counts.hits.fetch_add(1, Ordering::Relaxed);
             return Some(pages);
         }
@@ -363,11 +364,7 @@ impl CacheDisk {
         }
         self.put(&header);
         self.counts.written_chunks.fetch_add(1, Ordering::Relaxed);
-        *ring = Ring {
-            next: (chunk + 1) % self.chunks,
-            sequence,
-            end: ring.end.max(chunk + 1),
-        };
+        *ring = Ring { next: (chunk + 1) % self.chunks, sequence, end: ring.end.max(chunk + 1) };
         true
     }
 

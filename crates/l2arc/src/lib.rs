@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - Nothing here is believed. Who reads checks the content as that of any copy, by what names the
-//!   block; what does not verify is forgotten and read from the pool. So no loss, no rot, no past of
-//!   the pool and no mistake here can give a client wrong bytes.
+//!   block; what does not verify is forgotten and read from the pool. So no loss, no rot, no past
+//!   of the pool and no mistake here can give a client wrong bytes.
 //! - Nothing waits for a write to it: not a client, not a commit. What it cannot take in time is
 //!   passed over.
 //! - A disk that does not answer costs a read a tenth of a second, and after some of them nothing:

@@ -7,8 +7,8 @@ use aquifer_ondisk::config::Redundancy;
 use aquifer_ondisk::layout::{self, Geometry};
 use aquifer_ondisk::types::{SEGMENT_SECTORS, SEQUENCE_LIMIT};
 use aquifer_ondisk::{
-    Place, Txg, block_pointer, config, damage, dataset, dead, dirent, extent, history, l2arc, inode,
-    keeping, log_batch, pool_root, reply, tree_node, txg_record, uberblock,
+    Place, Txg, block_pointer, config, damage, dataset, dead, dirent, extent, history, inode,
+    keeping, l2arc, log_batch, pool_root, reply, tree_node, txg_record, uberblock,
 };
 use proptest::prelude::*;
 
