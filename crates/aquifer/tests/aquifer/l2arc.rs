@@ -46,9 +46,9 @@ fn a_cache_disk_is_filled_by_reads_and_warm_after_a_kill_and_an_import() {
     let daemon = place.serve();
     let file = with_cache(&place, &disk, &cache);
     assert_eq!(caches(&place)[0]["state"], "ONLINE");
-    // What was written lately is in memory. After a restart the pool is read.
-    daemon.kill9();
-    let daemon = place.serve();
+    // What was written lately is in memory, and what a log is replayed from. Then the pool is read.
+    place.must(&["pool", "export", "tank"]);
+    place.must(&["pool", "import", "-d", &disk, "-d", &cache, "tank"]);
     assert_right(&place, &file);
     place.wait_for(|| number(&caches(&place)[0], "held_bytes") >= PAGES / 2 * 4096);
     daemon.kill9();
@@ -90,11 +90,11 @@ fn a_pool_does_without_its_cache_disk_and_says_so() {
     for (words, message) in [
         (vec!["pool", "offline", "tank", &cache], "which holds nothing that is needed"),
         (vec!["pool", "replace", "tank", &cache, &other], "which holds nothing that is needed"),
-        (vec!["pool", "attach", "tank", &disk, &cache], "in use"),
-        (vec!["pool", "add", "tank", "cache", &cache], "in use"),
-        (vec!["pool", "add", "tank", "cache", &disk], "in use"),
+        (vec!["pool", "attach", "tank", &disk, &cache], "of pool \"tank\" already"),
+        (vec!["pool", "add", "tank", "cache", &cache], "of pool \"tank\" already"),
+        (vec!["pool", "add", "tank", "cache", &disk], "of pool \"tank\" already"),
         (vec!["pool", "add", "tank", "cache", "mirror", &other, &disk], "come last"),
-        (vec!["pool", "create", "dozer", &cache], "in use"),
+        (vec!["pool", "create", "dozer", &cache], "of pool \"tank\" already"),
     ] {
         let said = place.ask(&words);
         assert!(said.code != 0 && said.err.contains(message), "{words:?}: {}", said.err);
