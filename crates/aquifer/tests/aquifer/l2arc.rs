@@ -60,7 +60,8 @@ fn a_cache_disk_is_filled_by_reads_and_warm_after_a_kill_and_an_import() {
     assert!(number(&shown[0], "hits") >= PAGES / 2, "{shown:?}");
     assert_eq!(number(&shown[0], "checksum_errors"), 0);
     let status = place.must(&["pool", "status", "-v", "tank"]);
-    assert!(status.contains("reads found; its index takes"), "{status}");
+    let folded = status.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(folded.contains("reads found; its index takes"), "{status}");
     assert!(status.contains(&format!("\tcache\n\t  {cache}")), "{status}");
     let (_, metrics) = place.get("/metrics");
     assert!(metrics.contains("aquifer_cache_disk_hits_total{pool=\"tank\""), "{metrics}");
@@ -94,7 +95,7 @@ fn a_pool_does_without_its_cache_disk_and_says_so() {
         (vec!["pool", "add", "tank", "cache", &cache], "of pool \"tank\" already"),
         (vec!["pool", "add", "tank", "cache", &disk], "of pool \"tank\" already"),
         (vec!["pool", "add", "tank", "cache", "mirror", &other, &disk], "come last"),
-        (vec!["pool", "create", "dozer", &cache], "of pool \"tank\" already"),
+        (vec!["pool", "create", "dozer", &cache], "in use by pool \"tank\""),
     ] {
         let said = place.ask(&words);
         assert!(said.code != 0 && said.err.contains(message), "{words:?}: {}", said.err);
