@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use aquifer_api::{
-    Count, DamagedFile, DiskInfo, DiskIo, DrillInfo, DroppedLog, Health, LeafIo, LeafState,
-    LeafStatus, PoolIo, PoolStatus, PoolSummary, ResilverInfo, ScanState, ScrubInfo, SlowInfo,
-    SpareInfo, SpareState, SyncDisabled, VdevClass, VdevIo, VdevKind, VdevStatus, guid_text,
+    CacheDiskInfo, CacheDiskState, Count, DamagedFile, DiskInfo, DiskIo, DrillInfo, DroppedLog,
+    Health, LeafIo, LeafState, LeafStatus, PoolIo, PoolStatus, PoolSummary, ResilverInfo,
+    ScanState, ScrubInfo, SlowInfo, SpareInfo, SpareState, SyncDisabled, VdevClass, VdevIo,
+    VdevKind, VdevStatus, guid_text,
 };
 use aquifer_blockio::ms;
 use aquifer_ondisk::Guid;
@@ -140,6 +141,7 @@ pub(crate) fn absent_status(summary: PoolSummary, dropped_log: Option<DroppedLog
         closed_metaslabs: 0,
         vdevs: Vec::new(),
         spares: Vec::new(),
+        caches: Vec::new(),
         import_notes: Vec::new(),
         notes: Vec::new(),
         damaged: Vec::new(),
@@ -180,6 +182,7 @@ pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
         closed_metaslabs: u64::try_from(status.closed_metaslabs).unwrap_or(u64::MAX),
         vdevs: shown(status).map(|shown| of_vdev(shown, status, &disks)).collect(),
         spares: status.spares.iter().map(|of| spare(of, &disks)).collect(),
+        caches: status.caches.iter().map(|of| cache_disk(of, &disks)).collect(),
         import_notes,
         notes,
         damaged,
@@ -303,6 +306,30 @@ fn spare(spare: &pool::SpareStatus, disks: &BTreeMap<Guid, DiskInfo>) -> SpareIn
         },
         stands_for: spare.stands_for.clone(),
         disk: disks.get(&spare.guid).cloned(),
+    }
+}
+
+fn cache_disk(cache: &pool::CacheStatus, disks: &BTreeMap<Guid, DiskInfo>) -> CacheDiskInfo {
+    let pool::CacheStatus { leaf, usable, stats } = cache;
+    CacheDiskInfo {
+        path: leaf.path.clone(),
+        guid: guid_text(leaf.guid.0),
+        state: match (usable, leaf.state) {
+            (true, _) => CacheDiskState::Online,
+            (false, pool::LeafState::Missing) => CacheDiskState::Missing,
+            (false, _) => CacheDiskState::Faulted,
+        },
+        read_errors: leaf.read_errors,
+        write_errors: leaf.write_errors,
+        checksum_errors: leaf.checksum_errors,
+        capacity_bytes: stats.capacity_bytes,
+        held_bytes: stats.blocks * SECTOR,
+        index_bytes: stats.index_bytes,
+        hits: stats.hits,
+        misses: stats.misses,
+        written_bytes: leaf.io.writes.bytes,
+        passed_over: stats.passed_over,
+        disk: disks.get(&leaf.guid).cloned(),
     }
 }
 

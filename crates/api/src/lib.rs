@@ -11,6 +11,7 @@
 
 mod access;
 mod alerts;
+mod caches;
 pub mod client;
 mod connect;
 mod counts;
@@ -45,6 +46,7 @@ pub use access::{CreateToken, LogIn, Role, RotateToken, SessionInfo, TokenInfo, 
 pub use alerts::{
     ActiveAlert, AlertsInfo, OutletInfo, OutletKind, Problem, Severity, TestAlerts, TestedOutlet,
 };
+pub use caches::{CacheDiskInfo, CacheDiskState};
 pub use connect::{ConnectAdvice, ConnectQuery, Hypervisor};
 pub use counts::{
     ClientStat, Count, DiskIo, DiskStat, Event, EventQuery, Flow, IoQuery, Latency, LeafIo,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    DamagedFile, DiskInfo, DrillInfo, DroppedLog, FreeWorkInfo, Problem, ScrubInfo, SlowInfo,
-    SpareInfo,
+    CacheDiskInfo, DamagedFile, DiskInfo, DrillInfo, DroppedLog, FreeWorkInfo, Problem, ScrubInfo,
+    SlowInfo, SpareInfo,
 };
 
 /// One line of `pool list`.
@@ -67,6 +67,9 @@ pub struct PoolStatus {
     /// Its spares.
     #[serde(default)]
     pub spares: Vec<SpareInfo>,
+    /// Its cache disks.
+    #[serde(default)]
+    pub caches: Vec<CacheDiskInfo>,
     /// Notes of the import.
     pub import_notes: Vec<String>,
     /// Further notes, such as exports that do not work.
@@ -281,6 +284,9 @@ pub struct CreatePool {
     /// Its spares.
     #[serde(default)]
     pub spares: Vec<String>,
+    /// Its cache disks.
+    #[serde(default)]
+    pub caches: Vec<String>,
     /// Properties of the pool's own dataset, which those below inherit.
     #[serde(default)]
     pub properties: BTreeMap<String, String>,
@@ -309,6 +315,9 @@ pub struct AddVdevs {
     /// Spares.
     #[serde(default)]
     pub spares: Vec<String>,
+    /// Cache disks.
+    #[serde(default)]
+    pub caches: Vec<String>,
     /// Also accept disks that hold something else.
     #[serde(default)]
     pub force: bool,
@@ -336,6 +345,9 @@ pub struct PoolCreated {
     /// The paths of the spares.
     #[serde(default)]
     pub spares: Vec<String>,
+    /// The paths of the cache disks.
+    #[serde(default)]
+    pub caches: Vec<String>,
     /// Notes for people.
     pub notes: Vec<String>,
 }

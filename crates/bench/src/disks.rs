@@ -11,6 +11,7 @@ use aquifer_rig::work::{Scratch, WorkDir};
 use serde_json::Value;
 
 use crate::figures::{Figure, Figures, number};
+use crate::l2arc;
 use crate::load::Life;
 use crate::measure::{self, Sample};
 use crate::raw::{Io, Raw};
@@ -30,6 +31,8 @@ pub struct Options {
     pub steps: bool,
     /// New sides of pools of different fill.
     pub fills: bool,
+    /// Random reads beside a cache disk.
+    pub l2arc: bool,
 }
 
 /// Measures all of it, on mirrors of two slow disks, each with a third one beside.
@@ -50,6 +53,9 @@ pub fn run(options: &Options) -> Result<Vec<Figure>> {
     }
     if options.fills {
         figures.append(&mut fills(options)?);
+    }
+    if options.l2arc {
+        figures.append(&mut l2arc::run(&options.setup, options.length)?);
     }
     Ok(figures)
 }

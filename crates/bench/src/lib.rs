@@ -23,6 +23,7 @@ pub mod depth1;
 pub mod disks;
 pub mod figures;
 pub mod idle;
+pub mod l2arc;
 pub mod load;
 pub mod measure;
 pub mod null;

@@ -123,8 +123,9 @@ struct DisksArgs {
     /// Size of each slow disk, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 6144)]
     disk: u64,
-    /// Only this: steps (scrub, new and returning side), fills (pools 10 and 50 % full).
-    #[arg(long, value_parser = ["steps", "fills"])]
+    /// Only this: steps (scrub, new and returning side), fills (pools 10 and 50 % full), l2arc
+    /// (reads beside a cache disk).
+    #[arg(long, value_parser = ["steps", "fills", "l2arc"])]
     only: Option<String>,
     /// Print everything as JSON instead of a table.
     #[arg(long)]
@@ -237,12 +238,14 @@ fn main() -> ExitCode {
 }
 
 fn disks(args: &DisksArgs) -> ExitCode {
+    let is_wanted = |what| args.only.as_deref().is_none_or(|only| only == what);
     let ran = setup(args.file, args.disk << 20).and_then(|setup| {
         disks::run(&disks::Options {
             setup: Setup { memory_bytes: Some(args.memory << 20), sparse_disks: true, ..setup },
             length: Duration::try_from_secs_f64(args.seconds).unwrap_or(Duration::from_secs(1)),
-            steps: args.only.as_deref() != Some("fills"),
-            fills: args.only.as_deref() != Some("steps"),
+            steps: is_wanted("steps"),
+            fills: is_wanted("fills"),
+            l2arc: is_wanted("l2arc"),
         })
     });
     shown(ran, args.json)

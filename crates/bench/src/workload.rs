@@ -100,6 +100,12 @@ pub fn stable_4k_32() -> Plan {
     random(0, 4, 32)
 }
 
+/// 4 KiB random reads, 32 outstanding.
+#[must_use]
+pub fn reads_4k_32() -> Plan {
+    random(100, 4, 32)
+}
+
 /// One write outstanding, compared with the disk alone: not on slow disks, so not among [`slow`].
 pub const DEPTH1: &str = "depth1";
 

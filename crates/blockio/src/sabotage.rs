@@ -166,6 +166,8 @@ pub enum Rule {
     SplitIsRefused,
     /// Uberblocks that a disk still has, when it is put in as a new one, count for nothing.
     NewLeavesHaveNoPast,
+    /// The one uberblock more that an absent leaf may have, and that never counted, names nobody.
+    OneMoreNamesNobody,
     /// Imports of sides that are in use apart from each other have different sessions.
     SessionOfItsOwn,
     /// Nothing is written to a leaf that has left the pool while its resilver began.
@@ -280,6 +282,8 @@ pub enum Rule {
     IdsAreFreeFirst,
     /// What changed is found by pointers, not by births.
     IncrementsComparePointers,
+    /// What a cache disk returns counts only if it verifies.
+    CachesAreVerified,
     /// The call that asks for an act is in the reply table in the txg of the act.
     ActsKnowTheirCall,
     /// An act does not begin for a caller that gave up.

@@ -360,55 +360,105 @@ pub(crate) struct Vdevs {
     pub logs: Vec<VdevRequest>,
     /// Spares.
     pub spares: Vec<String>,
+    /// Cache disks.
+    pub caches: Vec<String>,
 }
 
 /// The vdevs that the words of a command line ask for.
 ///
 /// # Errors
-/// Words that are not offered, and a mirror, a log or spares without disks.
+/// Words that are not offered, and a mirror, a log, spares or a cache without disks.
 pub(crate) fn vdevs(words: &[String]) -> Result<Vdevs, String> {
-    let Vdevs { mut data, mut logs, mut spares } = Vdevs::default();
-    let (mut of_log, mut of_spares, mut mirror) = (false, false, false);
+    let mut all = Vdevs::default();
+    let (mut of, mut mirror, mut seen) = (Of::Data, false, Vec::new());
     for word in words {
-        let vdevs: &mut Vec<VdevRequest> = if of_log { &mut logs } else { &mut data };
         match word.as_str() {
-            "log" if of_log => return Err("the word log is given twice".into()),
-            "spare" if of_spares => return Err("the word spare is given twice".into()),
-            "spare" => of_spares = true,
-            "log" | "mirror" if of_spares => {
-                return Err("spares are disks, and come last: spare A B".into());
+            "log" | "spare" | "cache" => {
+                let next = match word.as_str() {
+                    "log" => Of::Log,
+                    "spare" => Of::Spares,
+                    _ => Of::Cache,
+                };
+                if seen.contains(&next) {
+                    return Err(format!("the word {word} is given twice"));
+                }
+                if next == Of::Log && of != Of::Data {
+                    return Err(COME_LAST.into());
+                }
+                seen.push(next);
+                (of, mirror) = (next, false);
             }
-            "log" => (of_log, mirror) = (true, false),
             "mirror" => {
-                mirror = true;
+                let vdevs = all.vdevs(of).ok_or(COME_LAST)?;
                 vdevs.push(VdevRequest { kind: VdevKind::Mirror, disks: Vec::new() });
+                mirror = true;
             }
             "raidz" | "raidz1" | "raidz2" | "raidz3" | "draid" => {
                 return Err(format!("{word} is not offered by this version; there is mirror"));
             }
-            "cache" | "special" | "dedup" => {
+            "special" | "dedup" => {
                 return Err(format!("{word} devices are not offered by this version"));
             }
-            disk if of_spares => spares.push(disk.into()),
-            disk => match vdevs.last_mut().filter(|_| mirror) {
-                Some(vdev) => vdev.disks.push(disk.into()),
-                None => {
-                    let disks = vec![disk.into()];
-                    vdevs.push(VdevRequest { kind: VdevKind::Single, disks });
-                }
-            },
+            disk => all.take(of, mirror, disk),
         }
     }
-    if of_log && logs.is_empty() {
-        return Err("the word log needs a disk behind it: log A, or log mirror A B".into());
-    }
-    if of_spares && spares.is_empty() {
-        return Err("the word spare needs a disk behind it: spare A".into());
+    for (of, word) in [(Of::Log, "log"), (Of::Spares, "spare"), (Of::Cache, "cache")] {
+        if seen.contains(&of) && all.is_without(of) {
+            return Err(format!("the word {word} needs a disk behind it: {word} A"));
+        }
     }
     let lonely = |vdev: &VdevRequest| vdev.kind == VdevKind::Mirror && vdev.disks.len() < 2;
-    match data.iter().chain(&logs).any(lonely) {
+    match all.data.iter().chain(&all.logs).any(lonely) {
         true => Err("a mirror needs at least two disks: mirror A B".into()),
-        false => Ok(Vdevs { data, logs, spares }),
+        false => Ok(all),
+    }
+}
+
+const COME_LAST: &str = "spares and cache disks are disks, and come last: spare A B, cache C";
+
+/// What the disks behind a word are for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Data,
+    Log,
+    Spares,
+    Cache,
+}
+
+impl Vdevs {
+    fn vdevs(&mut self, of: Of) -> Option<&mut Vec<VdevRequest>> {
+        match of {
+            Of::Data => Some(&mut self.data),
+            Of::Log => Some(&mut self.logs),
+            Of::Spares | Of::Cache => None,
+        }
+    }
+
+    /// A disk: of the last mirror, or by itself.
+    fn take(&mut self, of: Of, mirror: bool, disk: &str) {
+        match of {
+            Of::Spares => self.spares.push(disk.into()),
+            Of::Cache => self.caches.push(disk.into()),
+            Of::Data | Of::Log => {
+                let vdevs = if of == Of::Log { &mut self.logs } else { &mut self.data };
+                match vdevs.last_mut().filter(|_| mirror) {
+                    Some(vdev) => vdev.disks.push(disk.into()),
+                    None => {
+                        let disks = vec![disk.into()];
+                        vdevs.push(VdevRequest { kind: VdevKind::Single, disks });
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_without(&self, of: Of) -> bool {
+        match of {
+            Of::Data => self.data.is_empty(),
+            Of::Log => self.logs.is_empty(),
+            Of::Spares => self.spares.is_empty(),
+            Of::Cache => self.caches.is_empty(),
+        }
     }
 }
 

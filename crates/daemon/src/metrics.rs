@@ -44,6 +44,7 @@ pub(crate) fn page(
     of_pools(&mut page, pools, in_service);
     of_disks(&mut page, in_service);
     of_hardware(&mut page, in_service, disks);
+    of_cache_disks(&mut page, in_service);
     memory::of_memory(&mut page, memory);
     alerts::of_alerts(&mut page, alerts);
     of_nfs(&mut page, nfs);
@@ -180,6 +181,40 @@ fn of_hardware(page: &mut Page, pools: &[pool::PoolStatus], disks: &BTreeMap<Str
     });
 }
 
+/// What cache disks hold, and how often they had what was asked for.
+fn of_cache_disks(page: &mut Page, pools: &[pool::PoolStatus]) {
+    let families: [(&str, &str, &str, fn(&pool::CacheDiskStats) -> u64); 6] = [
+        ("aquifer_cache_disk_held_bytes", "gauge", "Blocks on a cache disk.", |stats| {
+            stats.blocks * 4096
+        }),
+        ("aquifer_cache_disk_capacity_bytes", "gauge", "What it can hold.", |stats| {
+            stats.capacity_bytes
+        }),
+        ("aquifer_cache_disk_index_bytes", "gauge", "Memory of its index.", |stats| {
+            stats.index_bytes
+        }),
+        ("aquifer_cache_disk_hits_total", "counter", "Reads that it answered.", |stats| stats.hits),
+        (
+            "aquifer_cache_disk_misses_total",
+            "counter",
+            "Reads that it could not answer.",
+            |stats| stats.misses,
+        ),
+        ("aquifer_cache_disk_bad_total", "counter", "Reads that did not verify.", |stats| {
+            stats.bad
+        }),
+    ];
+    for (name, kind, help, value) in families {
+        page.family(name, kind, help);
+        for (pool, cache) in
+            pools.iter().flat_map(|pool| pool.caches.iter().map(move |of| (pool, of)))
+        {
+            let labels = [("pool", pool.name.as_str()), ("disk", cache.leaf.path.as_str())];
+            page.sample(name, &labels, value(&cache.stats));
+        }
+    }
+}
+
 fn operations(io: &IoCounts) -> [(&'static str, &IoCount); 4] {
     let IoCounts { reads, writes, durable_writes, flushes } = io;
     [("read", reads), ("write", writes), ("durable_write", durable_writes), ("flush", flushes)]
@@ -202,13 +237,17 @@ fn each_leaf(pools: &[pool::PoolStatus], mut each: impl FnMut(&[Label<'_>], &poo
     }
 }
 
-/// The leaves of vdevs, and spares that wait.
+/// The leaves of vdevs, spares that wait, and cache disks.
 fn each_disk(pools: &[pool::PoolStatus], mut each: impl FnMut(&[Label<'_>], &str)) {
     each_leaf(pools, |labels, leaf| each(labels, &guid_text(leaf.guid.0)));
     for pool in pools {
         for spare in pool.waiting_spares() {
             let of = [("pool", pool.name.as_str()), ("vdev", ""), ("class", "spare")];
             each(&[&of[..], &[("disk", spare.path.as_str())]].concat(), &guid_text(spare.guid.0));
+        }
+        for leaf in pool.caches.iter().map(|cache| &cache.leaf) {
+            let of = [("pool", pool.name.as_str()), ("vdev", ""), ("class", "cache")];
+            each(&[&of[..], &[("disk", leaf.path.as_str())]].concat(), &guid_text(leaf.guid.0));
         }
     }
 }

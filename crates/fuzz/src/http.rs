@@ -79,6 +79,7 @@ impl Daemon {
                 vdevs: vec![VdevRequest { kind: VdevKind::Single, disks: vec![disk] }],
                 logs: Vec::new(),
                 spares: Vec::new(),
+                caches: Vec::new(),
                 properties: Default::default(),
                 force: false,
                 dry_run: false,

@@ -8,17 +8,19 @@
 //!   segments u64  birth u64  version 2: metaslab_segments u64  grown_from_segments u64
 //!   leaves u32 (none in a hole, else at least 1), each: leaf
 //! spares (version 2): u32, each: leaf
+//! caches (version 3): u32, each: leaf
 //! padding; the last 16 bytes of the 56 sectors are the xxh3-128 of all before them
 //!
 //! leaf: guid u64  sectors u64  path string
 //!   version 2: flags u8 (1 offline)  stands u8 (0 for itself, 1 replaces, 2 spare)  for guid u64
 //! ```
 //! `leaf_guid` and `label` are the own place. They show a label that was written to the wrong disk
-//! or copied from another one. A pool has at most 128 leaves, over all vdevs and spares.
+//! or copied from another one. A pool has at most 128 leaves, over all vdevs, spares and caches.
 //!
-//! A config is written as version 1 if that can say all of it, so that earlier releases go on
-//! reading the pool. Version 1 has no spares, leaves that are all in use and stand for themselves,
-//! and vdevs that never grew, whose metaslabs have the size that follows from the vdev's.
+//! A config is written as the oldest version that can say all of it, so that earlier releases go on
+//! reading the pool. Version 2 has no caches. Version 1 has no spares, leaves that are all in use
+//! and stand for themselves, and vdevs that never grew, whose metaslabs have the size that follows
+//! from the vdev's.
 
 use crate::codec::{FormatError, Reader, Writer, seal, unseal};
 use crate::layout::{
@@ -29,7 +31,7 @@ use crate::types::{Guid, Place, SEGMENT_SECTORS, Txg};
 const WHAT: &str = "label config";
 const MAGIC: [u8; 8] = *b"AQCONFIG";
 /// Newest format version of a pool that this software reads and writes.
-pub const POOL_VERSION: u32 = 2;
+pub const POOL_VERSION: u32 = 3;
 /// Flag of a leaf that was taken out of use.
 const OFFLINE: u8 = 1;
 /// Longest pool name, bytes.
@@ -219,6 +221,8 @@ pub struct PoolConfig {
     pub vdevs: Vec<VdevConfig>,
     /// Disks that take the place of others that fail. One in use is a leaf of a vdev as well.
     pub spares: Vec<LeafConfig>,
+    /// Disks of the second-level read cache. Nothing on them is needed.
+    pub caches: Vec<LeafConfig>,
 }
 
 /// One label's config.
@@ -248,11 +252,11 @@ impl PoolConfig {
         self.vdevs.get(vdev).map(|vdev| vdev.class)
     }
 
-    /// All disks: the leaves of its vdevs, and spares that are not in use.
+    /// All disks: the leaves of its vdevs, spares that are not in use, and caches.
     pub fn disks(&self) -> impl Iterator<Item = &LeafConfig> {
         let in_use = |spare: &&LeafConfig| self.leaves().any(|(_, leaf)| leaf.guid == spare.guid);
         let spares = self.spares.iter().filter(move |spare| !in_use(spare));
-        self.leaves().map(|(_, leaf)| leaf).chain(spares)
+        self.leaves().map(|(_, leaf)| leaf).chain(spares).chain(&self.caches)
     }
 
     /// Copies of txg records, and of inner and pool-wide nodes, that a root of `txg` has unless it
@@ -267,7 +271,11 @@ impl PoolConfig {
         let plain = self.spares.is_empty()
             && self.leaves().all(|(_, leaf)| leaf.is_plain())
             && self.vdevs.iter().all(VdevConfig::is_plain);
-        if plain { 1 } else { POOL_VERSION }
+        match (self.caches.is_empty(), plain) {
+            (false, _) => 3,
+            (true, false) => 2,
+            (true, true) => 1,
+        }
     }
 
     /// Checks the rules of every config, read or to be written.
@@ -291,7 +299,8 @@ impl PoolConfig {
                 return Err(FormatError::invalid("label config: metaslab", of_metaslab));
             }
         }
-        let leaves = self.leaves().map(|(_, leaf)| leaf).chain(&self.spares);
+        let leaves = self.leaves().map(|(_, leaf)| leaf);
+        let leaves = leaves.chain(&self.spares).chain(&self.caches);
         let paths = leaves.map(|leaf| (&leaf.path, PATH_BYTES_MAX));
         let features = self.features_read.iter().chain(&self.features_write);
         let features = features.map(|feature| (feature, FEATURE_BYTES_MAX));
@@ -341,6 +350,9 @@ impl Label {
         if version > 1 {
             encode_leaves(&config.spares, version, &mut w);
         }
+        if version > 2 {
+            encode_leaves(&config.caches, version, &mut w);
+        }
         seal(w, usize::try_from(CONFIG_SECTORS).unwrap_or(usize::MAX), WHAT)
     }
 
@@ -361,6 +373,7 @@ impl Label {
         let vdevs =
             (0..r.u32()?).map(|_| decode_vdev(&mut r, version)).collect::<Result<_, _>>()?;
         let spares = if version > 1 { decode_leaves(&mut r, version)? } else { Vec::new() };
+        let caches = if version > 2 { decode_leaves(&mut r, version)? } else { Vec::new() };
         let config = PoolConfig {
             config_sequence,
             pool_guid,
@@ -369,6 +382,7 @@ impl Label {
             features_write,
             vdevs,
             spares,
+            caches,
         };
         config.check()?;
         Ok(Label { leaf_guid, index, config })

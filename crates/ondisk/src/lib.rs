@@ -18,6 +18,7 @@ pub mod free_work;
 pub mod history;
 pub mod inode;
 pub mod keeping;
+pub mod l2arc;
 pub mod layout;
 pub mod log_batch;
 pub mod log_change;

@@ -13,6 +13,7 @@ mod grow;
 mod log;
 mod spares;
 
+pub(crate) use data::QUIET_WAIT;
 pub use drill::Drilled;
 
 use std::collections::HashSet;
@@ -155,13 +156,13 @@ impl Pool {
         )))
     }
 
-    fn new_leaf(&self, new: &NamedDisk) -> LeafConfig {
+    pub(crate) fn new_leaf(&self, new: &NamedDisk) -> LeafConfig {
         let guid = Guid(self.world.random().max(1));
         LeafConfig::new(guid, new.disk.sectors(), new.path.clone())
     }
 
     /// Checks that so many more disks are not too many.
-    fn check_count(&self, more: usize) -> Result<(), ImportError> {
+    pub(crate) fn check_count(&self, more: usize) -> Result<(), ImportError> {
         if self.tree().config.disks().count() + more <= LEAVES_MAX {
             return Ok(());
         }
@@ -169,7 +170,7 @@ impl Pool {
     }
 
     /// Makes a tree the pool's own. `fresh` are disks that were not part of it.
-    async fn change_tree(
+    pub(crate) async fn change_tree(
         &self,
         mut tree: VdevTree,
         fresh: &[Arc<Leaf>],
@@ -227,6 +228,7 @@ impl Pool {
         let names = async move {
             // Whatever is to be acknowledged meets the error, too.
             let _ = pool.name_outdated().await;
+            pool.try_caches_again(disk).await;
             pool.acts.disks_changed.notify_one();
         };
         self.world.spawn("cleared", Box::pin(names));

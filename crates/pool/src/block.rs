@@ -10,9 +10,11 @@ use aquifer_blockio::Page;
 use aquifer_blockio::buf::bytes_of;
 use aquifer_ondisk::codec::{checksum64, checksum128};
 use aquifer_ondisk::extent::{Extent, Stored};
+use aquifer_ondisk::l2arc::{CachedRun, RunForm};
 use aquifer_ondisk::types::Run;
 use aquifer_ondisk::{BlockPointer, Corruption, Place, Txg};
 use aquifer_vdev::{Leaf, ReadError, Vdev};
+use futures_util::TryFutureExt;
 use futures_util::future::join_all;
 
 use crate::error::{Contradiction, PoolError};
@@ -57,7 +59,11 @@ impl Pool {
         };
         // Large, and cheap beside a disk: boxed, so that it is not a part of every future that may
         // need it.
-        let page = Box::pin(self.read_copies(pointer.places, &verify, patience)).await?;
+        let run =
+            CachedRun { place: first, written: pointer.written, sectors: 1, form: RunForm::Block };
+        let copies = Box::pin(self.read_copies(pointer.places, &verify, patience));
+        let copies = copies.map_ok(|page| vec![page]);
+        let page = one(self.read_through_caches(run, &verify, copies).await?)?;
         self.cache.insert(key, Cached::Page(page.clone()), PAGE_CHARGE_BYTES, Class::Node);
         Ok(page)
     }
@@ -247,7 +253,15 @@ impl Pool {
         let Some(first) = pages.iter().position(Option::is_none) else { return Ok(()) };
         let last = pages.iter().rposition(Option::is_none).unwrap_or(first);
         let wanted = sums.get(first..=last).unwrap_or_default();
-        let read = self.read_pages(place.plus(first as u64), wanted).await?;
+        let run = CachedRun {
+            place: place.plus(first as u64),
+            written,
+            sectors: u8::try_from(wanted.len()).unwrap_or(u8::MAX),
+            form: RunForm::Pages,
+        };
+        let pages_read = self.read_pages(run.place, wanted);
+        let verify = |pages: &[Page]| are_pages(pages, wanted);
+        let read = self.read_through_caches(run, &verify, pages_read).await?;
         for ((at, slot), page) in (0u64..).zip(pages.iter_mut()).skip(first).zip(read) {
             let key = key(place.plus(at), written);
             let cached = Cached::Page(page.clone());
@@ -258,10 +272,7 @@ impl Pool {
     }
 
     async fn read_pages(&self, place: Place, sums: &[u64]) -> Result<Vec<Page>, PoolError> {
-        let verify = |pages: &[Page]| {
-            pages.len() == sums.len()
-                && pages.iter().zip(sums).all(|(page, sum)| checksum64(page.as_slice()) == *sum)
-        };
+        let verify = |pages: &[Page]| are_pages(pages, sums);
         match self.read_verified(place, sums.len(), &verify, Patience::Short).await {
             Ok(pages) => return Ok(pages),
             Err(error) if sums.len() == 1 => return Err(error),
@@ -290,13 +301,27 @@ impl Pool {
     }
 
     async fn read_compressed(&self, extent: &Extent) -> Result<Arc<Vec<Page>>, PoolError> {
-        let Stored::Compressed { algorithm, total_pages, stored_sectors, stored_bytes, .. } =
-            &extent.stored
+        let Stored::Compressed {
+            algorithm,
+            total_pages,
+            stored_sectors,
+            stored_bytes,
+            checksum,
+            ..
+        } = &extent.stored
         else {
             return Err(Contradiction::NotCompressed.into());
         };
         let (sector, count) = (extent.place.sector(), usize::from(*stored_sectors));
-        let bytes = bytes_of(&self.read_stored(extent).await?);
+        let run = CachedRun {
+            place: extent.place,
+            written: extent.written,
+            sectors: u8::try_from(count).unwrap_or(u8::MAX),
+            form: RunForm::Block,
+        };
+        let verify = |pages: &[Page]| checksum64(&bytes_of(pages)) == *checksum;
+        let stored = self.read_through_caches(run, &verify, self.read_stored(extent)).await?;
+        let bytes = bytes_of(&stored);
         let bytes = bytes.get(..usize::from(*stored_bytes)).unwrap_or_default();
         let total = usize::from(*total_pages);
         let pages = crate::transform::decompress(*algorithm, bytes, total)
@@ -342,6 +367,12 @@ impl Pool {
     pub fn cache_stats(&self) -> aquifer_arc::Stats {
         self.cache.stats()
     }
+}
+
+/// Whether these are the pages with these checksums.
+fn are_pages(pages: &[Page], sums: &[u64]) -> bool {
+    pages.len() == sums.len()
+        && pages.iter().zip(sums).all(|(page, sum)| checksum64(page.as_slice()) == *sum)
 }
 
 /// The cache's key of a block.

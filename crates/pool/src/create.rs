@@ -112,6 +112,7 @@ fn plan(world: &Arc<dyn World>, spec: &PoolSpec) -> (PoolConfig, Vec<Arc<Vdev>>)
         features_write: Vec::new(),
         vdevs: configs,
         spares: Vec::new(),
+        caches: Vec::new(),
     };
     (config, vdevs)
 }
@@ -294,7 +295,7 @@ async fn format(
     }
     let pool = Pool::assemble(crate::pool::Parts {
         world,
-        tree: VdevTree { config, vdevs, spares: Vec::new() },
+        tree: VdevTree { config, vdevs, spares: Vec::new(), caches: Arc::new([]) },
         memory: Memory::new(limits.memory_cap_bytes),
         limits,
         capacity,

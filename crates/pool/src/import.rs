@@ -27,6 +27,7 @@ use aquifer_ondisk::{Guid, Txg};
 use aquifer_vdev::Vdev;
 use aquifer_vdev::label_io::{self, DiskLabels, LabelError};
 
+use crate::caches::assemble_caches;
 use crate::capacity::Capacity;
 use crate::create::NamedDisk;
 use crate::error::ImportError;
@@ -185,7 +186,8 @@ pub fn import(
         note_log(&chain, DroppedLog { from, since_ns, rewound: false }, &mut report);
         fix_end(&mut uberblock, &chain, log_root.chain, apart);
         let spares = assemble_spares(&world, &vote.config, &found);
-        let tree = VdevTree { config: vote.config, vdevs, spares };
+        let caches = assemble_caches(&world, &vote.config, &found, &options.memory);
+        let tree = VdevTree { config: vote.config, vdevs, spares, caches };
         let parts = build(world, tree, &uberblock, roots, &ring, &chain, options)?;
         let pool = Pool::assemble(parts);
         pool.level_labels(&found).await;

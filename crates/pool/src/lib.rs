@@ -24,6 +24,7 @@
 mod acts;
 mod bitmaps;
 pub mod block;
+mod caches;
 mod capacity;
 mod commit;
 pub mod create;
@@ -56,7 +57,9 @@ mod walk;
 pub use acts::Drilled;
 pub use aquifer_arc::{ClassStats as CacheClassStats, Memory, Share, Stats as CacheStats};
 /// The state in which a leaf's status shows it.
+pub use aquifer_l2arc::CacheStats as CacheDiskStats;
 pub use aquifer_vdev::LeafState;
+pub use caches::CacheStatus;
 pub use commit::UberblockState;
 pub use error::{Contradiction, ImportError, PoolError};
 pub use examine::{Examined, Lost, Repaired, Watch};

@@ -11,11 +11,17 @@ use crate::pool::Pool;
 pub(crate) struct Shares {
     dirty: Share,
     bitmaps: Share,
+    memory: Arc<Memory>,
 }
 
 impl Shares {
     pub fn new(memory: &Arc<Memory>) -> Shares {
-        Shares { dirty: memory.share(), bitmaps: memory.share() }
+        Shares { dirty: memory.share(), bitmaps: memory.share(), memory: memory.clone() }
+    }
+
+    /// The memory of which they are parts.
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.memory
     }
 
     /// A change was let in: so much is dirty now, or about to be.
@@ -41,7 +47,7 @@ pub struct PoolMemory {
 impl Pool {
     /// What it holds beside its read cache.
     pub fn memory(&self) -> PoolMemory {
-        let Shares { dirty, bitmaps } = &self.shares;
+        let Shares { dirty, bitmaps, .. } = &self.shares;
         PoolMemory { dirty: dirty.charged_bytes(), bitmaps: bitmaps.charged_bytes() }
     }
 

@@ -10,6 +10,7 @@ use aquifer_sync::atomic::{AtomicU64, Ordering};
 use aquifer_vdev::{Discarded, IoCounts, Leaf, LeafState, LeafTrouble};
 
 use crate::Pool;
+use crate::caches::CacheStatus;
 use crate::flow::limits::TXG_SLOW_MS;
 use crate::resilver::progress::ResilverStatus;
 use crate::tree::VdevTree;
@@ -110,6 +111,8 @@ pub struct PoolStatus {
     pub resilver: Option<ResilverStatus>,
     /// Its spares.
     pub spares: Vec<SpareStatus>,
+    /// Its cache disks.
+    pub caches: Vec<CacheStatus>,
 }
 
 /// A spare.
@@ -135,11 +138,13 @@ impl PoolStatus {
         self.spares.iter().filter(move |spare| !stands(spare))
     }
 
-    /// Paths of its disks: the leaves of its vdevs, then its spares. One that stands in is twice
-    /// there.
+    /// Paths of its disks: the leaves of its vdevs, then its spares and cache disks. One that
+    /// stands in is twice there.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         let leaves = self.vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| &leaf.path);
-        leaves.chain(self.spares.iter().map(|spare| &spare.path)).map(String::as_str)
+        let caches = self.caches.iter().map(|cache| &cache.leaf.path);
+        let spares = self.spares.iter().map(|spare| &spare.path);
+        leaves.chain(spares).chain(caches).map(String::as_str)
     }
 }
 
@@ -181,6 +186,7 @@ impl Pool {
             stable_writes_in_sync: in_sync.look(),
             resilver: self.resilver_status(),
             spares: spares(&tree),
+            caches: self.cache_status(&tree),
         }
     }
 }
@@ -231,7 +237,7 @@ fn spares(tree: &VdevTree) -> Vec<SpareStatus> {
 }
 
 impl Pool {
-    fn leaf_status(&self, config: &LeafConfig, leaf: &Leaf) -> LeafStatus {
+    pub(crate) fn leaf_status(&self, config: &LeafConfig, leaf: &Leaf) -> LeafStatus {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LeafStatus {
             guid: leaf.guid,

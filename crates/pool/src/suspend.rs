@@ -65,6 +65,7 @@ impl Pool {
     fn end_with(&self, error: PoolError) {
         self.txgs.fail(error.clone());
         self.acts.tell_change();
+        self.stop_caches();
         self.log.fail(error);
     }
 
@@ -83,10 +84,11 @@ impl Pool {
         }
     }
 
-    /// Its leaves, those included that are not in use, and its spares.
+    /// Its leaves, those included that are not in use, its spares, and its cache disks.
     pub fn leaves(&self) -> Vec<Arc<Leaf>> {
         let tree = self.tree();
         let leaves = tree.vdevs.iter().flat_map(|vdev| &vdev.leaves);
-        leaves.chain(&tree.spares).cloned().collect()
+        let caches = tree.caches.iter().map(|cache| cache.leaf());
+        leaves.chain(&tree.spares).chain(caches).cloned().collect()
     }
 }

@@ -9,6 +9,7 @@ use aquifer_ondisk::{Guid, Place};
 use aquifer_space::Allocator;
 use aquifer_vdev::{Leaf, Vdev};
 
+use crate::caches::Caches;
 use crate::error::{Contradiction, PoolError};
 use crate::intent_log::Ring;
 use crate::limits::LOG_SEGMENTS_MAX;
@@ -32,6 +33,8 @@ pub(crate) struct VdevTree {
     pub vdevs: Vec<Arc<Vdev>>,
     /// Spares that are no leaf of a vdev now, whether they are there or not.
     pub spares: Vec<Arc<Leaf>>,
+    /// The cache disks, in the order of the config, whether they are there or not.
+    pub caches: Caches,
 }
 
 impl VdevTree {

@@ -336,6 +336,8 @@ impl Pool {
         self.sync().await?;
         self.txgs.fail(PoolError::Exported);
         self.acts.tell_change();
+        self.stop_caches();
+        self.quiet_caches().await;
         // No write of a repair and no discard may be in progress when another host takes the disks.
         while self.readers.is_busy() || self.lends() {
             self.world.sleep(Duration::from_millis(EXPORT_POLL_MS)).await;
@@ -382,6 +384,7 @@ impl Pool {
             self.world.spawn("resilver", Box::pin(self.clone().resilver_outdated()));
             self.resume_free_work();
             self.world.spawn("autotrim", Box::pin(self.clone().trim_released()));
+            self.run_caches();
             self.world.spawn("spares", Box::pin(self.clone().let_spares_stand_in()));
             // What the last txgs freed comes back with as many more, changes or not.
             let mut follow = REWIND_TXGS;

@@ -32,6 +32,7 @@ fn config(config_sequence: u64) -> PoolConfig {
         features_write: Vec::new(),
         vdevs: vec![vdev],
         spares: Vec::new(),
+        caches: Vec::new(),
     }
 }
 

@@ -22,19 +22,22 @@ impl Control {
     pub async fn add_vdevs(&self, name: &str, request: AddVdevs) -> Result<PoolCreated, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
-        if request.vdevs.is_empty() && request.logs.is_empty() && request.spares.is_empty() {
+        let beside = request.spares.is_empty() && request.caches.is_empty();
+        if request.vdevs.is_empty() && request.logs.is_empty() && beside {
             return Err(ApiError::invalid("nothing is named that could be added"));
         }
         let status = serving.service().pool.status();
         let data = status.vdevs.iter().filter(|vdev| vdev.class == Class::Data);
         let present = data.map(|vdev: &VdevStatus| layout::kind(vdev.redundancy));
         let leaves = status.vdevs.iter().map(|vdev| vdev.leaves.len()).sum::<usize>();
-        layout::check(present, leaves + status.waiting_spares().count(), &request)?;
+        let beside = status.waiting_spares().count() + status.caches.len();
+        layout::check(present, leaves + beside, &request)?;
         let (mut taken, mut added) = self.take_wanted(name, &request).await?;
         if request.dry_run {
             return Ok(added);
         }
         let mut opened = taken.opened();
+        let caches = opened.split_off(opened.len() - request.caches.len());
         let spares = opened.split_off(opened.len() - request.spares.len());
         let mut disks = opened.iter().map(OpenDisk::named);
         let data = layout::specs(&request.vdevs, &mut disks);
@@ -62,6 +65,13 @@ impl Control {
             added.notes.extend(self.list_anew(&serving));
             tracing::info!(class = "spare.added", pool = name, disk, "spare added");
         }
+        for cache in caches {
+            let disk = cache.path.clone();
+            add_cache(&serving, cache, request.force).await?;
+            taken.keep_made(std::slice::from_ref(&disk));
+            added.notes.extend(self.list_anew(&serving));
+            tracing::info!(class = "cache.added", pool = name, disk, "cache disk added");
+        }
         Ok(added)
     }
 
@@ -71,9 +81,9 @@ impl Control {
         name: &str,
         wanted: &AddVdevs,
     ) -> Result<(Taken, PoolCreated), ApiError> {
-        let AddVdevs { vdevs, logs, spares, force, dry_run, create_bytes } = wanted;
+        let AddVdevs { vdevs, logs, spares, caches, force, dry_run, create_bytes } = wanted;
         let taken = take(TakeRequest {
-            disks: layout::disks(vdevs.iter().chain(logs), spares),
+            disks: layout::disks(vdevs.iter().chain(logs), spares.iter().chain(caches)),
             force: *force,
             create_bytes: *create_bytes,
             dry_run: *dry_run,
@@ -87,7 +97,8 @@ impl Control {
             dry_run: *dry_run,
             vdevs: layout::shown(vdevs, &mut takers),
             logs: layout::shown(logs, &mut takers),
-            spares: layout::spares_shown(takers),
+            spares: layout::paths_shown(takers.by_ref().take(spares.len())),
+            caches: layout::paths_shown(takers),
             notes: Vec::new(),
         };
         Ok((taken, shown))
@@ -135,6 +146,18 @@ pub(super) async fn add_spare(
 ) -> Result<(), ApiError> {
     let named = disk.named();
     on_pool(serving, async move |pool| pool.add_spare(named, force).await).await?;
+    serving.take_disks(vec![disk]);
+    Ok(())
+}
+
+/// Makes a disk a cache disk of the pool.
+pub(super) async fn add_cache(
+    serving: &Serving,
+    disk: OpenDisk,
+    force: bool,
+) -> Result<(), ApiError> {
+    let named = disk.named();
+    on_pool(serving, async move |pool| pool.add_cache(named, force).await).await?;
     serving.take_disks(vec![disk]);
     Ok(())
 }

@@ -70,5 +70,7 @@ fn asked(serving: &Serving) -> Vec<Asked> {
     };
     let leaves = status.vdevs.iter().flat_map(|vdev| &vdev.leaves);
     let leaves = leaves.map(|leaf| of(leaf.guid, &leaf.path));
-    leaves.chain(status.waiting_spares().map(|spare| of(spare.guid, &spare.path))).collect()
+    let spares = status.waiting_spares().map(|spare| of(spare.guid, &spare.path));
+    let caches = status.caches.iter().map(|cache| of(cache.leaf.guid, &cache.leaf.path));
+    leaves.chain(spares).chain(caches).collect()
 }

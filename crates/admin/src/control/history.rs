@@ -191,6 +191,8 @@ impl Control {
         }
         let spares = status.waiting_spares();
         facts.extend(spares.map(|spare| (spare.path.clone(), word(spare.state) + " (spare)")));
+        let caches = status.caches.iter();
+        facts.extend(caches.map(|cache| (cache.path.clone(), word(cache.state) + " (cache)")));
         let guid = self.listed(name).map(|listed| listed.cached.guid);
         let dropped = guid.ok().and_then(|guid| self.dropped_logs.lock().get(&guid).cloned());
         facts.extend(dropped.map(|dropped| ("notice".to_string(), dropped.to_string())));

@@ -15,8 +15,9 @@ pub(super) fn kind(redundancy: Redundancy) -> VdevKind {
     }
 }
 
-/// Checks vdevs and spares that are wanted for a pool with data vdevs `present` and so many disks:
-/// that each vdev has its disks, that they are not too many, and that all are as redundant.
+/// Checks vdevs, spares and cache disks that are wanted for a pool with data vdevs `present` and so
+/// many disks: that each vdev has its disks, that they are not too many, and that all are as
+/// redundant.
 pub(super) fn check(
     present: impl Iterator<Item = VdevKind>,
     disks: usize,
@@ -24,11 +25,11 @@ pub(super) fn check(
 ) -> Result<(), ApiError> {
     check_disks(wanted.vdevs.iter().chain(&wanted.logs))?;
     let of_vdevs = wanted.vdevs.iter().chain(&wanted.logs).map(|vdev| vdev.disks.len());
-    let all = disks + of_vdevs.sum::<usize>() + wanted.spares.len();
+    let all = disks + of_vdevs.sum::<usize>() + wanted.spares.len() + wanted.caches.len();
     if all > LEAVES_MAX {
         return Err(ApiError::invalid(format!(
-            "a pool has at most {LEAVES_MAX} disks, spares and disks of the log too: that would be \
-             {all}"
+            "a pool has at most {LEAVES_MAX} disks, spares and those of log and cache too: that \
+             would be {all}"
         )));
     }
     check_alike(present, &wanted.vdevs, wanted.force)
@@ -71,16 +72,16 @@ fn check_disks<'a>(vdevs: impl IntoIterator<Item = &'a VdevRequest>) -> Result<(
     Ok(())
 }
 
-/// The disks of all requested vdevs, in order, then the spares.
+/// The disks of all requested vdevs, in order, then those beside them.
 pub(super) fn disks<'a>(
     vdevs: impl IntoIterator<Item = &'a VdevRequest>,
-    spares: &[String],
+    beside: impl Iterator<Item = &'a String>,
 ) -> Vec<String> {
-    vdevs.into_iter().flat_map(|vdev| &vdev.disks).chain(spares).cloned().collect()
+    vdevs.into_iter().flat_map(|vdev| &vdev.disks).chain(beside).cloned().collect()
 }
 
-/// The paths of the spares, which it takes from `takers`.
-pub(super) fn spares_shown<'a>(takers: impl Iterator<Item = &'a Taker>) -> Vec<String> {
+/// The paths of spares or cache disks.
+pub(super) fn paths_shown<'a>(takers: impl Iterator<Item = &'a Taker>) -> Vec<String> {
     takers.map(|taker| taker.path.display().to_string()).collect()
 }
 

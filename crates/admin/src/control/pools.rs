@@ -16,7 +16,7 @@ use aquifer_pool::{ImportError, Pool};
 use aquifer_vdev::label_io::erase_labels;
 use tokio::runtime::Handle;
 
-use super::add::add_spare;
+use super::add::{add_cache, add_spare};
 use super::datasets::act_on;
 use super::history::Leaving;
 use super::serving::{Serving, close};
@@ -34,9 +34,9 @@ impl Control {
     /// Any reason to refuse a disk; nothing was written then.
     pub async fn create_pool(&self, request: CreatePool) -> Result<PoolCreated, ApiError> {
         let _act = self.act().await?;
-        let CreatePool { name, vdevs, logs, spares, properties, force, dry_run, create_bytes } =
-            request;
-        let wanted = AddVdevs { vdevs, logs, spares, force, dry_run, create_bytes };
+        let CreatePool { name, vdevs, logs, spares, caches, properties, force, .. } = request;
+        let CreatePool { dry_run, create_bytes, .. } = request;
+        let wanted = AddVdevs { vdevs, logs, spares, caches, force, dry_run, create_bytes };
         check_pool_name(&name).map_err(|error| ApiError::invalid(error.to_string()))?;
         self.check_name_is_free(&name, None)?;
         if wanted.vdevs.is_empty() {
@@ -53,6 +53,7 @@ impl Control {
             return Ok(created);
         }
         let mut disks = taken.opened();
+        let caches = disks.split_off(disks.len() - wanted.caches.len());
         let spares = disks.split_off(disks.len() - wanted.spares.len());
         let config = format(&name, &wanted, &disks).await?;
         taken.keep();
@@ -72,6 +73,11 @@ impl Control {
         }
         for spare in spares {
             if let Err(error) = add_spare(&serving, spare, wanted.force).await {
+                created.notes.push(error.to_string());
+            }
+        }
+        for cache in caches {
+            if let Err(error) = add_cache(&serving, cache, wanted.force).await {
                 created.notes.push(error.to_string());
             }
         }

@@ -73,7 +73,7 @@ impl Member {
 }
 
 impl Control {
-    /// Removes a log vdev or a spare from a pool.
+    /// Removes a log vdev, a spare or a cache disk from a pool.
     ///
     /// # Errors
     /// There is none of this name; the engine's errors.
@@ -86,6 +86,9 @@ impl Control {
         let serving = self.serving(name)?;
         if let Some(guid) = spare(&serving, &request.disk) {
             return self.remove_spare(&serving, guid).await;
+        }
+        if let Some(guid) = cache_disk(&serving, &request.disk) {
+            return self.remove_cache(&serving, guid).await;
         }
         let member = self.member(&serving, &request.disk)?;
         if member.class == VdevClass::Data {
@@ -113,6 +116,15 @@ impl Control {
         on_pool(serving, async move |pool| pool.remove_spare(&guid.to_string()).await).await?;
         let (pool, disk) = (serving.name(), serving.drop_left().await.join(", "));
         tracing::info!(class = "spare.removed", pool, disk, "spare removed");
+        Ok(PoolDone::new(pool, self.list_anew(serving).into_iter().collect()))
+    }
+
+    async fn remove_cache(&self, serving: &Arc<Serving>, guid: Guid) -> Result<PoolDone, ApiError> {
+        let remove = async move |pool: Arc<Pool>| pool.remove_cache(&guid.to_string()).await;
+        let removed = on_pool(serving, remove).await;
+        let (pool, disk) = (serving.name(), serving.drop_left().await.join(", "));
+        removed?;
+        tracing::info!(class = "cache.removed", pool, disk, "cache disk removed");
         Ok(PoolDone::new(pool, self.list_anew(serving).into_iter().collect()))
     }
 
@@ -414,6 +426,14 @@ pub(super) fn spare(serving: &Serving, name: &str) -> Option<Guid> {
     found.next().map(|spare| spare.guid)
 }
 
+/// Finds a cache disk in the same way.
+fn cache_disk(serving: &Serving, name: &str) -> Option<Guid> {
+    let caches = serving.service().pool.status().caches;
+    let same = same_disk(name);
+    let is_it = |leaf: &LeafStatus| same(&leaf.path) || guid_text(leaf.guid.0) == name;
+    caches.iter().map(|cache| &cache.leaf).find(|leaf| is_it(leaf)).map(|leaf| leaf.guid)
+}
+
 /// Whether a path is another name of the disk of this name.
 fn same_disk(name: &str) -> impl Fn(&str) -> bool {
     let identity = resolve(name).ok().and_then(|path| Identity::of(&path).ok());
@@ -447,6 +467,12 @@ pub(super) fn member_named(serving: &Serving, name: &str) -> Result<Member, ApiE
         return Err(ApiError::invalid(format!(
             "{name}: is a spare of pool {pool:?} that stands for no disk now; `aquifer pool remove \
              {pool} {name}` takes it out of the pool"
+        )));
+    }
+    if cache_disk(serving, name).is_some() {
+        return Err(ApiError::invalid(format!(
+            "{name}: is a cache disk of pool {pool:?}, which holds nothing that is needed; \
+             `aquifer pool remove {pool} {name}` takes it out of the pool"
         )));
     }
     Err(ApiError::not_found(format!(

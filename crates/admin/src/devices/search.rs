@@ -275,7 +275,8 @@ fn open_each(paths: &[PathBuf], options: OpenOptions) -> Vec<Result<OpenDisk, Op
 
 /// The paths where all disks of the pool are, or were last seen.
 pub(crate) fn all_paths(leaves: &[FoundLeaf]) -> Vec<PathBuf> {
-    let spares = newest_config(leaves).into_iter().flat_map(|config| &config.spares);
+    let configs = newest_config(leaves).into_iter();
+    let spares = configs.flat_map(|config| config.spares.iter().chain(&config.caches));
     let spares = spares.map(|spare| {
         let found = leaves.iter().find(|found| found.labels.label.leaf_guid == spare.guid);
         found.map_or(&spare.path, |found| &found.disk.path).clone()

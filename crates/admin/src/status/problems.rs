@@ -4,9 +4,9 @@
 //! a problem is healthy: monitoring goes by that.
 
 use aquifer_api::{
-    DamagedFile, DiskInfo, DrillInfo, DrillState, DrillStep, Health, LeafState, LeafStatus,
-    PoolStatus, Problem, ResilverInfo, ScanState, Severity, SlowInfo, SpareInfo, VdevClass,
-    VdevStatus,
+    CacheDiskInfo, CacheDiskState, DamagedFile, DiskInfo, DrillInfo, DrillState, DrillStep, Health,
+    LeafState, LeafStatus, PoolStatus, Problem, ResilverInfo, ScanState, Severity, SlowInfo,
+    SpareInfo, VdevClass, VdevStatus,
 };
 
 #[cfg(test)]
@@ -63,6 +63,7 @@ fn problems(pool: &PoolStatus) -> Vec<Problem> {
             all.extend(logs(pool));
             all.extend(expects_to_fail(pool));
             all.extend(spare_expects_to_fail(pool));
+            all.extend(cache_disks(pool));
             all.extend(degraded(pool));
             all.extend(slow(pool));
             all.extend(damaged(pool));
@@ -279,6 +280,27 @@ fn expects_to_fail(pool: &PoolStatus) -> Option<Problem> {
             "disk-failing",
             be(disks, FAILS_SOON.0, FAILS_SOON.1),
             format!("Replace it before it does: {replace}.{}", to_find(&leaves)),
+        )
+    })
+}
+
+fn cache_disks(pool: &PoolStatus) -> Option<Problem> {
+    let out = |cache: &&CacheDiskInfo| cache.state != CacheDiskState::Online;
+    let caches = pool.caches.iter().filter(out);
+    let disks: Vec<&str> = caches.map(|cache| cache.path.as_str()).collect();
+    let (name, disk) = (&pool.summary.name, one_of(&disks));
+    (!disks.is_empty()).then(|| {
+        warning(
+            "cache-unusable",
+            be(
+                &disks,
+                "is a cache disk that is missing or does not answer",
+                "are cache disks that are missing or do not answer",
+            ) + " Nothing is lost: the pool is read instead.",
+            format!(
+                "Try it again with `aquifer pool clear {name}`, or take it out: `aquifer pool \
+                 remove {name} {disk}`."
+            ),
         )
     })
 }

@@ -34,6 +34,7 @@ fn mirror(states: [Engine; 2]) -> pool::PoolStatus {
     };
     pool::PoolStatus {
         spares: Vec::new(),
+        caches: Vec::new(),
         name: "tank".into(),
         guid: Guid(1),
         txg: Txg(9),

@@ -28,6 +28,7 @@ mod holds;
 mod hosts;
 mod increments;
 mod inject;
+mod l2arc;
 mod life;
 mod listing;
 mod logs;

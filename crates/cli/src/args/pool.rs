@@ -47,11 +47,12 @@ pub enum PoolCommand {
         /// The pool's name.
         name: String,
         /// Disks: `A B` stripes, `mirror A B` mirrors, `mirror A B mirror C D` does both; behind
-        /// the word `log` those of the intent log, behind `spare` spares.
-        #[arg(required = true, value_name = "[log] [spare] [mirror] DISK")]
+        /// the word `log` those of the intent log, behind `spare` spares,
+        /// behind `cache` cache disks.
+        #[arg(required = true, value_name = "[log] [spare] [cache] [mirror] DISK")]
         disks: Vec<String>,
     },
-    /// Add vdevs to a pool: for data, for the intent log, and spares.
+    /// Add disks to a pool: for data, for the intent log, spares, and a read cache.
     Add {
         /// Also take disks that hold something else, which is lost, and single disks beside
         /// mirrors.
@@ -66,11 +67,12 @@ pub enum PoolCommand {
         /// The pool.
         name: String,
         /// Disks: `A`, `mirror A B`; behind the word `log` those of the intent log: `log A`, `log A
-        /// B` (two, used in turn), `log mirror A B`; behind the word `spare` spares.
-        #[arg(required = true, value_name = "[log] [spare] [mirror] DISK")]
+        /// B` (two, used in turn), `log mirror A B`; behind the word `spare` spares,
+        /// behind `cache` cache disks.
+        #[arg(required = true, value_name = "[log] [spare] [cache] [mirror] DISK")]
         disks: Vec<String>,
     },
-    /// Take a log device or a spare out of a pool.
+    /// Take a log device, a spare or a cache disk out of a pool.
     Remove {
         /// The pool.
         name: String,

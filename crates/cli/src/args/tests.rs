@@ -47,6 +47,16 @@ fn what_stands_behind_spare_are_spares() {
 }
 
 #[test]
+fn what_stands_behind_cache_are_cache_disks_before_spares_or_after_them() {
+    let wanted = vdevs(&words("mirror a b cache c d spare e")).unwrap();
+    assert_eq!(
+        (wanted.data.len(), wanted.caches, wanted.spares.len()),
+        (1, ["c", "d"].map(Into::into).to_vec(), 1)
+    );
+    assert_eq!(vdevs(&words("a spare e cache c")).unwrap().caches, ["c"]);
+}
+
+#[test]
 fn layouts_that_cannot_be_say_why() {
     for (text, part) in [
         ("mirror", "at least two"),
@@ -58,7 +68,11 @@ fn layouts_that_cannot_be_say_why() {
         ("a log", "needs a disk"),
         ("a log b log c", "given twice"),
         ("a log raidz b c d", "raidz is not offered"),
-        ("a cache b", "cache devices"),
+        ("a special b", "special devices"),
+        ("a cache", "needs a disk"),
+        ("a cache b cache c", "given twice"),
+        ("a cache b mirror c d", "come last"),
+        ("a cache b log c", "come last"),
         ("a spare", "needs a disk"),
         ("a spare b spare c", "given twice"),
         ("a spare mirror b c", "come last"),

@@ -19,9 +19,9 @@ pub(super) async fn add(
     wish: Wish,
     disks: &[String],
 ) -> Result<(), Failure> {
-    let Vdevs { data: vdevs, logs, spares } = vdevs(disks).map_err(Failure::usage)?;
+    let Vdevs { data: vdevs, logs, spares, caches } = vdevs(disks).map_err(Failure::usage)?;
     let Wish { force, dry_run, create_size: create_bytes, name, .. } = wish;
-    let request = AddVdevs { vdevs, logs, spares, force, dry_run, create_bytes };
+    let request = AddVdevs { vdevs, logs, spares, caches, force, dry_run, create_bytes };
     let added = client.add_vdevs(&name, &request).await?;
     output.answer(&added, |added| match added.dry_run {
         true => format!("would add to pool {name:?}:\n\n{}", layout(added, output)),

@@ -31,7 +31,7 @@ pub(super) async fn create(
     wish: Wish,
     disks: &[String],
 ) -> Result<(), Failure> {
-    let Vdevs { data: vdevs, logs, spares } = vdevs(disks).map_err(Failure::usage)?;
+    let Vdevs { data: vdevs, logs, spares, caches } = vdevs(disks).map_err(Failure::usage)?;
     if vdevs.is_empty() {
         let why = "a pool needs disks for data beside those of the log: A log B";
         return Err(Failure::usage(why));
@@ -40,6 +40,7 @@ pub(super) async fn create(
         vdevs,
         logs,
         spares,
+        caches,
         name: wish.name,
         properties: wish.properties.into_iter().collect(),
         force: wish.force,
@@ -70,6 +71,8 @@ pub(super) fn layout(created: &PoolCreated, output: Output) -> String {
     text.extend(created.logs.iter().map(|vdev| vdev_text(vdev, output)));
     text.extend((!created.spares.is_empty()).then(|| "\tspares\n".to_string()));
     text.extend(created.spares.iter().map(|disk| format!("\t  {disk}\n")));
+    text.extend((!created.caches.is_empty()).then(|| "\tcache\n".to_string()));
+    text.extend(created.caches.iter().map(|disk| format!("\t  {disk}\n")));
     text
 }
 

@@ -2,8 +2,8 @@
 
 use aquifer_api::client::Client;
 use aquifer_api::{
-    DrillState, LeafStatus, PoolStatus, ResilverInfo, ScanState, SyncDisabled, VdevClass, VdevKind,
-    VdevStatus,
+    CacheDiskInfo, DrillState, LeafStatus, PoolStatus, ResilverInfo, ScanState, SyncDisabled,
+    VdevClass, VdevKind, VdevStatus,
 };
 
 use super::Output;
@@ -112,6 +112,7 @@ fn text(pool: &PoolStatus, show: Show, output: Output) -> String {
     if verbose && pool.txg > 0 {
         line("txg", &pool.txg.to_string());
         line("space", &space(pool, output));
+        pool.caches.iter().for_each(|cache| line("cache", &cached(cache, output)));
     }
     pool.scan.iter().for_each(|scan| line("scan", &scanned(scan, output)));
     if let Some(scrub) = &pool.scrub {
@@ -138,6 +139,19 @@ fn text(pool: &PoolStatus, show: Show, output: Output) -> String {
 
 fn labelled(label: &str, what: &str) -> String {
     format!("{label:>6}: {}\n", folded(what))
+}
+
+/// What a cache disk holds, and what it is good for.
+fn cached(cache: &CacheDiskInfo, output: Output) -> String {
+    let CacheDiskInfo { path, held_bytes, capacity_bytes, index_bytes, hits, misses, .. } = cache;
+    let asked = hits + misses;
+    let found = match (hits * 100).checked_div(asked) {
+        Some(percent) => format!("{percent} % of {asked} reads found"),
+        None => "not asked yet".into(),
+    };
+    let [held, capacity, index] =
+        [held_bytes, capacity_bytes, index_bytes].map(|bytes| output.size(*bytes));
+    format!("{path} holds {held} of {capacity}, {found}; its index takes {index} of memory")
 }
 
 fn scanned(scan: &ResilverInfo, output: Output) -> String {
@@ -221,6 +235,13 @@ fn config(pool: &PoolStatus, show: Show, output: Output) -> String {
         let more = [String::new(), spare.guid.clone()];
         let name = format!("\t  {}", spare.path);
         row(name, word(spare.state), &[], more, show);
+    }
+    if !pool.caches.is_empty() {
+        row("\tcache".into(), String::new(), &[], [String::new(), String::new()], show);
+    }
+    for cache in &pool.caches {
+        let more = [output.size(cache.capacity_bytes), cache.guid.clone()];
+        row(format!("\t  {}", cache.path), word(cache.state), &[], more, show);
     }
     table.text(false)
 }

@@ -71,8 +71,8 @@ fn unless(dry_run: bool, about: About) -> About {
 }
 
 pub(super) fn create_pool(request: &CreatePool) -> Told {
-    let CreatePool { name, vdevs, logs, spares, properties, force, dry_run, create_bytes } =
-        request;
+    let CreatePool { name, vdevs, logs, spares, caches, properties, force, .. } = request;
+    let CreatePool { dry_run, create_bytes, .. } = request;
     let words = Words::of("pool create").flag(*force, "-f");
     let words = properties
         .iter()
@@ -83,16 +83,19 @@ pub(super) fn create_pool(request: &CreatePool) -> Told {
         .flag(!logs.is_empty(), "log")
         .vdevs(logs)
         .flag(!spares.is_empty(), "spare")
-        .words(spares);
+        .words(spares)
+        .flag(!caches.is_empty(), "cache")
+        .words(caches);
     words.told(unless(*dry_run, About::Coming))
 }
 
 pub(super) fn add_vdevs(name: &str, request: &AddVdevs) -> Told {
-    let AddVdevs { vdevs, logs, spares, force, dry_run, create_bytes } = request;
+    let AddVdevs { vdevs, logs, spares, caches, force, dry_run, create_bytes } = request;
     let words = Words::of("pool add").flag(*force, "-f");
     let words = words.option("--create-size", bytes(*create_bytes)).word(name).vdevs(vdevs);
     let words = words.flag(!logs.is_empty(), "log").vdevs(logs);
     let words = words.flag(!spares.is_empty(), "spare").words(spares);
+    let words = words.flag(!caches.is_empty(), "cache").words(caches);
     words.told(unless(*dry_run, About::Pool(name.into())))
 }
 

@@ -149,6 +149,7 @@ fn example() -> String {
     };
     let status = pool::PoolStatus {
         spares: Vec::new(),
+        caches: Vec::new(),
         name: "tank".into(),
         guid: Guid(1),
         txg: Txg(9),

@@ -24,6 +24,7 @@ mod history;
 mod holds;
 mod idle;
 mod increments;
+mod l2arc;
 mod labels;
 mod large;
 mod links;

@@ -5,13 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use aquifer_blockio::sabotage::{Rule, leave_out};
 
 use crate::{
-    damage, destroy, file_clones, file_rollback, full, handles, increments, large, quota, replay,
-    rollback, scrub, walk,
+    damage, destroy, file_clones, file_rollback, full, handles, increments, l2arc, large, quota,
+    replay, rollback, scrub, walk,
 };
 
 type Scenario = fn();
 
-const FOUND_BY: [(Rule, Scenario); 27] = [
+const FOUND_BY: [(Rule, Scenario); 28] = [
     (
         Rule::ReplayRaisesIds,
         replay::a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names,
@@ -50,6 +50,10 @@ const FOUND_BY: [(Rule, Scenario); 27] = [
     (Rule::FilePinsOutliveHeads, file_clones::what_a_snapshot_shows_of_a_clone_stays),
     (Rule::FilePinsOutliveTails, file_clones::a_part_of_a_clone_keeps_what_it_began_with),
     (Rule::FilePinsGoBack, file_clones::a_dataset_goes_back),
+    (
+        Rule::CachesAreVerified,
+        l2arc::a_cache_disk_that_rotted_or_is_of_another_time_gives_nobody_a_wrong_byte,
+    ),
     (Rule::ScrubReadsEveryCopy, scrub::a_scrub_goes_on_over_restarts_and_pauses),
     (Rule::MendsFromVerified, scrub::a_scrub_mends_a_side_that_has_rotted),
     (Rule::IdsAreFreeFirst, increments::made::an_id_that_comes_back_waits_until_it_is_free),

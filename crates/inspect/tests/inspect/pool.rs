@@ -152,6 +152,7 @@ impl HandPool {
                 .map(|at| vdev(0x50 + u64::from(at), class(at), &leaves, at))
                 .collect(),
             spares: Vec::new(),
+            caches: Vec::new(),
         };
         let geometry = |(at, config): (u16, &VdevConfig)| Geometry::of(at, config);
         let geometries: Vec<Geometry> = (0..).zip(&config.vdevs).map(geometry).collect();

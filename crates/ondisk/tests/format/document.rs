@@ -8,6 +8,7 @@ use aquifer_ondisk::codec::SECTOR_BYTES;
 use aquifer_ondisk::dead::DeadKey;
 use aquifer_ondisk::history::HistoryCounters;
 use aquifer_ondisk::inode::INODE_BYTES;
+use aquifer_ondisk::l2arc::CHUNK_HEADER_SECTORS;
 use aquifer_ondisk::layout::CONFIG_SECTORS;
 use aquifer_ondisk::log_batch::BATCH_HEADER_BYTES;
 use aquifer_ondisk::reply::ReplyEntry;
@@ -98,6 +99,7 @@ fn the_tables_of_fields_add_up() {
         }
     }
     let config = usize::try_from(CONFIG_SECTORS).unwrap() * SECTOR_BYTES;
+    let chunk_header = usize::try_from(CHUNK_HEADER_SECTORS).unwrap() * SECTOR_BYTES;
     let compressed = 14;
     let free_work_record = 126;
     let open_work_record = 102;
@@ -109,6 +111,7 @@ fn the_tables_of_fields_add_up() {
         config,
         SECTOR_BYTES,
         SECTOR_BYTES,
+        chunk_header,
         RecordPointer::BYTES,
         SLOT_ENTRY_BYTES,
         BLOCK_POINTER_BYTES,
@@ -124,7 +127,10 @@ fn the_tables_of_fields_add_up() {
         dead_block,
         ReplyEntry::BYTES,
     ];
-    assert_eq!(ends, expected, "sizes of label, uberblock, mark, record pointer, slot entry, ...");
+    assert_eq!(
+        ends, expected,
+        "sizes of label, uberblock, mark, chunk, record pointer, slot entry, ..."
+    );
 }
 
 #[test]
@@ -151,7 +157,7 @@ fn the_magics_and_versions_are_those_on_disk() {
         }
     }
     let of_magic = magics.iter().filter(|(field, _)| field == "magic").count();
-    assert_eq!((of_magic, magics.len()), (6, 6 + 28), "{magics:?}");
+    assert_eq!((of_magic, magics.len()), (7, 7 + 29), "{magics:?}");
 }
 
 #[test]
@@ -183,6 +189,7 @@ fn every_example_and_module_is_named() {
         "dead",
         "file_snapshot",
         "keeping",
+        "l2arc",
         "resilver_mark",
         "reply",
     ] {

@@ -35,6 +35,7 @@ fn labels_and_uberblocks() {
     round_trips(strategy::label());
     round_trips(strategy::uberblock());
     round_trips(strategy::resilver_mark());
+    round_trips(strategy::chunk_header());
 }
 
 #[test]
@@ -150,6 +151,7 @@ fn the_largest_label_has_room() {
     vdev.leaves[0].path = "p".repeat(1024);
     label.config.vdevs = vec![vdev; 128];
     label.config.spares.clear();
+    label.config.caches.clear();
     label.config.name = "n".repeat(255);
     assert!(label.encode().is_ok());
 }

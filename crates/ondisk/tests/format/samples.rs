@@ -18,10 +18,10 @@ use crate::snapshots::{
 };
 use crate::structures::Structure;
 use crate::values::{
-    act, batch, changes, counters, damage, dataset, dead_list, dead_sums, dirent, earlier_part,
-    empty_directory, extents, file, first_uberblock, inner, label, label_with_spare, leaf, line,
-    pointer, property, record, record_at, reply, resilver_mark, root, scrub, snapshot, sweep,
-    uberblock, used_uberblock,
+    act, batch, changes, chunk_header, counters, damage, dataset, dead_list, dead_sums, dirent,
+    earlier_part, empty_directory, extents, file, first_uberblock, inner, label, label_with_cache,
+    label_with_spare, leaf, line, pointer, property, record, record_at, reply, resilver_mark, root,
+    scrub, snapshot, sweep, uberblock, used_uberblock,
 };
 
 /// Fails unless the bytes are the expected ones.
@@ -94,6 +94,8 @@ fn whole() -> Vec<Sample> {
             "the same after the single disk has grown, with a spare in use and a replaced disk",
             label_with_spare(),
         ),
+        sample("label_config_v3", "the first one, with a cache disk", label_with_cache()),
+        sample("cache_chunk_v1", "header of a chunk of two runs", chunk_header()),
         sample("uberblock_v1", "uberblock of a pool in service, a leaf outdated", uberblock()),
         sample("uberblock_host_v1", "the same, with the host that wrote it", used_uberblock()),
         sample("uberblock_first_v1", "first uberblock of a new pool", first_uberblock()),

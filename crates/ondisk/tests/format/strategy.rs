@@ -9,6 +9,7 @@ use aquifer_ondisk::extent::{
     COMPRESSED_PAGES_MAX, Compression, EXTENT_PAGES_MAX, Extent, PAGE_LIMIT, Stored,
 };
 use aquifer_ondisk::inode::{FILE_BYTES_MAX, FileKind, Inode, Time};
+use aquifer_ondisk::l2arc::{CachedRun, ChunkHeader, RunForm};
 use aquifer_ondisk::layout::{BITMAP_SLOTS, LEAVES_MAX};
 use aquifer_ondisk::log_batch::{BATCH_SECTORS_MAX, BatchHeader, LogRecord};
 use aquifer_ondisk::log_change::{LogChange, PageSource};
@@ -129,6 +130,17 @@ pub fn resilver_mark() -> impl Strategy<Value = ResilverMark> {
             sequence,
             kept,
         },
+    )
+}
+
+pub fn chunk_header() -> impl Strategy<Value = ChunkHeader> {
+    let form = prop_oneof![Just(RunForm::Pages), Just(RunForm::Block)];
+    let run = (any::<u64>(), txg(), 1u8..=16, form).prop_map(|(place, written, sectors, form)| {
+        CachedRun { place: Place(place), written, sectors, form }
+    });
+    let own = (guid(), guid(), any::<u64>(), sequence());
+    (own, proptest::collection::vec(run, 0..16)).prop_map(
+        |((pool, leaf, chunk, sequence), runs)| ChunkHeader { pool, leaf, chunk, sequence, runs },
     )
 }
 

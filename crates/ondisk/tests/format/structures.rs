@@ -19,6 +19,7 @@ use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::history::{HistoryCounters, HistoryRecord};
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
+use aquifer_ondisk::l2arc::ChunkHeader;
 use aquifer_ondisk::log_batch::BatchHeader;
 use aquifer_ondisk::log_change::{self, LogChange};
 use aquifer_ondisk::open_work::OpenWorkRecord;
@@ -78,6 +79,18 @@ impl Structure for ResilverMark {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         ResilverMark::decode(bytes)
+    }
+}
+
+impl Structure for ChunkHeader {
+    const NAME: &'static str = "cache chunk";
+    const SEALED: bool = true;
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        self.encode()
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        ChunkHeader::decode(bytes)
     }
 }
 

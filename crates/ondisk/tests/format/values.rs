@@ -15,6 +15,7 @@ use aquifer_ondisk::dirent::{Dirent, hash_key};
 use aquifer_ondisk::extent::{Compression, Extent, Stored};
 use aquifer_ondisk::history::{HistoryChange, HistoryCounters, HistoryRecord, Outcome};
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
+use aquifer_ondisk::l2arc::{CachedRun, ChunkHeader, RunForm};
 use aquifer_ondisk::log_batch::{BatchHeader, LogRecord};
 use aquifer_ondisk::log_change::{LogChange, PageSource};
 use aquifer_ondisk::pool_root::{LogRoot, PoolRoot, TREES, TreeSlot};
@@ -69,6 +70,7 @@ pub fn label() -> Label {
             vdev(0xd2, VdevClass::Log, Redundancy::Single, vec![leaf(0xa3, "/dev/nvme0n1")]),
         ],
         spares: Vec::new(),
+        caches: Vec::new(),
     };
     Label { leaf_guid: Guid(0xa1), index: 2, config }
 }
@@ -88,6 +90,29 @@ pub fn label_with_spare() -> Label {
         (single.segments, single.grown_from_segments) = (9_999, 2383);
     }
     label
+}
+
+/// The first one, with a cache disk.
+pub fn label_with_cache() -> Label {
+    let mut label = label();
+    label.config.caches = vec![LeafConfig::new(Guid(0xc0), 2_441_609, "/dev/nvme1n1".into())];
+    label
+}
+
+pub fn chunk_header() -> ChunkHeader {
+    let run = |sector, written, sectors, form| CachedRun {
+        place: Place::new(1, sector),
+        written: Txg(written),
+        sectors,
+        form,
+    };
+    ChunkHeader {
+        pool: POOL,
+        leaf: Guid(0xc0),
+        chunk: 17,
+        sequence: 0x0203_0405,
+        runs: vec![run(0x1000, 73, 16, RunForm::Pages), run(0x2345, 70, 1, RunForm::Block)],
+    }
 }
 
 pub const POOL: Guid = Guid(0x0123_4567_89ab_cdef);

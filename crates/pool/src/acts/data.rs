@@ -24,7 +24,7 @@ use crate::pool::Pool;
 use crate::tree::put;
 
 /// How long an act waits until a disk has answered all I/O that it was given.
-const QUIET_WAIT: Duration = Duration::from_secs(10);
+pub(crate) const QUIET_WAIT: Duration = Duration::from_secs(10);
 
 impl Pool {
     /// Adds `new` as another side of the vdev of a disk. It gets all data in the background.
@@ -211,7 +211,7 @@ impl Pool {
 
     /// Blanks the labels of a disk that has left the pool, if it still answers. Then no uberblock
     /// has to name it any more.
-    pub(super) async fn wipe(&self, leaf: &Leaf) {
+    pub(crate) async fn wipe(&self, leaf: &Leaf) {
         let quiet = self.is_quiet_within(leaf, QUIET_WAIT).await;
         let Some(disk) = leaf.disk().filter(|_| quiet).cloned() else { return };
         // In a task of its own: it goes on if it is not waited for any more.

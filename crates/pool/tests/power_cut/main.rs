@@ -321,6 +321,14 @@ fn sides_that_went_apart_are_not_mixed() {
     assert!(cuts < 100 || refused.min(met) > 0, "no disks met");
 }
 
+/// The seed of a side that was brought up alone when it lacked the newest uberblock, and wrote one.
+#[cfg(not(sabotage))]
+#[test]
+fn a_side_that_lacked_an_uberblock_and_went_on_by_one_is_not_mixed() {
+    let run = splits::run_splits_seed(3_701_673, &sides::mirrors());
+    assert!(run.unwrap().refused > 0);
+}
+
 /// Data vdevs are added, and vdevs grow, under load.
 #[cfg(not(sabotage))]
 #[test]

@@ -36,6 +36,7 @@ fn vdev(class: VdevClass, leaves: Vec<LeafStatus>) -> VdevStatus {
 fn mirror(a: LeafState, b: LeafState) -> PoolStatus {
     PoolStatus {
         spares: Vec::new(),
+        caches: Vec::new(),
         summary: PoolSummary {
             name: "tank".into(),
             guid: "00000000000000ff".into(),

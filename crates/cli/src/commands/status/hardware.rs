@@ -8,7 +8,7 @@ use aquifer_api::{DiskInfo, PoolStatus, SmartInfo};
 use super::super::Output;
 use crate::table::Table;
 
-/// A row for each disk, spares too, and why some health is not known.
+/// A row for each disk, spares and cache disks too, and why some health is not known.
 pub(super) fn text(pool: &PoolStatus, output: Output) -> String {
     let columns = ["\tDISK", ">SIZE", "TYPE", "MODEL", "SERIAL", "SMART", "PLACE", "NAME"];
     let mut table = Table::new(&columns);
@@ -16,7 +16,8 @@ pub(super) fn text(pool: &PoolStatus, output: Output) -> String {
     let leaves = pool.vdevs.iter().flat_map(|vdev| &vdev.leaves);
     let leaves = leaves.map(|leaf| (&leaf.path, &leaf.disk));
     let spares = pool.waiting_spares().map(|spare| (&spare.path, &spare.disk));
-    for (path, disk) in leaves.chain(spares) {
+    let caches = pool.caches.iter().map(|cache| (&cache.path, &cache.disk));
+    for (path, disk) in leaves.chain(spares).chain(caches) {
         let unknown = DiskInfo::default();
         let disk = disk.as_ref().unwrap_or(&unknown);
         notes.extend(disk.smart_note.clone().filter(|_| !disk.gone));

@@ -44,6 +44,7 @@ fn pool() -> PoolStatus {
     };
     PoolStatus {
         spares: Vec::new(),
+        caches: Vec::new(),
         summary: PoolSummary {
             name: "tank".into(),
             guid: "00000000000000ff".into(),

@@ -18,10 +18,11 @@ pub fn label() -> impl Strategy<Value = Label> {
         vec(text(FEATURE_BYTES_MAX), 0..5),
         vec(text(FEATURE_BYTES_MAX), 0..5),
         vec(vdev(), 0..=8),
-        vec(any_leaf(), 0..=3),
+        (vec(any_leaf(), 0..=3), vec(any_leaf(), 0..=2)),
     );
     let config = config.prop_map(
-        |(config_sequence, pool_guid, name, features_read, features_write, vdevs, spares)| {
+        |(config_sequence, pool_guid, name, features_read, features_write, vdevs, disks)| {
+            let (spares, caches) = disks;
             PoolConfig {
                 config_sequence,
                 pool_guid,
@@ -30,6 +31,7 @@ pub fn label() -> impl Strategy<Value = Label> {
                 features_write,
                 vdevs,
                 spares,
+                caches,
             }
         },
     );
