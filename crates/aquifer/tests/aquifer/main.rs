@@ -34,6 +34,7 @@ mod logs;
 mod lost;
 mod once;
 mod page;
+mod paper;
 mod prometheus;
 mod refusals;
 mod remote;
