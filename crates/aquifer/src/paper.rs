@@ -18,6 +18,14 @@ const VARIABLE: &str = "AQUIFER_COMPLETE";
 /// What every page says: codes, files, and where there is more.
 const MORE: &str = include_str!("paper/more.roff");
 
+/// Where zsh finds the script by its name (fpath), it runs it at the first completion: the function
+/// that it defines must answer that one, too.
+const ZSH_BY_NAME: &str = "
+if [ \"$funcstack[1]\" = _aquifer ]; then
+    _clap_dynamic_completer_aquifer \"$@\"
+fi
+";
+
 /// Answers a shell that completes a command line, and ends the program; else does nothing.
 pub(crate) fn complete() {
     CompleteEnv::with_factory(|| completing(Args::command())).var(VARIABLE).complete();
@@ -35,7 +43,11 @@ pub(crate) fn completions(shell: Shell) -> Result<String, Failure> {
     shell
         .write_registration(VARIABLE, "aquifer", "aquifer", "aquifer", &mut script)
         .map_err(|error| Failure::failed(error.to_string()))?;
-    Ok(String::from_utf8_lossy(&script).into_owned())
+    let mut script = String::from_utf8_lossy(&script).into_owned();
+    if name == "zsh" {
+        script.push_str(ZSH_BY_NAME);
+    }
+    Ok(script)
 }
 
 /// Writes a page for each command into `directory`.

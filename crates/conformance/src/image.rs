@@ -220,8 +220,8 @@ fn lay_out_busybox(root: &Path) -> Result<()> {
     fs::write(&passwd, "root:x:0:0:root:/root:/bin/sh\n").map_err(Error::at("write", &passwd))
 }
 
-/// The files of this machine's release of Debian, with `packages` beside the smallest set; made once
-/// for each `name`.
+/// The files of this machine's release of Debian, with `packages` beside the smallest set. They are
+/// made once for each `name`.
 ///
 /// # Errors
 /// As [`build`].

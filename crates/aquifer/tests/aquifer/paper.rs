@@ -1,6 +1,7 @@
 //! Pages of the manual, and what shells complete.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use crate::support::{AQUIFER, Place};
@@ -75,23 +76,52 @@ fn shells_complete_the_names_that_the_daemon_knows() {
     assert_eq!(offered(&place, &["set", "compression=off", "tu"]), ["tub"]);
     assert_eq!(offered(&place, &["inherit", "compression", "tu"]), ["tub"]);
     // What cannot be set is not offered to set.
-    assert_eq!(offered(&place, &["get", "cre"]), ["creation"]);
-    assert_eq!(offered(&place, &["set", "cre"]), [""; 0]);
+    assert_eq!(offered(&place, &["get", "us"]), ["used"]);
+    assert_eq!(offered(&place, &["set", "us"]), [""; 0]);
 }
 
+/// A shell, and a program of it that completes `aquifer pool stat`. `$1` is the directory of the
+/// script, which has the name that the package gives it.
+const SHELLS: [(&str, &str, &str); 3] = [
+    (
+        "bash",
+        "aquifer",
+        "source $1/aquifer; COMP_WORDS=(aquifer pool stat); COMP_CWORD=2
+         _clap_complete_aquifer aquifer stat pool; echo \"${COMPREPLY[@]}\"",
+    ),
+    ("fish", "aquifer.fish", "source $argv[2]/aquifer.fish; complete -C 'aquifer pool stat'"),
+    (
+        "zsh",
+        "_aquifer",
+        "zmodload zsh/zpty; zpty z zsh -f -i
+         zpty -w z \"PS1=; fpath=($1 \\$fpath); autoload -Uz compinit; compinit -u -D\"
+         zpty -w z \"echo rea''dy\"
+         zpty -r z line '*ready*'
+         zpty -n -w z $'aquifer pool stat\\t'
+         zpty -r z line '*status*'; print -r -- $line",
+    ),
+];
+
 #[test]
-fn scripts_of_shells_call_the_program() {
+fn scripts_of_shells_complete_from_the_first_time_on() {
     let place = Place::new();
-    for shell in ["bash", "zsh", "fish"] {
+    let programs = Path::new(AQUIFER).parent().unwrap().display();
+    let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
+    for (shell, file, program) in SHELLS {
         let script = place.must(&["completions", shell]);
-        assert!(script.contains("AQUIFER_COMPLETE") && script.contains("aquifer"), "{script}");
         assert!(!script.contains(AQUIFER), "a path of this machine: {script}");
-        let file = place.path(shell);
-        fs::write(&file, script).unwrap();
-        let Ok(read) = Command::new(shell).arg("-n").arg(&file).output() else {
+        let directory = place.path(shell);
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join(file), script).unwrap();
+        let mut command = Command::new("timeout");
+        command.args(["30", shell, "-c", program, shell]).arg(&directory);
+        // fish reads its own settings, and writes some.
+        let said = command.env("PATH", &path).env("HOME", &directory).output().unwrap();
+        if said.status.code() == Some(127) {
             eprintln!("SKIPPED: {shell} is not installed");
             continue;
-        };
-        assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+        }
+        let out = String::from_utf8_lossy(&said.stdout);
+        assert!(out.contains("status"), "{shell}: {said:?}");
     }
 }

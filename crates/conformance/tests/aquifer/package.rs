@@ -148,10 +148,10 @@ fn come_and_go(debian: &Debian) -> Result<()> {
     debian.must(enabled)?;
     // What the administrator changed stays, and what they disabled.
     debian.must(&format!("echo '# ours' >>{CONFIG}"))?;
-    debian.must(
-        "echo pool >/var/lib/aquifer/images/a.img && touch /var/lib/aquifer/pools.json && \
-         deb-systemd-helper disable aquifer.service",
-    )?;
+    debian.must(&format!(
+        "echo pool >{IMAGE} && chown aquifer: {IMAGE} && touch {STATE}/pools.json && \
+         deb-systemd-helper disable aquifer.service"
+    ))?;
     let said = debian.run("dpkg -i /root/new.deb </dev/null")?;
     assert!(said.status.success() && said.stderr.is_empty(), "{}", said.said());
     debian.must(&format!("tail -n 1 {CONFIG} | grep -q ours && ! {enabled}"))?;
@@ -170,13 +170,13 @@ fn come_and_go(debian: &Debian) -> Result<()> {
     )?;
     assert_eq!(left, "", "left behind");
     // The user stays, so that nobody else gets its images.
-    debian.must("dpkg -i /root/new.deb && stat -c %U /var/lib/aquifer/images/a.img")?;
+    debian.must(&format!("dpkg -i /root/new.deb && stat -c %U {IMAGE} | grep -qx aquifer"))?;
     debian.must(&format!("rm {IMAGE} && dpkg -P aquifer && ! test -e {STATE}"))?;
     Ok(())
 }
 
-/// What the recipe of the container image says, without a container engine: its steps, its user with
-/// one capability, its entry point, its check of health, its signal.
+/// What the recipe of the container image says, without a container engine: its steps, its user
+/// with one capability, its entry point, its check of health, its signal.
 #[test]
 #[ignore = "needs packages: make deb-test"]
 fn package_in_a_container_serves() -> Result<()> {

@@ -39,8 +39,8 @@ impl Pulse {
             let offset = number % SLOTS * SLOT_BYTES as u64;
             let head = Write3Head { file, offset, count, stable: StableHow::FileSync };
             let args = Args3::Write(Write3Args { head, data: Span { offset: 0, bytes: &bytes } });
-            let done = connection
-                .call_nfs(&args, |from| granted("WRITE", decode::<Write3Res>(from)?))?;
+            let done =
+                connection.call_nfs(&args, |from| granted("WRITE", decode::<Write3Res>(from)?))?;
             assert_eq!((done.count, done.committed), (count, StableHow::FileSync));
             let now = Instant::now();
             let waited = self.last.replace(now).map(|last| now - last);
