@@ -200,8 +200,8 @@ deb-test:
 	scripts/setup-deps.sh build package guest service
 	scripts/setup-deps.sh deb
 	rm -rf $(DEBS)
-	DEB_DIR=$(DEBS)/old VERSION=0.1.0~1-1 scripts/deb.sh $(DEB_PROFILE)
-	DEB_DIR=$(DEBS)/new VERSION=0.1.0~2-1 scripts/deb.sh $(DEB_PROFILE)
+	DEB_FAST=1 DEB_DIR=$(DEBS)/old VERSION=0.1.0~1-1 scripts/deb.sh $(DEB_PROFILE)
+	DEB_FAST=1 DEB_DIR=$(DEBS)/new VERSION=0.1.0~2-1 scripts/deb.sh $(DEB_PROFILE)
 	cargo build -p aquifer
 	AQUIFER_DEBS=$(DEBS) cargo test -p aquifer-conformance --test aquifer -- --nocapture --ignored package
 
