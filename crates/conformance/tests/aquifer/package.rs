@@ -186,8 +186,8 @@ fn without_complaint(said: &Outcome) {
 fn package_in_a_container_serves() -> Result<()> {
     let recipe = include_str!("../../../../dist/Containerfile").replace("\\\n", "");
     let said = |word: &str| {
-        let lines = recipe.lines().filter_map(|line| line.strip_prefix(word));
-        lines.last().unwrap_or_else(|| panic!("no {word}")).trim().to_string()
+        let mut lines = recipe.lines().filter_map(|line| line.strip_prefix(word));
+        lines.next_back().unwrap_or_else(|| panic!("no {word}")).trim().to_string()
     };
     let command = |list: &str| list.trim_matches(['[', ']']).replace(['"', ','], "");
     let (run, user, entry) = (said("RUN "), said("USER "), command(&said("ENTRYPOINT ")));
