@@ -13,7 +13,7 @@ THREADS_CRATES := sync blockio arc meter ondisk space vdev object pool dataset f
 SABOTAGE := RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/scripts/rustc-sabotage.sh
 
 .PHONY: all build test lint unit sim powercut sabotage threads threads-short mutants deny fuzz fuzz-short fuzz-build fuzz-merge conformance \
-	bench bench-sync bench-disks bench-snapshots attacks demo pgo install clean
+	bench bench-sync bench-disks bench-snapshots attacks demo pgo install deb deb-test clean
 
 all: build
 
@@ -35,7 +35,7 @@ lint:
 # Unit, property, golden, power-cut and client tests: two programs at once, else as `cargo test
 # --workspace` runs them.
 unit:
-	scripts/setup-deps.sh build clients guest capture peer service browser
+	scripts/setup-deps.sh build clients guest capture peer service browser shells
 	cargo run -q -p xtask -- test
 
 # Power cuts: make sim SEEDS=100000 (FROM=100000 for the next ones); make sim SEED=17 replays one
@@ -183,6 +183,27 @@ install: $(if $(PGO),pgo,build)
 	$(if $(DESTDIR),,systemd-sysusers aquifer.conf)
 	test -e $(DESTDIR)/etc/aquifer/aquifer.toml || \
 		install -Dm644 dist/aquifer.toml $(DESTDIR)/etc/aquifer/aquifer.toml
+
+# The Debian package, with man pages, completions and documentation: target/debian/*.deb. make deb
+# DEB_PROFILE=quick builds one to try in a fifth of the time.
+DEB_PROFILE ?= release
+deb:
+	scripts/setup-deps.sh build package
+	scripts/setup-deps.sh deb
+	scripts/deb.sh $(DEB_PROFILE)
+
+# The package in a Debian of its own: installed, upgraded with a pool in service and clients at work,
+# removed, purged. Takes a minute beside the builds; needs root, and control groups of version 2.
+DEBS := $(CURDIR)/target/debs
+deb-test: DEB_PROFILE = quick
+deb-test:
+	scripts/setup-deps.sh build package guest service
+	scripts/setup-deps.sh deb
+	rm -rf $(DEBS)
+	DEB_FAST=1 DEB_DIR=$(DEBS)/old VERSION=0.1.0~1-1 scripts/deb.sh $(DEB_PROFILE)
+	DEB_FAST=1 DEB_DIR=$(DEBS)/new VERSION=0.1.0~2-1 scripts/deb.sh $(DEB_PROFILE)
+	cargo build -p aquifer
+	AQUIFER_DEBS=$(DEBS) cargo test -p aquifer-conformance --test aquifer -- --nocapture --ignored package
 
 clean:
 	cargo clean

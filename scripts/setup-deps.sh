@@ -1,10 +1,11 @@
 #!/bin/sh
 # Installs the Debian packages that building, testing and demonstrating Aquifer need.
 #
-#   scripts/setup-deps.sh [build] [clients] [guest] [capture] [peer] [service] [browser] [bench] [fuzz]
-#                                                                             (no argument: all groups)
+#   scripts/setup-deps.sh [build] [clients] [guest] [capture] [peer] [service] [browser] [shells]
+#                         [package] [bench] [fuzz]                            (no argument: all groups)
 #   scripts/setup-deps.sh mutants     installs cargo-mutants, from the registry of crates, with cargo
 #   scripts/setup-deps.sh deny        installs cargo-deny in the same way
+#   scripts/setup-deps.sh deb         installs cargo-deb in the same way
 #
 # What holds: packages are installed by name and only if missing, so a second run changes nothing
 # and asks the network for nothing; no question is ever asked; no service is started by an
@@ -33,6 +34,10 @@ packages_of() {
         service) echo "systemd strace util-linux prometheus curl" ;;
         # What opens the page.
         browser) echo "chromium" ;;
+        # What reads the manual's pages and the shells' completions.
+        shells)  echo "bash mandoc zsh fish" ;;
+        # What a Debian package is made with: strip, and the dependencies of a program.
+        package) echo "binutils dpkg-dev git" ;;
         # What is measured beside ours, also on a btrfs over loop devices.
         bench)   echo "nfs-ganesha nfs-ganesha-vfs rpcbind util-linux iproute2 mount coreutils" \
                       "btrfs-progs" ;;
@@ -79,8 +84,9 @@ quietly() {
 
 CARGO_MUTANTS=27.1.0
 CARGO_DENY=0.20.2
+CARGO_DEB=3.8.0
 
-[ $# -gt 0 ] || set -- build clients guest capture peer service browser bench fuzz
+[ $# -gt 0 ] || set -- build clients guest capture peer service browser shells package bench fuzz
 if [ "$*" = mutants ]; then
     cargo mutants --version >/dev/null 2>&1 || \
         quietly cargo install --locked --version "$CARGO_MUTANTS" cargo-mutants
@@ -91,10 +97,15 @@ if [ "$*" = deny ]; then
         quietly cargo install --locked --version "$CARGO_DENY" cargo-deny
     exit 0
 fi
+if [ "$*" = deb ]; then
+    cargo deb --version >/dev/null 2>&1 || \
+        quietly cargo install --locked --version "$CARGO_DEB" cargo-deb
+    exit 0
+fi
 missing=
 for group; do
     if ! packages=$(packages_of "$group"); then
-        echo "setup-deps: no group '$group'; groups: build clients guest capture peer service browser bench fuzz, or mutants or deny alone" >&2
+        echo "setup-deps: no group '$group'; groups: build clients guest capture peer service browser shells package bench fuzz, or mutants, deny or deb alone" >&2
         exit 2
     fi
     for package in $packages; do

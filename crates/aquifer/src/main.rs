@@ -7,14 +7,16 @@
 compile_error!("a build with --cfg sabotage breaks rules on purpose and must not serve anybody");
 
 mod inspect;
+mod paper;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use aquifer_cli::{Failure, Options, Output, print, tell};
 use aquifer_daemon::ServeArgs;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use inspect::InspectArgs;
 
@@ -23,7 +25,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Turns disks into a datastore for virtual machines, served over NFS.
 #[derive(Debug, Parser)]
-#[command(name = "aquifer", version, disable_help_subcommand = true)]
+#[command(name = "aquifer", version = env!("AQUIFER_VERSION"), disable_help_subcommand = true)]
 struct Args {
     #[command(flatten)]
     options: Options,
@@ -44,9 +46,17 @@ enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Write the pages of the manual, one for each command.
+    #[command(hide = true)]
+    ManPages {
+        /// An existing directory.
+        directory: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
+    // Ends the program if a shell asks what a word could become.
+    paper::complete();
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return unparsed(&error),
@@ -105,11 +115,8 @@ fn run(Args { options, command }: Args) -> Result<(), Failure> {
         }
         Command::Ask(command) => runtime.block_on(aquifer_cli::run(command, &options)),
         Command::Inspect(args) => runtime.block_on(inspect::inspect(Output::of(&options), args)),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Args::command(), "aquifer", &mut script);
-            print(&String::from_utf8_lossy(&script))
-        }
+        Command::Completions { shell } => print(&paper::completions(shell)?),
+        Command::ManPages { directory } => paper::man_pages(&directory),
     }
 }
 

@@ -1,5 +1,7 @@
 //! The command line as a whole.
 
+use clap::CommandFactory;
+
 use super::*;
 
 fn parse(text: &str) -> Result<Args, clap::Error> {

@@ -22,6 +22,7 @@ pub use token::TokenCommand;
 
 /// What every command takes: which daemon is asked, and how the answer is printed.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Options of every command")]
 pub struct Options {
     /// Which daemon is asked.
     #[command(flatten)]
@@ -349,7 +350,7 @@ fn hypervisors() -> impl TypedValueParser<Value = Hypervisor> {
 }
 
 /// Where the daemon is asked if nobody says otherwise.
-const API_SOCKET: &str = "/run/aquifer/aquifer.sock";
+pub(crate) const API_SOCKET: &str = "/run/aquifer/aquifer.sock";
 
 /// What the words of a command line ask for.
 #[derive(Debug, Default)]

@@ -195,7 +195,7 @@ async fn rename(
 }
 
 /// The daemon to ask.
-fn client(api: &ApiArgs) -> Result<Client, Failure> {
+pub(crate) fn client(api: &ApiArgs) -> Result<Client, Failure> {
     match (&api.api, &api.api_certificate, &api.api_token) {
         (None, None, None) => Ok(Client::new(&api.api_socket)),
         (Some(url), Some(certificate), Some(token)) => {

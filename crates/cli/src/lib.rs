@@ -3,11 +3,13 @@
 
 mod args;
 mod commands;
+mod completion;
 mod failure;
 mod hints;
 mod table;
 
 pub use args::{Command, Options};
 pub use commands::{Output, print, run, tell};
+pub use completion::completing;
 pub use failure::Failure;
 pub use hints::hint;

@@ -110,7 +110,7 @@ pub fn build(work: &WorkDir, userland: Userland, bytes: u64, image: &Path) -> Re
             }
         }
         Userland::Debian => {
-            let debian = work.cached("debian-minbase", debootstrap)?.join("root");
+            let debian = debian(work, "debian-minbase", &[])?;
             let copy = Invocation::new("cp").args(["-a", "--reflink=auto"]);
             copy.arg(debian.join(".")).arg(&root).check(MINUTE)?;
         }
@@ -220,8 +220,17 @@ fn lay_out_busybox(root: &Path) -> Result<()> {
     fs::write(&passwd, "root:x:0:0:root:/root:/bin/sh\n").map_err(Error::at("write", &passwd))
 }
 
-/// Installs this machine's release of Debian, from the source of apt's packages.
-fn debootstrap(into: &Path) -> Result<()> {
+/// The files of this machine's release of Debian, with `packages` beside the smallest set. They are
+/// made once for each `name`.
+///
+/// # Errors
+/// As [`build`].
+pub fn debian(work: &WorkDir, name: &str, packages: &[&str]) -> Result<PathBuf> {
+    Ok(work.cached(name, |into| debootstrap(into, packages))?.join("root"))
+}
+
+/// Installs Debian from the source of apt's packages.
+fn debootstrap(into: &Path, packages: &[&str]) -> Result<()> {
     let targets = Invocation::tool("apt-get", "guest")?
         .args(["indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)"])
         .check(MINUTE)?
@@ -237,7 +246,9 @@ fn debootstrap(into: &Path) -> Result<()> {
     })?;
     let root = into.join("root");
     Invocation::tool("debootstrap", "guest")?
-        .args(["--variant=minbase", suite])
+        .arg("--variant=minbase")
+        .args((!packages.is_empty()).then(|| format!("--include={}", packages.join(","))))
+        .arg(suite)
         .arg(&root)
         .arg(mirror)
         .check(10 * MINUTE)?;

@@ -35,6 +35,7 @@ mod logs;
 mod lost;
 mod once;
 mod page;
+mod paper;
 mod prometheus;
 mod refusals;
 mod remote;

@@ -16,7 +16,7 @@ pub use aquifer_rig::process::Process as Daemon;
 use serde_json::Value;
 use tempfile::TempDir;
 
-const AQUIFER: &str = env!("CARGO_BIN_EXE_aquifer");
+pub const AQUIFER: &str = env!("CARGO_BIN_EXE_aquifer");
 pub const MIB: u64 = 1 << 20;
 /// For the end of a daemon.
 pub const PATIENCE: Duration = Duration::from_secs(20);

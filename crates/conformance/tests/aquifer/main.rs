@@ -30,6 +30,7 @@ mod locks;
 mod memory;
 mod namer;
 mod neighbours;
+mod package;
 mod place;
 mod power_cut;
 mod recorder;

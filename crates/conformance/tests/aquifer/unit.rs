@@ -7,7 +7,7 @@
 //! system calls with the daemon's calls. Two things are not tested: the calls of other versions of
 //! the C library, and the unit's dependencies on other units, which are left out.
 
-mod manager;
+pub mod manager;
 mod service;
 
 use std::fs::{self, File};

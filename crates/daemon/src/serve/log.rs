@@ -1,18 +1,25 @@
 //! The daemon's log, on stderr: the journal keeps it.
 //!
-//! Invariant: one event is one line, whatever text a client puts into it.
+//! Invariant: one event is one line, whatever text a client puts into it. If stderr is the journal,
+//! the line begins with its priority (sd-daemon(3)), and has no time: the journal notes that.
 
+use std::ffi::OsStr;
+use std::fmt;
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use aquifer_admin::events::EventRing;
 use aquifer_api::shown::shown;
+use rustix::fs::fstat;
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::filter_fn;
-use tracing_subscriber::fmt::FormatFields;
-use tracing_subscriber::fmt::format::debug_fn;
+use tracing_subscriber::fmt::format::{Format, Full, Writer, debug_fn};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::events;
@@ -22,13 +29,68 @@ use crate::failure::Failure;
 pub(super) fn to_stderr(filter: &str, events: &Arc<EventRing>) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(filter).map_err(Failure::usage)?;
     let ansi = std::io::stderr().is_terminal();
+    let stream = std::env::var_os("JOURNAL_STREAM");
     let logger = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(ansi)
-        .fmt_fields(fields());
+        .fmt_fields(fields())
+        .event_format(Lines::new(is_journal(stream.as_deref(), std::io::stderr())));
     let events = events::Events(Arc::clone(events)).with_filter(filter_fn(events::is_event));
     tracing_subscriber::registry().with(logger.with_filter(filter)).with(events).init();
     Ok(())
+}
+
+/// Whether `stream` is the journal: `JOURNAL_STREAM` has its device and inode (systemd.exec(5)). A
+/// program inherits the variable, also if its stderr goes elsewhere.
+fn is_journal(variable: Option<&OsStr>, stream: impl AsFd) -> bool {
+    let numbers = variable.and_then(OsStr::to_str).and_then(|text| text.split_once(':'));
+    let Some((device, inode)) = numbers else { return false };
+    let Ok(stream) = fstat(stream) else { return false };
+    device.parse() == Ok(stream.st_dev) && inode.parse() == Ok(stream.st_ino)
+}
+
+/// The format of a line: for a person, or for the journal.
+enum Lines {
+    Timed(Format),
+    Journal(Format<Full, ()>),
+}
+
+impl Lines {
+    fn new(journal: bool) -> Lines {
+        let format = Format::default();
+        if journal { Lines::Journal(format.without_time()) } else { Lines::Timed(format) }
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut to: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        match self {
+            Lines::Timed(format) => format.format_event(context, to, event),
+            Lines::Journal(format) => {
+                write!(to, "<{}>", priority(*event.metadata().level()))?;
+                format.format_event(context, to, event)
+            }
+        }
+    }
+}
+
+/// The priority of syslog(3).
+fn priority(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        _ => 7,
+    }
 }
 
 /// The format of message and fields.
@@ -81,8 +143,8 @@ mod tests {
         let layer = tracing_subscriber::fmt::layer()
             .with_writer(kept.clone())
             .with_ansi(false)
-            .without_time()
-            .fmt_fields(fields());
+            .fmt_fields(fields())
+            .event_format(Lines::new(false));
         let name = "pve1\n ERROR pool suspended pool=tank\x1b[2J";
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             tracing::info!(client = %name, path = name, freed = 3, "has restarted {name}");
@@ -91,5 +153,40 @@ mod tests {
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(!text.contains('\x1b') && text.contains("freed=3"), "{text}");
         assert!(text.contains("client=pve1? ERROR pool suspended pool=tank?[2J"), "{text}");
+    }
+
+    #[test]
+    fn lines_for_the_journal_begin_with_their_priority() {
+        let kept = Kept::default();
+        let layer = tracing_subscriber::fmt::layer()
+            .with_writer(kept.clone())
+            .with_ansi(false)
+            .fmt_fields(fields())
+            .event_format(Lines::new(true));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            tracing::error!(pool = "tank", "suspended");
+            tracing::warn!("slow\n<0>faked");
+            tracing::info!("imported");
+            tracing::debug!("looked");
+        });
+        let text = String::from_utf8(kept.0.lock().clone()).unwrap();
+        let starts = ["<3>ERROR ", "<4> WARN ", "<6> INFO ", "<7>DEBUG "];
+        assert_eq!(text.lines().count(), starts.len(), "{text}");
+        for (line, start) in text.lines().zip(starts) {
+            assert!(line.starts_with(start), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_journal_is_known_by_device_and_inode() {
+        let (here, other) = (std::io::stderr(), std::fs::File::open("/").unwrap());
+        let stat = fstat(&here).unwrap();
+        let right = format!("{}:{}", stat.st_dev, stat.st_ino);
+        assert!(is_journal(Some(OsStr::new(&right)), &here));
+        assert!(!is_journal(Some(OsStr::new(&right)), &other));
+        for wrong in ["", ":", "1:2:3", "x:y", &right.replace(':', " ")] {
+            assert!(!is_journal(Some(OsStr::new(wrong)), &here), "{wrong}");
+        }
+        assert!(!is_journal(None, &here));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,10 +37,6 @@ impl Manager {
         if !systemd.exists() {
             return Err(Error::MissingTool { tool: "systemd".into(), group: "service" });
         }
-        let Some(group) = make_group() else {
-            eprintln!("SKIPPED: no control groups (version 2) can be made here");
-            return Ok(None);
-        };
         let etc = scratch.dir("etc")?;
         for (name, line) in [
             ("passwd", format!("aquifer:x:{ID}:{ID}::/:/usr/sbin/nologin\n")),
@@ -54,15 +51,28 @@ impl Manager {
         write(&unit, &unit_text())?;
         let boot = scratch.join("boot.sh");
         write(&boot, include_str!("boot.sh"))?;
+        let words = [program, lib, etc.as_path(), unit.as_path()].map(text);
+        Manager::start(netns, scratch, &boot, &words)
+    }
+
+    /// Starts a script that becomes systemd, as the first process in namespaces of its own. `None`
+    /// where control groups cannot be made.
+    pub fn start(
+        netns: &NetNs,
+        scratch: &Scratch,
+        script: &Path,
+        words: &[String],
+    ) -> Result<Option<Manager>> {
+        let Some(group) = make_group() else {
+            eprintln!("SKIPPED: no control groups (version 2) can be made here");
+            return Ok(None);
+        };
         let line = format!(
             "echo $$ >{}/cgroup.procs && exec unshare --mount --pid --uts --ipc --cgroup --fork \
-             --kill-child --propagation private -- sh {} {} {} {} {}",
+             --kill-child --propagation private -- sh {} {}",
             text(&group),
-            text(&boot),
-            text(program),
-            text(lib),
-            text(&etc),
-            text(&unit)
+            text(script),
+            words.join(" ")
         );
         let start = Invocation::new("sh").args(["-c", &line]).inside(netns);
         let process = start.spawn(&scratch.join("systemd.log"))?;
@@ -85,6 +95,11 @@ impl Manager {
         })
     }
 
+    /// A process in the network of the manager.
+    pub fn pid(&self) -> Result<u32> {
+        self.process.as_ref().map(Process::pid).ok_or_else(|| Error::Malformed("it ended".into()))
+    }
+
     /// The output of `systemctl WORDS`.
     pub fn systemctl(&self, words: &[&str]) -> Result<String> {
         Ok(self.inside("systemctl").args(words).check(SOON)?.text())
@@ -101,7 +116,8 @@ impl Manager {
         Ok(self.inside("cat").arg(LOG).run(SOON)?.text())
     }
 
-    fn wait_for<T>(&self, what: &str, look: impl Fn(&Manager) -> Option<T>) -> Result<T> {
+    /// Waits until `look` finds something.
+    pub fn wait_for<T>(&self, what: &str, look: impl Fn(&Manager) -> Option<T>) -> Result<T> {
         let start = Instant::now();
         loop {
             if let Some(found) = look(self) {
@@ -152,7 +168,9 @@ fn make_group() -> Option<PathBuf> {
         [_, path, "cgroup2", ..] => Some(PathBuf::from(path)),
         _ => None,
     })?;
-    let group = root.join(format!("aquifer-unit-{}", std::process::id()));
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let group = root.join(format!("aquifer-unit-{}-{number}", std::process::id()));
     fs::create_dir(&group).ok().map(|()| group)
 }
 
