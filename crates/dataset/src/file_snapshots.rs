@@ -36,7 +36,7 @@ use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::dead::These;
 use crate::error::DatasetError;
-use crate::snapshots::{Act, check_name};
+use crate::snapshots::{Act, ListChange, check_name};
 use crate::tails::LOOKED_UP_MAX;
 
 pub(crate) use list::FileSnapshots;
@@ -86,6 +86,11 @@ impl FileSnapshot {
     pub fn object(&self) -> ObjectId {
         self.record.inode.object
     }
+
+    /// The last part of the path that it bears, as it is shown.
+    pub fn last_of_path(&self) -> &str {
+        self.record.path.rsplit('/').next().unwrap_or_default()
+    }
 }
 
 impl Dataset {
@@ -96,11 +101,30 @@ impl Dataset {
         snapshots.files.list.values().filter(on_disk).cloned().collect()
     }
 
+    /// One of them.
+    pub fn file_snapshot(&self, id: FileSnapshotId, committed: Txg) -> Option<Arc<FileSnapshot>> {
+        let known = self.snapshots.lock().files.get(id);
+        known.filter(|of| of.txg() <= committed && !of.record.hidden)
+    }
+
     /// Those of one file, in the order in which they were taken.
     pub fn file_snapshots_of(&self, object: ObjectId, committed: Txg) -> Vec<Arc<FileSnapshot>> {
-        let mut all = self.file_snapshots(committed);
-        all.retain(|of| of.object() == object);
-        all
+        let snapshots = self.snapshots.lock();
+        let on_disk = |of: &&Arc<FileSnapshot>| of.txg() <= committed && !of.record.hidden;
+        snapshots.files.of_file(object).filter(on_disk).cloned().collect()
+    }
+
+    /// Those that bear a path that ends so, as it is shown, in the order in which they were taken.
+    pub fn file_snapshots_at(&self, last: &str, committed: Txg) -> Vec<Arc<FileSnapshot>> {
+        let snapshots = self.snapshots.lock();
+        let on_disk = |of: &&Arc<FileSnapshot>| of.txg() <= committed && !of.record.hidden;
+        snapshots.files.with_last(last).filter(on_disk).cloned().collect()
+    }
+
+    /// The last change of [`Dataset::file_snapshots`]; all zeros, if there was none since the
+    /// import.
+    pub fn file_snapshots_changed(&self, committed: Txg) -> ListChange {
+        self.snapshots.lock().files.last_change(committed)
     }
 
     /// How many there are.
@@ -292,7 +316,12 @@ impl Datasets {
                 FileSnapshotRecord { guid, created, name, path, inode, settled, hidden: false };
             let key = ItemKey::new(dataset.id, ItemClass::FileSnapshot, id.0);
             items.push((key, Some(Item { key, value: record.encode() })));
-            dataset.snapshots.lock().files.put(Arc::new(FileSnapshot { id, record }));
+            let change = self.change_in(sync.txg());
+            {
+                let files = &mut dataset.snapshots.lock().files;
+                files.put(Arc::new(FileSnapshot { id, record }));
+                files.note_change(change);
+            }
             sync.pace().await;
         }
         Ok(items)
@@ -337,6 +366,9 @@ impl Datasets {
     ) -> Vec<(ItemKey, Option<Item>)> {
         let Some(dataset) = self.by_id(line) else { return Vec::new() };
         let mut snapshots = dataset.snapshots.lock();
+        if !ids.is_empty() {
+            snapshots.files.note_change(self.change_in(txg));
+        }
         let leave =
             |id| match snapshots.files.is_pinned(id) || !at_once && snapshots.files.is_walked(id) {
                 true => snapshots.files.hide(line, id),

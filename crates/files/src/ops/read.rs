@@ -49,10 +49,10 @@ impl Files {
         }
         let Some(mut entry) = self.find(cred, directory, name).await?.entry else {
             // Rare, and large: not a part of every LOOKUP's future.
-            return Box::pin(self.lookup_hidden(directory, name)).await;
+            return Box::pin(self.lookup_hidden(cred, directory, name)).await;
         };
         if snapdir::is_name(directory, name) {
-            self.tell_covered(&directory.dataset);
+            self.tell_covered(directory);
         }
         loop {
             match self.object(&directory.dataset, entry.object).await {

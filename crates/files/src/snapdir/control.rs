@@ -190,7 +190,7 @@ impl Files {
             return None;
         }
         let dataset = self.datasets.by_guid(handle.fs_guid)?;
-        self.hidden(&dataset, SNAPSHOT_DIRECTORY).ok()
+        self.list_of(&dataset).ok()
     }
 
     /// MKDIR in a directory of snapshots.
@@ -259,7 +259,7 @@ impl Files {
     /// The answer to a call on a directory of snapshots. Others may have changed it too: what it
     /// was just before is not known.
     fn answer<T>(&self, list: &Target, result: Result<T, FsError>) -> Made<T> {
-        let now = self.hidden(&list.dataset, SNAPSHOT_DIRECTORY).ok();
+        let now = self.list_of(&list.dataset).ok();
         let after = now.map(|now| now.attributes());
         Made { result, around: Around { before: None, after }, promised: Promised::default() }
     }

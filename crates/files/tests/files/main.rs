@@ -47,4 +47,5 @@ mod snapshots;
 mod spread;
 mod together;
 mod unlogged;
+mod versions;
 mod walk;
