@@ -36,7 +36,7 @@ use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::dead::These;
 use crate::error::DatasetError;
-use crate::snapshots::{Act, ListChange, check_name};
+use crate::snapshots::{Act, Called, ListChange, check_name};
 use crate::tails::LOOKED_UP_MAX;
 
 pub(crate) use list::FileSnapshots;
@@ -71,6 +71,10 @@ pub struct NewFileSnapshot {
 pub(crate) struct Take {
     new: NewFileSnapshot,
     guid: Guid,
+    /// Among those of its dataset and txg.
+    index: u16,
+    /// That of the entry of the call that asks for it, in the reply table.
+    reply: Option<u64>,
     created: Time,
     /// All tails of the dataset's files are known.
     tails_known: bool,
@@ -147,6 +151,34 @@ impl Datasets {
         wanted: Vec<NewFileSnapshot>,
     ) -> Result<Vec<String>, DatasetError> {
         let _act = self.acts.lock().await;
+        self.snapshot_files_for(wanted, None).await
+    }
+
+    /// Takes a snapshot of a file for a call. It is on disk when this returns.
+    ///
+    /// # Errors
+    /// As [`Datasets::snapshot_files`]; or the caller gave up before the act began.
+    pub async fn snapshot_file_for(
+        &self,
+        called: &Called,
+        new: NewFileSnapshot,
+    ) -> Result<Arc<FileSnapshot>, DatasetError> {
+        let _act = self.acts.lock().await;
+        let dataset = self.of_call(called)?.clone();
+        let (object, guid) = (new.object, called.guid());
+        let full = self.file_snapshot_name(&dataset, &new.path, &new.name);
+        self.snapshot_files_for(vec![new], Some(called)).await?;
+        let taken = dataset.file_snapshots_of(object, self.pool.committed_txg());
+        let taken = taken.into_iter().find(|of| Some(of.record.guid) == guid);
+        taken.ok_or(DatasetError::NotFound(full))
+    }
+
+    /// The caller holds the lock of acts.
+    async fn snapshot_files_for(
+        &self,
+        wanted: Vec<NewFileSnapshot>,
+        by: Option<&Called>,
+    ) -> Result<Vec<String>, DatasetError> {
         let wanted = self.check_files(wanted)?;
         if wanted.is_empty() {
             return Ok(Vec::new());
@@ -162,10 +194,15 @@ impl Datasets {
                 None => self.find_tails(&new.dataset, LOOKED_UP_MAX).await?,
             };
             known.insert(new.dataset.id, tails_known);
-            takes.push(Take { new, guid: self.new_guid(), created, tails_known });
+            let guid = by.and_then(Called::guid).unwrap_or_else(|| self.new_guid());
+            takes.push(Take { new, guid, index: 0, reply: None, created, tails_known });
         }
         let txg = {
             let hold = self.hold_act_with(takes.len() as u64).await?;
+            self.number(hold.txg(), &mut takes)?;
+            if let (Some(called), [take]) = (by, &mut takes[..]) {
+                take.reply = called.join(self, (&hold, take.index))?;
+            }
             let mut state = self.state.lock();
             state.file_takes.entry(hold.txg()).or_default().extend(takes.clone());
             hold.txg()
@@ -185,6 +222,21 @@ impl Datasets {
             true => Ok(taken),
             false => Err(DatasetError::FilesGone { missing, taken: taken.len() }),
         }
+    }
+
+    /// Gives each an index of its own. An act that was cut off may have some in the same txg.
+    fn number(&self, txg: Txg, takes: &mut [Take]) -> Result<(), DatasetError> {
+        let state = self.state.lock();
+        let mut next: BTreeMap<DatasetId, usize> = BTreeMap::new();
+        for before in state.file_takes.get(&txg).into_iter().flatten() {
+            *next.entry(before.new.dataset.id).or_default() += 1;
+        }
+        for take in takes {
+            let index = next.entry(take.new.dataset.id).or_default();
+            take.index = u16::try_from(*index).map_err(|_| DatasetError::GaveUp)?;
+            *index += 1;
+        }
+        Ok(())
     }
 
     /// Refuses what cannot be taken. Returns each file once.
@@ -257,6 +309,38 @@ impl Datasets {
         self.act(acts).await
     }
 
+    /// Destroys a snapshot of a file for a call, by its name. It is gone, on disk, when this
+    /// returns. Returns what it was.
+    ///
+    /// # Errors
+    /// There is none of this name; or the caller gave up before the act began.
+    pub async fn destroy_file_snapshot_for(
+        &self,
+        called: &Called,
+        object: ObjectId,
+        name: &str,
+    ) -> Result<Arc<FileSnapshot>, DatasetError> {
+        let _act = self.acts.lock().await;
+        let dataset = self.of_call(called)?;
+        let known = self.called_of(dataset, object, name)?;
+        let (line, ids) = (dataset.id, vec![known.id]);
+        self.act_for(vec![Act::DestroyFiles { line, ids, at_once: false }], Some(called)).await?;
+        Ok(known)
+    }
+
+    /// The snapshot of a file that has this name.
+    pub(crate) fn called_of(
+        &self,
+        dataset: &Dataset,
+        object: ObjectId,
+        name: &str,
+    ) -> Result<Arc<FileSnapshot>, DatasetError> {
+        let all = dataset.file_snapshots_of(object, self.pool.committed_txg());
+        let known = all.into_iter().find(|of| of.record.name == name);
+        let full = || self.file_snapshot_name(dataset, &format!("#{object}"), name);
+        known.ok_or_else(|| DatasetError::NotFound(full()))
+    }
+
     /// Bytes that would become free with these snapshots of files of a dataset together.
     ///
     /// # Errors
@@ -304,13 +388,13 @@ impl Datasets {
     ) -> Result<Vec<(ItemKey, Option<Item>)>, PoolError> {
         let takes = self.state.lock().file_takes.remove(&sync.txg()).unwrap_or_default();
         let mut items = Vec::new();
-        let mut next: BTreeMap<DatasetId, u16> = BTreeMap::new();
-        for Take { new, guid, created, tails_known } in takes {
-            let Some(inode) = self.file_of(sync, &new).await? else { continue };
+        for Take { new, guid, index, reply, created, tails_known } in takes {
+            let Some(inode) = self.file_of(sync, &new).await? else {
+                self.replies.retract(sync.txg(), reply);
+                continue;
+            };
             let settled = tails_known && self.has_no_tail(sync, &new.dataset, new.object).await?;
-            let index = next.entry(new.dataset.id).or_default();
-            let id = FileSnapshotId::new(sync.txg(), *index);
-            *index = index.saturating_add(1);
+            let id = FileSnapshotId::new(sync.txg(), index);
             let NewFileSnapshot { dataset, name, path, .. } = new;
             let record =
                 FileSnapshotRecord { guid, created, name, path, inode, settled, hidden: false };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use aquifer_dataset::{Dataset, Datasets, Passage, SyncMode};
 use aquifer_object::Object;
@@ -20,7 +20,7 @@ use crate::change::{self, Change};
 use crate::error::FsError;
 use crate::made::Promised;
 use crate::scrub::Scrubbing;
-use crate::snapdir;
+use crate::snapdir::{self, places::Places};
 use crate::types::{Around, Attributes, Before, Credentials, FileHandle};
 
 /// Sectors that the trees above a change may take in its sync. This covers a path of the object's
@@ -45,6 +45,9 @@ pub struct Files {
     /// Held while a page of a comparison is made: each takes memory, and reads much.
     pub(crate) comparing: AsyncMutex<()>,
     pub(crate) scrubbing: Mutex<Scrubbing>,
+    /// Itself, for tasks.
+    pub(crate) this: Weak<Files>,
+    pub(crate) places: Mutex<Places>,
     /// The datasets of which [`Files::tell_covered`] told.
     pub(crate) covered: Mutex<BTreeSet<Guid>>,
 }
@@ -153,7 +156,9 @@ impl Files {
     pub fn new(datasets: Arc<Datasets>) -> Arc<Files> {
         let pool = datasets.pool().clone();
         let verifier = AtomicU64::new(pool.world().random());
-        Arc::new(Files {
+        Arc::new_cyclic(|this| Files {
+            this: this.clone(),
+            places: Mutex::default(),
             datasets,
             pool,
             verifier,

@@ -9,6 +9,7 @@ use aquifer_pool::{BoxFuture, PoolError};
 use futures_util::future::join_all;
 
 use crate::core::{Files, Target};
+use crate::diff::paths::shown;
 use crate::error::FsError;
 
 /// Most directory entries that a search for a path reads, unless the caller needs a faster answer.
@@ -180,7 +181,7 @@ impl Files {
                     let whole = entries.len() < SEARCH_ENTRIES;
                     seen += entries.len();
                     for entry in entries {
-                        let path = || format!("{path}/{}", String::from_utf8_lossy(&entry.name));
+                        let path = || format!("{path}/{}", shown(&entry.name));
                         if objects.remove(&entry.object) {
                             found.insert(entry.object, path());
                         }

@@ -63,6 +63,12 @@ pub enum FileNameError {
     /// There is no such snapshot.
     #[error("there is no snapshot {0:?} of a file")]
     NoSnapshot(String),
+    /// It is of the dataset.
+    #[error(
+        "{0:?} is a snapshot of the dataset: a file is rolled back to, and cloned from, a snapshot \
+         of the file itself"
+    )]
+    OfDataset(String),
     /// A clone is made of one snapshot.
     #[error("{0:?} names several snapshots: clone one at a time")]
     ManySnapshots(String),

@@ -19,6 +19,7 @@
 //! - A caller learns here no name that the directory above does not tell it.
 
 mod control;
+pub(crate) mod places;
 mod versions;
 
 use std::sync::Arc;
@@ -37,7 +38,7 @@ use crate::error::FsError;
 use crate::ops::directory::DOT_DOT;
 use crate::types::{Attributes, Credentials, DirectoryEntry, FileHandle};
 
-pub(crate) use control::may_control;
+pub(crate) use control::{is_touch, is_versions, may_control};
 
 /// The name of the hidden directory, and of the one in that of a root directory.
 const NAME: &[u8] = b".aquifer";

@@ -63,7 +63,12 @@ impl Files {
     }
 
     /// The snapshots of a file itself, in order.
-    fn own(&self, dataset: &Dataset, file: ObjectId, generation: u64) -> Vec<Arc<FileSnapshot>> {
+    pub(super) fn own(
+        &self,
+        dataset: &Dataset,
+        file: ObjectId,
+        generation: u64,
+    ) -> Vec<Arc<FileSnapshot>> {
         let mut all = dataset.file_snapshots_of(file, self.pool.committed_txg());
         all.retain(|of| of.record.inode.generation == generation);
         all
@@ -203,6 +208,7 @@ impl Files {
             Some(_) => return Err(FsError::NotFound),
             None => self.removed(above, name).await?.ok_or(FsError::NotFound)?,
         };
+        self.note_place(&above.dataset, file, (above.object.id, name));
         match self.versions(&above.dataset, file, generation).await {
             // Removed a moment ago.
             Err(FsError::Stale) => Err(FsError::NotFound),

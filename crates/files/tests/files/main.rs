@@ -47,5 +47,6 @@ mod snapshots;
 mod spread;
 mod together;
 mod unlogged;
+mod version_acts;
 mod versions;
 mod walk;

@@ -10,13 +10,13 @@ use aquifer_files::{
 use crate::bed::{Bed, find, make, noise, read, root, write};
 use crate::snapdir::{handle, names, walk};
 
-const VMS: &str = "tank/vms";
+pub const VMS: &str = "tank/vms";
 
-async fn whole(service: &Service, name: &str) {
+pub async fn whole(service: &Service, name: &str) {
     service.datasets.snapshot(&[format!("{VMS}@{name}")], false).await.unwrap();
 }
 
-async fn of_file(service: &Service, text: &str) {
+pub async fn of_file(service: &Service, text: &str) {
     service.files.snapshot_files(&[format!("{VMS}:{text}")]).await.unwrap();
 }
 
@@ -26,19 +26,19 @@ async fn destroy(service: &Service, text: &str) {
     service.datasets.destroy_file_snapshots(&[(dataset, ids)]).await.unwrap();
 }
 
-async fn fill(service: &Service, file: FileHandle, salt: u64) {
+pub async fn fill(service: &Service, file: FileHandle, salt: u64) {
     write(service, file, 0, &noise(salt, 1), Stability::FileSync).await.unwrap();
 }
 
 /// The content of a version: of which [`fill`].
-async fn content(service: &Service, path: &str) -> u64 {
+pub async fn content(service: &Service, path: &str) -> u64 {
     let page = read(service, handle(service, path).await, 0).await.unwrap();
     (1..100).find(|salt| noise(*salt, 1) == page).unwrap()
 }
 
 /// A directory `web` with a file `disk`, filled with 1, 2, .. between snapshots: `a` of the file,
 /// `b` of the dataset, `c` of the file, `d` of both. Returns the file.
-async fn populate(service: &Service) -> FileHandle {
+pub async fn populate(service: &Service) -> FileHandle {
     service.datasets.create(VMS, &[]).await.unwrap();
     let top = service.files.root(VMS).unwrap();
     whole(service, "early").await;
