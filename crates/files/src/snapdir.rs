@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! .aquifer/FILE/NAME       FILE of this directory as of each snapshot that covers it (`versions`)
+//! .aquifer/FILE/control    to roll it back and to clone it (`control::orders`)
 //! .aquifer/snapshot/NAME   in the root directory: the whole dataset as of each snapshot of it
 //! ```
 //! LOOKUP finds `.aquifer`; listings show it if the property `snapdir` says so. The root directory
@@ -11,8 +12,8 @@
 //! # Invariants
 //! - What is here is on no disk. Its handles have object ids that the format keeps for them, so
 //!   handles survive a restart.
-//! - Nothing changes in it ([`Files::check_writable`] refuses), but for snapshots that hosts take,
-//!   destroy and rename ([`control`]).
+//! - Nothing changes in it ([`Files::check_writable`] refuses), but by acts of hosts that may
+//!   ([`control`]).
 //! - No entry gets the name of `.aquifer`. One that has it, made while `snapdir` was `disabled` or
 //!   by an earlier release, goes before.
 //! - The cookie of a snapshot is made from its number. It survives changes and restarts.
@@ -38,7 +39,8 @@ use crate::error::FsError;
 use crate::ops::directory::DOT_DOT;
 use crate::types::{Attributes, Credentials, DirectoryEntry, FileHandle};
 
-pub(crate) use control::{is_touch, is_versions, may_control};
+use control::orders::CONTROL;
+pub(crate) use control::{is_idle, is_versions, may_control, orders};
 
 /// The name of the hidden directory, and of the one in that of a root directory.
 const NAME: &[u8] = b".aquifer";
@@ -119,7 +121,9 @@ impl Files {
             }
             Unstored::Versions(file) => self.versions(dataset, file, generation).await,
             Unstored::FileSnapshot(id) => self.file_version(dataset, id, Guid(generation)),
-            Unstored::Control(_) => Err(FsError::Stale),
+            Unstored::Control(file) => {
+                self.control_of(&self.versions(dataset, file, generation).await?, file)
+            }
         }
     }
 
@@ -236,6 +240,9 @@ impl Files {
                 let found = snapshots.find(|snapshot| snapshot.record.name.as_bytes() == name);
                 let found = found.ok_or(FsError::NotFound)?;
                 self.snapshot_root(dataset, &found).await
+            }
+            Some(Place::Versions(file)) if name == CONTROL => {
+                Ok(self.control_of(directory, file)?.attributes())
             }
             Some(Place::Versions(file)) => {
                 let version = self.version(directory, file, name).await?;

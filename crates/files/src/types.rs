@@ -39,6 +39,14 @@ impl FileHandle {
         }
     }
 
+    /// The file that is acted on, if this is its `control` in `.aquifer`.
+    pub fn controlled(&self) -> Option<FileHandle> {
+        match Unstored::of(self.object)? {
+            Unstored::Control(object) => Some(FileHandle { object, ..*self }),
+            _ => None,
+        }
+    }
+
     /// The file's number there. A client may have several file systems in one mount, as Linux has
     /// for all but directories: no number there is that of another file.
     pub fn fileid(&self) -> u64 {

@@ -63,6 +63,24 @@ impl Called {
         &self.dataset
     }
 
+    /// Its name among calls, if it must not run twice.
+    pub fn call(&self) -> Option<CallId> {
+        self.call
+    }
+
+    /// Does the part of an act after which it is made, together with the call's record, unless the
+    /// caller gave up.
+    ///
+    /// # Errors
+    /// It did.
+    pub fn while_waited_for<T>(&self, made: impl FnOnce() -> T) -> Result<T, DatasetError> {
+        let is_waited_for = self.is_waited_for.lock();
+        match *is_waited_for || left_out(Rule::NoActForNobody) {
+            true => Ok(made()),
+            false => Err(DatasetError::GaveUp),
+        }
+    }
+
     /// The caller waits no more. An act that has not begun does not begin.
     pub fn give_up(&self) {
         *self.is_waited_for.lock() = false;
@@ -83,10 +101,10 @@ impl Called {
         datasets: &Datasets,
         (hold, index): (&TxHold, u16),
     ) -> Result<Option<u64>, DatasetError> {
-        let is_waited_for = self.is_waited_for.lock();
-        if !*is_waited_for && !left_out(Rule::NoActForNobody) {
-            return Err(DatasetError::GaveUp);
-        }
+        self.while_waited_for(|| self.record(datasets, (hold, index)))
+    }
+
+    fn record(&self, datasets: &Datasets, (hold, index): (&TxHold, u16)) -> Option<u64> {
         let replies = datasets.replies();
         let of_file = || Unstored::FileSnapshot(FileSnapshotId::new(hold.txg(), index)).id();
         let given = match self.gives {
@@ -95,11 +113,9 @@ impl Called {
             Gives::FileSnapshot(guid) => (of_file().unwrap_or(ObjectId(0)), guid.0),
         };
         let entry = self.call.and_then(|call| replies.entry(call, self.dataset.id, given));
-        let Some(entry) = entry.filter(|_| !left_out(Rule::ActsKnowTheirCall)) else {
-            return Ok(None);
-        };
+        let entry = entry.filter(|_| !left_out(Rule::ActsKnowTheirCall))?;
         replies.record_act(hold.txg(), entry);
-        Ok(Some(entry.order))
+        Some(entry.order)
     }
 }
 

@@ -29,8 +29,8 @@ impl Files {
             Ok(target) => target,
             Err(error) => return Made::failed(error, Around::default()),
         };
-        if target.is_unstored() && snapdir::is_touch(cred, &target, set) {
-            return Made::new(Ok(((), unchanged(&target), Promised::default())), Around::default);
+        if target.is_unstored() && snapdir::is_idle(cred, &target, set) {
+            return Made::new(Ok(((), Around::default(), Promised::default())), Around::default);
         }
         Made::new(self.setattr_on(cred, &target, set, guard).await, || unchanged(&target))
     }

@@ -11,6 +11,7 @@
 
 mod datasets;
 mod files;
+pub(crate) mod orders;
 
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -39,19 +40,22 @@ pub(super) fn mode(dataset: &Dataset) -> u32 {
 /// Whether a caller may change what is in a directory of snapshots.
 pub(crate) fn may_control(cred: &Credentials, target: &Target) -> bool {
     let of = Unstored::of(target.object.id);
-    let is_list =
-        target.object.id == SNAPSHOT_DIRECTORY || matches!(of, Some(Unstored::Versions(_)));
-    is_list && host_of(cred).is_ok()
+    let of_file = matches!(of, Some(Unstored::Versions(_) | Unstored::Control(_)));
+    (target.object.id == SNAPSHOT_DIRECTORY || of_file) && host_of(cred).is_ok()
 }
 
-/// Whether a change of attributes is what `touch` does behind a CREATE that took a snapshot. Nothing
-/// comes of it, but a refusal would look as if none had been taken.
-pub(crate) fn is_touch(cred: &Credentials, target: &Target, set: &SetAttributes) -> bool {
+/// Whether a change of attributes is one that a client makes by the way, and of which nothing comes:
+/// the times that `touch` sets behind a CREATE that took a snapshot, or the size 0 of a file that
+/// is opened to be written anew. A refusal would look as if the act had failed.
+pub(crate) fn is_idle(cred: &Credentials, target: &Target, set: &SetAttributes) -> bool {
     let shown = target.shown.and_then(|shown| Unstored::of(shown.object));
     let is_taken = matches!(shown, Some(Unstored::FileSnapshot(_)));
-    let touch =
-        SetAttributes { atime: SetTime::Now, mtime: SetTime::Now, ..SetAttributes::default() };
-    is_taken && *set == touch && host_of(cred).is_ok()
+    let is_control = matches!(Unstored::of(target.object.id), Some(Unstored::Control(_)));
+    let size = set.size.filter(|size| !(is_control && *size == 0));
+    let left = |time: SetTime| if time == SetTime::Now { SetTime::Keep } else { time };
+    let rest = SetAttributes { size, atime: left(set.atime), mtime: left(set.mtime), ..*set };
+    let sets_nothing = rest == SetAttributes::default();
+    (is_taken || is_control) && sets_nothing && host_of(cred).is_ok()
 }
 
 /// The host that asks.
@@ -80,6 +84,9 @@ trait Act: Debug + Send + Sync + 'static {
 
     /// Says in the log that it was done.
     fn tell(&self, pool: &str, dataset: &str, host: IpAddr);
+
+    /// Notes that it has ended, well or not.
+    fn ended(&self, _: &Files, _: &Called, _: IpAddr, _: Option<&FileNameError>) {}
 }
 
 /// An act that a task carries out, and that a call waits for.
@@ -119,6 +126,7 @@ impl<A: Act> Task<A> {
             }
         };
         datasets.history().finish(noted, outcome, result, changes);
+        act.ended(files, called, *host, done.as_ref().err());
         // Soon, but not at once: no rewind can go back behind each further txg.
         pool.background_waits();
         let _ = self.done.set(done);
@@ -211,7 +219,8 @@ impl From<FileNameError> for FsError {
             FileNameError::Clone { error, .. } | FileNameError::NotNamed { error, .. } => error,
             FileNameError::Look(_) => FsError::TryLater,
             FileNameError::Pool(error) => error.into(),
-            FileNameError::OfDataset(_) => FsError::NotPermitted,
+            FileNameError::ReadOnly(_) => FsError::ReadOnly,
+            FileNameError::OfDataset(_) | FileNameError::Locked { .. } => FsError::NotPermitted,
             _ => FsError::Invalid,
         }
     }

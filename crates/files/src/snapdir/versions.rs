@@ -7,7 +7,7 @@
 //! # Invariants
 //! - A version is a file of its own: no two have the same file system and file id, and the live
 //!   file has other ones. No client takes one for another.
-//! - A name means the snapshot of the file before that of the dataset.
+//! - A name means the snapshot of the file before that of the dataset, and `control` neither.
 //! - No version changes.
 
 use std::collections::HashSet;
@@ -23,7 +23,7 @@ use aquifer_ondisk::types::HIDDEN_DIRECTORY;
 use aquifer_ondisk::unstored::Unstored;
 use aquifer_ondisk::{Guid, ObjectId};
 
-use super::{COOKIE, SNAPSHOT, control, fixed, is_in};
+use super::{CONTROL, COOKIE, SNAPSHOT, control, fixed, is_in};
 use crate::core::{Files, Target, require};
 use crate::diff::paths::{meant, shown};
 use crate::error::FsError;
@@ -151,26 +151,29 @@ impl Files {
         let (dataset, generation) = (&directory.dataset, directory.inode().generation);
         let own = self.own(dataset, file, generation);
         let names: HashSet<&str> = own.iter().map(|of| of.record.name.as_str()).collect();
-        let left = own.iter().filter(|of| of.id.0 > cookie);
-        let mut list: Vec<DirectoryEntry> = left
-            .take(limit.saturating_add(1))
-            .filter_map(|of| {
-                let target = || self.file_version(dataset, of.id, of.record.guid).ok();
-                Some(DirectoryEntry {
-                    cookie: of.id.0,
-                    name: of.record.name.clone().into_bytes(),
-                    handle: handle_of(dataset, of)?,
-                    kind: FileKind::Regular,
-                    attributes: with_attributes
-                        .then(target)
-                        .flatten()
-                        .map(|target| target.attributes()),
-                })
+        let left = own.iter().filter(|of| of.id.0 > cookie && of.record.name.as_bytes() != CONTROL);
+        let control = self.control_of(directory, file).ok().filter(|_| cookie < COOKIE);
+        let own_entries = left.take(limit.saturating_add(1)).filter_map(|of| {
+            let target = || self.file_version(dataset, of.id, of.record.guid).ok();
+            Some(DirectoryEntry {
+                cookie: of.id.0,
+                name: of.record.name.clone().into_bytes(),
+                handle: handle_of(dataset, of)?,
+                kind: FileKind::Regular,
+                attributes: with_attributes
+                    .then(target)
+                    .flatten()
+                    .map(|target| target.attributes()),
             })
-            .collect();
+        });
+        let control = control.map(|control| fixed(CONTROL, &control, with_attributes));
+        let mut list: Vec<DirectoryEntry> = control.into_iter().chain(own_entries).collect();
         let cookie_of = |snapshot: &Snapshot| OF_DATASET | snapshot.txg.0;
         let mut whole = dataset.snapshots(self.pool.committed_txg());
-        whole.retain(|of| cookie_of(of) > cookie && !names.contains(of.record.name.as_str()));
+        whole.retain(|of| {
+            let name = of.record.name.as_str();
+            cookie_of(of) > cookie && !names.contains(name) && name.as_bytes() != CONTROL
+        });
         let mut whole = whole.iter();
         // One more than wanted, to see whether the end is reached.
         while list.len() <= limit {

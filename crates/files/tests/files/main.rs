@@ -11,6 +11,7 @@ mod attributes;
 mod bed;
 mod clones;
 mod commit;
+mod control_file;
 mod damage;
 mod destroy;
 mod diff;

@@ -66,7 +66,7 @@ fn an_act_is_on_disk_when_it_is_answered() {
         assert!(now.change < service.files.getattr(versions.handle).await.unwrap().change);
     });
     bed.life(async |service| {
-        assert_eq!(names(&service, versions.handle).await, [".", "..", "c", "d", "b"]);
+        assert_eq!(names(&service, versions.handle).await, [".", "..", "control", "c", "d", "b"]);
         assert_eq!(service.files.getattr(taken.handle).await, Err(FsError::Stale));
         // The path is found without a LOOKUP before.
         take(&service, (&host(), versions.handle), b"later").await.unwrap();
@@ -200,7 +200,7 @@ fn files_without_snapshots_and_without_names() {
         let (files, top) = (&service.files, service.files.root(VMS).unwrap());
         let lone = make(&service, top, "lone \\ file").await;
         let versions = handle(&service, ".aquifer/lone \\ file").await;
-        assert_eq!(names(&service, versions).await, [".", ".."]);
+        assert_eq!(names(&service, versions).await, [".", "..", "control"]);
         take(&service, (&host(), versions), b"first").await.unwrap();
         // The path that it bears is that of the name by which it was found last.
         let dataset = service.datasets.by_name(VMS).unwrap();
@@ -220,7 +220,7 @@ fn files_without_snapshots_and_without_names() {
         assert_eq!(own[1].record.path, "web/moved");
         files.remove(&root(), web, b"moved").await.kept().await.0.unwrap();
         assert_eq!(take(&service, (&host(), versions), b"third").await, Err(FsError::NotFound));
-        assert_eq!(names(&service, versions).await, [".", "..", "first", "second"]);
+        assert_eq!(names(&service, versions).await, [".", "..", "control", "first", "second"]);
         destroy(&service, versions, b"first").await.unwrap();
         destroy(&service, versions, b"second").await.unwrap();
         assert_eq!(destroy(&service, versions, b"second").await, Err(FsError::Stale));
@@ -251,7 +251,7 @@ fn a_full_pool_can_always_destroy() {
 /// The sync finds that the file is gone. The call was not carried out, and does not pass for one
 /// that was when it is sent again.
 #[test]
-fn a_file_that_goes_in_the_same_txg_is_not_taken() {
+pub fn a_file_that_goes_in_the_same_txg_is_not_taken() {
     use aquifer_files::{Begun, CallId};
     let mut bed = Bed::new(1, 65536);
     let id = CallId::new([1; 16], 7, (100_003, 8), b"create");

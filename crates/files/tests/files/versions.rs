@@ -79,7 +79,10 @@ fn a_file_is_read_as_of_each_snapshot_that_covers_it() {
         let versions = walk(&service, "web/.aquifer/disk").await.unwrap();
         // Its own first. One of the dataset that did not have it shows nothing, nor one whose name
         // one of its own has.
-        assert_eq!(names(&service, versions.handle).await, [".", "..", "a", "c", "d", "b"]);
+        assert_eq!(
+            names(&service, versions.handle).await,
+            [".", "..", "control", "a", "c", "d", "b"]
+        );
         for (name, salt) in [("a", 1), ("b", 2), ("c", 3), ("d", 5)] {
             assert_eq!(content(&service, &format!("web/.aquifer/disk/{name}")).await, salt);
         }
@@ -95,7 +98,7 @@ fn a_file_is_read_as_of_each_snapshot_that_covers_it() {
         }
         assert_eq!(walk(&service, "web/.aquifer/disk/a/x").await, Err(FsError::NotDirectory));
         let other = handle(&service, "web/.aquifer/other").await;
-        assert_eq!(names(&service, other).await, [".", "..", "b", "d"]);
+        assert_eq!(names(&service, other).await, [".", "..", "control", "b", "d"]);
         let up = service.files.lookup(&root(), hidden.handle, b"..").await.0.unwrap();
         assert_eq!(up.handle, handle(&service, "web").await);
         let up = service.files.lookup(&root(), versions.handle, b"..").await.0.unwrap();
@@ -208,7 +211,10 @@ fn versions_follow_the_file_and_end_with_their_snapshots() {
         assert_eq!(walk(&service, ".aquifer/moved").await, Err(FsError::NotFound));
         assert_eq!(walk(&service, ".aquifer/disk").await, Err(FsError::NotFound));
         assert_eq!(handle(&service, path).await, versions.handle);
-        assert_eq!(names(&service, versions.handle).await, [".", "..", "a", "c", "d", "b"]);
+        assert_eq!(
+            names(&service, versions.handle).await,
+            [".", "..", "control", "a", "c", "d", "b"]
+        );
         (versions, old)
     });
     bed.life(async |service| {
@@ -220,14 +226,14 @@ fn versions_follow_the_file_and_end_with_their_snapshots() {
         let after = service.files.getattr(versions.handle).await.unwrap();
         assert!(before.change < after.change && before.mtime < after.mtime);
         assert_eq!(read(&service, old, 0).await, Err(FsError::Stale));
-        assert_eq!(names(&service, versions.handle).await, [".", "..", "a", "d", "b"]);
+        assert_eq!(names(&service, versions.handle).await, [".", "..", "control", "a", "d", "b"]);
         // A new file of that name has versions of its own.
         let web = handle(&service, "web").await;
         let disk = make(&service, web, "disk").await;
         fill(&service, disk, 9).await;
         let new = handle(&service, path).await;
         assert_ne!(new, versions.handle);
-        assert_eq!(names(&service, new).await, [".", ".."]);
+        assert_eq!(names(&service, new).await, [".", "..", "control"]);
         of_file(&service, "web/disk@new").await;
         assert_eq!(content(&service, "web/.aquifer/disk/new").await, 9);
         for name in ["a", "d"] {

@@ -9,6 +9,7 @@ use aquifer_ondisk::unstored::Unstored;
 use aquifer_ondisk::{Guid, ObjectId};
 use aquifer_pool::BoxFuture;
 
+use super::orders::CONTROL;
 use super::{Act, change, host_of, quoted, text};
 use crate::core::{Files, Target};
 use crate::error::FsError;
@@ -122,6 +123,15 @@ impl Files {
         how: CreateHow,
     ) -> Result<Attributes, FsError> {
         let (host, name) = (host_of(cred)?, text(name)?);
+        if name.as_bytes() == CONTROL {
+            // To be written to, by a client that did not look it up before.
+            return match how {
+                CreateHow::Unchecked(_) => {
+                    Ok(self.control_of(versions, file_of(versions)?.0)?.attributes())
+                }
+                _ => Err(FsError::Exists),
+            };
+        }
         if let CreateHow::Exclusive(_) = how {
             // Its second half, a SETATTR, could not be carried out. Clients know how to do without.
             return Err(FsError::NotSupported);
@@ -165,6 +175,9 @@ impl Files {
         let (host, name) = (host_of(cred)?, text(name)?);
         let (file, generation) = file_of(versions)?;
         let dataset = &versions.dataset;
+        if name.as_bytes() == CONTROL {
+            return Err(FsError::ReadOnly);
+        }
         let own = self.own(dataset, file, generation);
         let Some(known) = own.iter().find(|of| of.record.name == name) else {
             return Err(match self.version(versions, file, name.as_bytes()).await? {
