@@ -350,17 +350,15 @@ fn check(service: &Service, all: &[Arc<Mutex<Knowledge>>]) -> Result<(), String>
 async fn check_files(service: &Service, all: &[Arc<Mutex<Knowledge>>]) -> Result<(), String> {
     for (at, knowledge) in all.iter().enumerate() {
         let (file, open) = {
-            let mut knowledge = knowledge.lock().unwrap();
+            let knowledge = knowledge.lock().unwrap();
             let open = knowledge.open.as_ref().map(|sent| sent.op.clone());
-            (std::mem::take(&mut knowledge.file), open)
+            (knowledge.file.clone(), open)
         };
         let open = match &open {
             Some(Op::OfFile(op)) => Some(op),
             _ => None,
         };
-        let checked = file.check(service, at, open).await;
-        knowledge.lock().unwrap().file = file;
-        checked?;
+        file.check(service, at, open).await?;
     }
     Ok(())
 }

@@ -34,7 +34,7 @@ pub struct State {
 }
 
 /// What a client knows of its file.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct KnownFile {
     state: State,
     handles: BTreeMap<String, FileHandle>,
