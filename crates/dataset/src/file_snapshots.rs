@@ -42,6 +42,8 @@ use crate::tails::LOOKED_UP_MAX;
 pub(crate) use list::FileSnapshots;
 use list::Names;
 
+const ONE_TOO_MANY: &str = "is one too many: one command takes at most 65536 of a dataset";
+
 /// A snapshot of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSnapshot {
@@ -226,14 +228,17 @@ impl Datasets {
 
     /// Gives each an index of its own. An act that was cut off may have some in the same txg.
     fn number(&self, txg: Txg, takes: &mut [Take]) -> Result<(), DatasetError> {
-        let state = self.state.lock();
         let mut next: BTreeMap<DatasetId, usize> = BTreeMap::new();
-        for before in state.file_takes.get(&txg).into_iter().flatten() {
+        for before in self.state.lock().file_takes.get(&txg).into_iter().flatten() {
             *next.entry(before.new.dataset.id).or_default() += 1;
         }
         for take in takes {
             let index = next.entry(take.new.dataset.id).or_default();
-            take.index = u16::try_from(*index).map_err(|_| DatasetError::GaveUp)?;
+            take.index = u16::try_from(*index).map_err(|_| {
+                let NewFileSnapshot { dataset, path, name, .. } = &take.new;
+                let name = self.file_snapshot_name(dataset, path, name);
+                DatasetError::BadName { name, why: ONE_TOO_MANY.into() }
+            })?;
             *index += 1;
         }
         Ok(())
@@ -276,7 +281,7 @@ impl Datasets {
             let count = counts.entry(new.dataset.id).or_default();
             *count += 1;
             if *count > FILES_OF_A_TXG_MAX {
-                return Err(bad("is one too many: one command takes at most 65536 of a dataset"));
+                return Err(bad(ONE_TOO_MANY));
             }
             once.push(new);
         }
