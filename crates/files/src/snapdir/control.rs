@@ -44,9 +44,9 @@ pub(crate) fn may_control(cred: &Credentials, target: &Target) -> bool {
     (target.object.id == SNAPSHOT_DIRECTORY || of_file) && host_of(cred).is_ok()
 }
 
-/// Whether a change of attributes is one that a client makes by the way, and of which nothing comes:
-/// the times that `touch` sets behind a CREATE that took a snapshot, or the size 0 of a file that
-/// is opened to be written anew. A refusal would look as if the act had failed.
+/// Whether a change of attributes is one that a client makes by the way, and of which nothing
+/// comes: the times that `touch` sets behind a CREATE that took a snapshot, or the size 0 by which
+/// a shell opens a file. A refusal would look as if the act had failed.
 pub(crate) fn is_idle(cred: &Credentials, target: &Target, set: &SetAttributes) -> bool {
     let shown = target.shown.and_then(|shown| Unstored::of(shown.object));
     let is_taken = matches!(shown, Some(Unstored::FileSnapshot(_)));

@@ -1,11 +1,12 @@
-//! Snapshots that clients take, destroy and rename by names in `.aquifer/snapshot`, and what they do
-//! to a file of their own by names and lines in `.aquifer/FILE`, over a network that loses answers. A client sends a call again until it has an answer: at once, and after a
-//! restart of the server. Where the server gives up, and says "later", the client makes a new call.
+//! Snapshots that clients take, destroy and rename by names in `.aquifer/snapshot`, and what they
+//! do to a file of their own by names and lines in `.aquifer/FILE`, over a network that loses
+//! answers. A client sends a call again until it has an answer: at once, and after a restart of
+//! the server. Where the server gives up, and says "later", the client makes a new call.
 //!
 //! These rules must hold. Each call is carried out once: it never hears that its own snapshot
 //! exists already, or is gone; and a copy that comes late does nothing. One that heard "later" was
-//! not carried out, and is not later. What was answered is there after a power cut, under the handle
-//! of the answer.
+//! not carried out, and is not later. What was answered is there after a power cut, under the
+//! handle of the answer.
 
 mod of_file;
 

@@ -5,8 +5,8 @@
 //! - A line that has been answered is on disk, with all that it asked for, and its call is known
 //!   from then on: when it is sent again, it does nothing. So a WRITE is never UNSTABLE here, and
 //!   COMMIT has nothing to do.
-//! - Answers have no attributes: what a client wrote is not what it reads, and nothing else tells it
-//!   that its pages are out of date.
+//! - Answers have no attributes: what a client wrote is not what it reads, and nothing else tells
+//!   it that its pages are out of date.
 
 mod line;
 

@@ -4,8 +4,8 @@
 //! rollback NAME
 //! clone NAME PATH
 //! ```
-//! A client sends what it has in its pages, and when it likes: a line in pieces, more than was
-//! written just now, or twice. So these rules hold, and whatever does not keep to them does nothing.
+//! A client sends what it has in its pages, and when it likes: a line in pieces, or more than was
+//! written just now. So these rules hold, and what does not keep to them does nothing.
 //!
 //! Invariants:
 //! - A line ends with a newline: half of one is none.
@@ -176,7 +176,7 @@ mod tests {
         ];
         for _ in 0..50_000 {
             let count = rng.below(9);
-            let picked = (0..count).map(|_| pieces[rng.below(12) as usize]);
+            let picked = (0..count).map(|_| pieces[usize::try_from(rng.below(12)).unwrap()]);
             let data: Vec<u8> = picked.flatten().copied().collect();
             if parse(&data).is_err() {
                 continue;
