@@ -288,6 +288,8 @@ pub enum Rule {
     ActsKnowTheirCall,
     /// An act does not begin for a caller that gave up.
     NoActForNobody,
+    /// A call whose act the sync could not carry out is not in the reply table.
+    UndoneActsAreNotKnown,
 }
 
 /// The number of rules that there may be.

@@ -42,7 +42,7 @@ use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::file_snapshots::FileSnapshot;
 use crate::rollback::RollbackOptions;
-use crate::snapshots::Act;
+use crate::snapshots::{Act, Called};
 use crate::sync::{Gathered, signed};
 
 /// A file that a sync rolls back.
@@ -51,6 +51,8 @@ pub(crate) struct FileBack {
     dataset: DatasetId,
     object: Arc<Object>,
     snapshot: Arc<FileSnapshot>,
+    /// That of the entry of the call that asks for it, in the reply table.
+    reply: Option<u64>,
     /// What the sync has made of it, once it has.
     done: Arc<Mutex<Option<Inode>>>,
 }
@@ -91,6 +93,32 @@ impl Datasets {
         options: RollbackOptions,
     ) -> Result<Vec<String>, DatasetError> {
         let _act = self.acts.lock().await;
+        self.rollback_files_for(dataset, (ids, options), None).await
+    }
+
+    /// Rolls a file back for a call, to the newest snapshot of it, unless a client may lose
+    /// something. It is on disk when this returns.
+    ///
+    /// # Errors
+    /// As [`Datasets::rollback_files`]; or the caller gave up before the act began.
+    pub async fn rollback_file_for(
+        &self,
+        called: &Called,
+        id: FileSnapshotId,
+    ) -> Result<(), DatasetError> {
+        let _act = self.acts.lock().await;
+        let dataset = self.of_call(called)?;
+        let options = RollbackOptions::default();
+        self.rollback_files_for(dataset, (&[id], options), Some(called)).await.map(drop)
+    }
+
+    /// The caller holds the lock of acts.
+    async fn rollback_files_for(
+        &self,
+        dataset: &Arc<Dataset>,
+        (ids, options): (&[FileSnapshotId], RollbackOptions),
+        by: Option<&Called>,
+    ) -> Result<Vec<String>, DatasetError> {
         self.settle(dataset).await?;
         let Checked { wanted, later } = self.check_rollback_files(dataset, ids, options)?;
         self.check_file_pins(dataset, &later)?;
@@ -105,8 +133,8 @@ impl Datasets {
             let is_it = |object: &Arc<Object>| object.inode().generation == generation;
             let object = object.filter(is_it);
             let object = object.ok_or_else(|| DatasetError::FileRemoved(full.clone()))?;
-            let (dataset, done) = (dataset.id, Arc::default());
-            backs.push((full, FileBack { dataset, object, snapshot, done }));
+            let (dataset, reply, done) = (dataset.id, None, Arc::default());
+            backs.push((full, FileBack { dataset, object, snapshot, reply, done }));
         }
         self.use_feature(FEATURE_FILE_ROLLBACK).await?;
         // Before the doors are shut: changes that wait at them hold admissions.
@@ -117,6 +145,9 @@ impl Datasets {
         }
         {
             let hold = self.pool.hold(admission)?;
+            if let (Some(called), [(_, back)]) = (by, &mut backs[..]) {
+                back.reply = called.join(self, (&hold, 0))?;
+            }
             let ids = later.iter().map(|of| of.id).collect();
             let mut state = self.state.lock();
             let all = backs.iter().map(|(_, back)| back.clone());
@@ -263,7 +294,13 @@ impl Datasets {
         dataset: &Dataset,
     ) -> Result<Vec<(ItemKey, Option<Item>)>, PoolError> {
         let mut backs = self.backs_of(dataset, sync.txg());
-        backs.retain(|back| back.done.lock().is_some());
+        backs.retain(|back| {
+            let is_done = back.done.lock().is_some();
+            if !is_done {
+                self.replies.retract(sync.txg(), back.reply);
+            }
+            is_done
+        });
         if backs.is_empty() || left_out(Rule::FileRollbackRevives) {
             return Ok(Vec::new());
         }

@@ -36,11 +36,13 @@ use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::dead::These;
 use crate::error::DatasetError;
-use crate::snapshots::{Act, check_name};
+use crate::snapshots::{Act, Called, ListChange, check_name};
 use crate::tails::LOOKED_UP_MAX;
 
 pub(crate) use list::FileSnapshots;
 use list::Names;
+
+const ONE_TOO_MANY: &str = "is one too many: one command takes at most 65536 of a dataset";
 
 /// A snapshot of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +73,10 @@ pub struct NewFileSnapshot {
 pub(crate) struct Take {
     new: NewFileSnapshot,
     guid: Guid,
+    /// Among those of its dataset and txg.
+    index: u16,
+    /// That of the entry of the call that asks for it, in the reply table.
+    reply: Option<u64>,
     created: Time,
     /// All tails of the dataset's files are known.
     tails_known: bool,
@@ -86,6 +92,11 @@ impl FileSnapshot {
     pub fn object(&self) -> ObjectId {
         self.record.inode.object
     }
+
+    /// The last part of the path that it bears, as it is shown.
+    pub fn last_of_path(&self) -> &str {
+        self.record.path.rsplit('/').next().unwrap_or_default()
+    }
 }
 
 impl Dataset {
@@ -96,11 +107,30 @@ impl Dataset {
         snapshots.files.list.values().filter(on_disk).cloned().collect()
     }
 
+    /// One of them.
+    pub fn file_snapshot(&self, id: FileSnapshotId, committed: Txg) -> Option<Arc<FileSnapshot>> {
+        let known = self.snapshots.lock().files.get(id);
+        known.filter(|of| of.txg() <= committed && !of.record.hidden)
+    }
+
     /// Those of one file, in the order in which they were taken.
     pub fn file_snapshots_of(&self, object: ObjectId, committed: Txg) -> Vec<Arc<FileSnapshot>> {
-        let mut all = self.file_snapshots(committed);
-        all.retain(|of| of.object() == object);
-        all
+        let snapshots = self.snapshots.lock();
+        let on_disk = |of: &&Arc<FileSnapshot>| of.txg() <= committed && !of.record.hidden;
+        snapshots.files.of_file(object).filter(on_disk).cloned().collect()
+    }
+
+    /// Those that bear a path that ends so, as it is shown, in the order in which they were taken.
+    pub fn file_snapshots_at(&self, last: &str, committed: Txg) -> Vec<Arc<FileSnapshot>> {
+        let snapshots = self.snapshots.lock();
+        let on_disk = |of: &&Arc<FileSnapshot>| of.txg() <= committed && !of.record.hidden;
+        snapshots.files.with_last(last).filter(on_disk).cloned().collect()
+    }
+
+    /// The last change of [`Dataset::file_snapshots`]; all zeros, if there was none since the
+    /// import.
+    pub fn file_snapshots_changed(&self, committed: Txg) -> ListChange {
+        self.snapshots.lock().files.last_change(committed)
     }
 
     /// How many there are.
@@ -123,6 +153,34 @@ impl Datasets {
         wanted: Vec<NewFileSnapshot>,
     ) -> Result<Vec<String>, DatasetError> {
         let _act = self.acts.lock().await;
+        self.snapshot_files_for(wanted, None).await
+    }
+
+    /// Takes a snapshot of a file for a call. It is on disk when this returns.
+    ///
+    /// # Errors
+    /// As [`Datasets::snapshot_files`]; or the caller gave up before the act began.
+    pub async fn snapshot_file_for(
+        &self,
+        called: &Called,
+        new: NewFileSnapshot,
+    ) -> Result<Arc<FileSnapshot>, DatasetError> {
+        let _act = self.acts.lock().await;
+        let dataset = self.of_call(called)?.clone();
+        let (object, guid) = (new.object, called.guid());
+        let full = self.file_snapshot_name(&dataset, &new.path, &new.name);
+        self.snapshot_files_for(vec![new], Some(called)).await?;
+        let taken = dataset.file_snapshots_of(object, self.pool.committed_txg());
+        let taken = taken.into_iter().find(|of| Some(of.record.guid) == guid);
+        taken.ok_or(DatasetError::NotFound(full))
+    }
+
+    /// The caller holds the lock of acts.
+    async fn snapshot_files_for(
+        &self,
+        wanted: Vec<NewFileSnapshot>,
+        by: Option<&Called>,
+    ) -> Result<Vec<String>, DatasetError> {
         let wanted = self.check_files(wanted)?;
         if wanted.is_empty() {
             return Ok(Vec::new());
@@ -138,10 +196,15 @@ impl Datasets {
                 None => self.find_tails(&new.dataset, LOOKED_UP_MAX).await?,
             };
             known.insert(new.dataset.id, tails_known);
-            takes.push(Take { new, guid: self.new_guid(), created, tails_known });
+            let guid = by.and_then(Called::guid).unwrap_or_else(|| self.new_guid());
+            takes.push(Take { new, guid, index: 0, reply: None, created, tails_known });
         }
         let txg = {
             let hold = self.hold_act_with(takes.len() as u64).await?;
+            self.number(hold.txg(), &mut takes)?;
+            if let (Some(called), [take]) = (by, &mut takes[..]) {
+                take.reply = called.join(self, (&hold, take.index))?;
+            }
             let mut state = self.state.lock();
             state.file_takes.entry(hold.txg()).or_default().extend(takes.clone());
             hold.txg()
@@ -161,6 +224,24 @@ impl Datasets {
             true => Ok(taken),
             false => Err(DatasetError::FilesGone { missing, taken: taken.len() }),
         }
+    }
+
+    /// Gives each an index of its own. An act that was cut off may have some in the same txg.
+    fn number(&self, txg: Txg, takes: &mut [Take]) -> Result<(), DatasetError> {
+        let mut next: BTreeMap<DatasetId, usize> = BTreeMap::new();
+        for before in self.state.lock().file_takes.get(&txg).into_iter().flatten() {
+            *next.entry(before.new.dataset.id).or_default() += 1;
+        }
+        for take in takes {
+            let index = next.entry(take.new.dataset.id).or_default();
+            take.index = u16::try_from(*index).map_err(|_| {
+                let NewFileSnapshot { dataset, path, name, .. } = &take.new;
+                let name = self.file_snapshot_name(dataset, path, name);
+                DatasetError::BadName { name, why: ONE_TOO_MANY.into() }
+            })?;
+            *index += 1;
+        }
+        Ok(())
     }
 
     /// Refuses what cannot be taken. Returns each file once.
@@ -200,7 +281,7 @@ impl Datasets {
             let count = counts.entry(new.dataset.id).or_default();
             *count += 1;
             if *count > FILES_OF_A_TXG_MAX {
-                return Err(bad("is one too many: one command takes at most 65536 of a dataset"));
+                return Err(bad(ONE_TOO_MANY));
             }
             once.push(new);
         }
@@ -231,6 +312,38 @@ impl Datasets {
             acts.push(Act::DestroyFiles { line: dataset.id, ids, at_once: false });
         }
         self.act(acts).await
+    }
+
+    /// Destroys a snapshot of a file for a call, by its name. It is gone, on disk, when this
+    /// returns. Returns what it was.
+    ///
+    /// # Errors
+    /// There is none of this name; or the caller gave up before the act began.
+    pub async fn destroy_file_snapshot_for(
+        &self,
+        called: &Called,
+        object: ObjectId,
+        name: &str,
+    ) -> Result<Arc<FileSnapshot>, DatasetError> {
+        let _act = self.acts.lock().await;
+        let dataset = self.of_call(called)?;
+        let known = self.called_of(dataset, object, name)?;
+        let (line, ids) = (dataset.id, vec![known.id]);
+        self.act_for(vec![Act::DestroyFiles { line, ids, at_once: false }], Some(called)).await?;
+        Ok(known)
+    }
+
+    /// The snapshot of a file that has this name.
+    pub(crate) fn called_of(
+        &self,
+        dataset: &Dataset,
+        object: ObjectId,
+        name: &str,
+    ) -> Result<Arc<FileSnapshot>, DatasetError> {
+        let all = dataset.file_snapshots_of(object, self.pool.committed_txg());
+        let known = all.into_iter().find(|of| of.record.name == name);
+        let full = || self.file_snapshot_name(dataset, &format!("#{object}"), name);
+        known.ok_or_else(|| DatasetError::NotFound(full()))
     }
 
     /// Bytes that would become free with these snapshots of files of a dataset together.
@@ -280,19 +393,24 @@ impl Datasets {
     ) -> Result<Vec<(ItemKey, Option<Item>)>, PoolError> {
         let takes = self.state.lock().file_takes.remove(&sync.txg()).unwrap_or_default();
         let mut items = Vec::new();
-        let mut next: BTreeMap<DatasetId, u16> = BTreeMap::new();
-        for Take { new, guid, created, tails_known } in takes {
-            let Some(inode) = self.file_of(sync, &new).await? else { continue };
+        for Take { new, guid, index, reply, created, tails_known } in takes {
+            let Some(inode) = self.file_of(sync, &new).await? else {
+                self.replies.retract(sync.txg(), reply);
+                continue;
+            };
             let settled = tails_known && self.has_no_tail(sync, &new.dataset, new.object).await?;
-            let index = next.entry(new.dataset.id).or_default();
-            let id = FileSnapshotId::new(sync.txg(), *index);
-            *index = index.saturating_add(1);
+            let id = FileSnapshotId::new(sync.txg(), index);
             let NewFileSnapshot { dataset, name, path, .. } = new;
             let record =
                 FileSnapshotRecord { guid, created, name, path, inode, settled, hidden: false };
             let key = ItemKey::new(dataset.id, ItemClass::FileSnapshot, id.0);
             items.push((key, Some(Item { key, value: record.encode() })));
-            dataset.snapshots.lock().files.put(Arc::new(FileSnapshot { id, record }));
+            let change = self.change_in(sync.txg());
+            {
+                let files = &mut dataset.snapshots.lock().files;
+                files.put(Arc::new(FileSnapshot { id, record }));
+                files.note_change(change);
+            }
             sync.pace().await;
         }
         Ok(items)
@@ -337,6 +455,9 @@ impl Datasets {
     ) -> Vec<(ItemKey, Option<Item>)> {
         let Some(dataset) = self.by_id(line) else { return Vec::new() };
         let mut snapshots = dataset.snapshots.lock();
+        if !ids.is_empty() {
+            snapshots.files.note_change(self.change_in(txg));
+        }
         let leave =
             |id| match snapshots.files.is_pinned(id) || !at_once && snapshots.files.is_walked(id) {
                 true => snapshots.files.hide(line, id),

@@ -71,5 +71,5 @@ pub use receive::{Receiving, Wanted as ReceiveWanted};
 pub use replies::Replies;
 pub use rollback::RollbackOptions;
 pub use schedule::Schedule;
-pub use snapshots::{Called, ListChange, Snapshot};
+pub use snapshots::{Called, Gives, ListChange, Snapshot};
 pub use version::{Look, LookError, Version};

@@ -12,7 +12,8 @@
 //!   never exist without the entry: before the txg's commit both come back by replay, after it both
 //!   are in the trees. The first answer waits for the record, and so does a repeated answer.
 //! - A call that asks for an *act* has no record. Its entry is in the txg of the act
-//!   ([`crate::snapshots`]), and a repeated answer waits until that is on disk.
+//!   ([`crate::snapshots`]), and a repeated answer waits until that is on disk. If the sync cannot
+//!   carry the act out, the entry goes before the table is written.
 //! - A call that heard *later* changed nothing, and its client sends another one. Copies of it that
 //!   are on their way hear the same for a while (`later`); else one of them might run beside the
 //!   other call.
@@ -214,6 +215,17 @@ impl Replies {
     /// The same for an act, which no record makes durable, but the txg.
     pub(crate) fn record_act(&self, txg: Txg, entry: ReplyEntry) {
         self.put(txg, entry, Some(Waits::Txg(txg)));
+    }
+
+    /// The act of a call was not carried out after all: the call changed nothing. Called by the
+    /// sync of its txg.
+    pub(crate) fn retract(&self, txg: Txg, order: Option<u64>) {
+        let Some(order) = order.filter(|_| !left_out(Rule::UndoneActsAreNotKnown)) else { return };
+        let mut state = self.state.lock();
+        state.logged.remove(order);
+        if let Some(changes) = state.changes.get_mut(&txg) {
+            changes.remove(&order);
+        }
     }
 
     fn put(&self, txg: Txg, entry: ReplyEntry, waits: Option<Waits>) {

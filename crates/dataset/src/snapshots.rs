@@ -38,7 +38,7 @@ use crate::file_snapshots::FileSnapshots;
 use crate::lines::OnLine;
 
 pub(crate) use acts::{inherited_item, put};
-pub use called::Called;
+pub use called::{Called, Gives};
 pub(crate) use views::Views;
 
 /// A snapshot of a dataset.

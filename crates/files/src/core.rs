@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use aquifer_dataset::{Dataset, Datasets, Passage, SyncMode};
 use aquifer_object::Object;
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::reply::ReplyEntry;
 use aquifer_ondisk::types::Run;
+use aquifer_ondisk::unstored::Unstored;
 use aquifer_ondisk::{Corruption, Guid, ObjectId};
 use aquifer_pool::intent_log::{EarlyWrite, Ticket};
 use aquifer_pool::{Admission, Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
@@ -19,7 +20,7 @@ use crate::change::{self, Change};
 use crate::error::FsError;
 use crate::made::Promised;
 use crate::scrub::Scrubbing;
-use crate::snapdir;
+use crate::snapdir::{self, orders::Outcomes, places::Places};
 use crate::types::{Around, Attributes, Before, Credentials, FileHandle};
 
 /// Sectors that the trees above a change may take in its sync. This covers a path of the object's
@@ -44,7 +45,11 @@ pub struct Files {
     /// Held while a page of a comparison is made: each takes memory, and reads much.
     pub(crate) comparing: AsyncMutex<()>,
     pub(crate) scrubbing: Mutex<Scrubbing>,
-    /// The datasets that [`Files::tell_covered`] told of.
+    /// Itself, for tasks.
+    pub(crate) this: Weak<Files>,
+    pub(crate) places: Mutex<Places>,
+    pub(crate) outcomes: Mutex<Outcomes>,
+    /// The datasets of which [`Files::tell_covered`] told.
     pub(crate) covered: Mutex<BTreeSet<Guid>>,
 }
 
@@ -73,11 +78,19 @@ impl Deref for Held {
 pub(crate) struct Target {
     pub dataset: Arc<Dataset>,
     pub object: Arc<Object>,
+    /// Its handle, if it is a file as of a snapshot ([`crate::snapdir`]): the object's own is, or
+    /// was, the live file's.
+    pub shown: Option<FileHandle>,
 }
 
 impl Target {
+    pub fn new(dataset: &Arc<Dataset>, object: Object) -> Target {
+        Target { dataset: dataset.clone(), object: Arc::new(object), shown: None }
+    }
+
     pub fn attributes(&self) -> Attributes {
-        attributes(&self.dataset, &self.object.inode())
+        let own = attributes(&self.dataset, &self.object.inode());
+        Attributes { handle: self.shown.unwrap_or(own.handle), ..own }
     }
 
     pub fn inode(&self) -> Inode {
@@ -86,7 +99,12 @@ impl Target {
 
     /// Whether changes are refused.
     pub fn is_read_only(&self) -> bool {
-        snapdir::is_id(self.object.id) || self.dataset.properties().readonly
+        self.is_unstored() || self.dataset.properties().readonly
+    }
+
+    /// Whether it is in `.aquifer`, and so not an object of the dataset's table.
+    pub fn is_unstored(&self) -> bool {
+        self.shown.is_some() || snapdir::is_id(self.object.id)
     }
 }
 
@@ -131,8 +149,7 @@ pub(crate) fn before(inode: &Inode) -> Before {
 /// Surroundings of an object that did not change.
 pub(crate) fn unchanged(target: &Target) -> Around {
     let inode = target.inode();
-    let after = Some(attributes(&target.dataset, &inode));
-    Around { before: Some(before(&inode)), after }
+    Around { before: Some(before(&inode)), after: Some(target.attributes()) }
 }
 
 impl Files {
@@ -140,7 +157,10 @@ impl Files {
     pub fn new(datasets: Arc<Datasets>) -> Arc<Files> {
         let pool = datasets.pool().clone();
         let verifier = AtomicU64::new(pool.world().random());
-        Arc::new(Files {
+        Arc::new_cyclic(|this| Files {
+            this: this.clone(),
+            places: Mutex::default(),
+            outcomes: Mutex::default(),
             datasets,
             pool,
             verifier,
@@ -197,6 +217,10 @@ impl Files {
     /// The file that a handle names; stale if it has no name any more.
     pub(crate) async fn target(&self, file: FileHandle) -> Result<Target, FsError> {
         let dataset = self.datasets.by_guid(file.fs_guid).ok_or(FsError::Stale)?;
+        if let Some(of) = Unstored::of(file.object) {
+            // Rare, and large: kept out of every request's future.
+            return Box::pin(self.unstored(&dataset, (of, file.generation))).await;
+        }
         let target = self.object(&dataset, file.object).await?;
         let inode = target.inode();
         if inode.generation != file.generation || inode.nlink == 0 {
@@ -218,16 +242,25 @@ impl Files {
         dataset: &Arc<Dataset>,
         id: ObjectId,
     ) -> Result<Target, FsError> {
+        if snapdir::is_id(id) {
+            return Box::pin(self.hidden(dataset, id)).await;
+        }
+        self.stored(dataset, id).await
+    }
+
+    /// An object of a dataset's table.
+    pub(crate) async fn stored(
+        &self,
+        dataset: &Arc<Dataset>,
+        id: ObjectId,
+    ) -> Result<Target, FsError> {
         if id == aquifer_dataset::ORPHANS {
             return Err(FsError::Stale);
-        }
-        if snapdir::is_id(id) {
-            return self.hidden(dataset, id);
         }
         match dataset.object(&self.pool, id).await {
             Err(error) => Err(self.unreadable_object(dataset, id, error).await),
             Ok(None) => Err(FsError::Stale),
-            Ok(Some(object)) => Ok(Target { dataset: dataset.clone(), object }),
+            Ok(Some(object)) => Ok(Target { dataset: dataset.clone(), object, shown: None }),
         }
     }
 

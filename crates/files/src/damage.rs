@@ -9,6 +9,7 @@ use aquifer_pool::{BoxFuture, PoolError};
 use futures_util::future::join_all;
 
 use crate::core::{Files, Target};
+use crate::diff::paths::shown;
 use crate::error::FsError;
 
 /// Most directory entries that a search for a path reads, unless the caller needs a faster answer.
@@ -58,7 +59,10 @@ impl Files {
     ) -> BoxFuture<'a, FsError> {
         Box::pin(async move {
             if error.cannot_be_read() {
-                self.note_pages(target, from, to, &error).await;
+                match target.shown {
+                    Some(_) => self.tell_unreadable(&target.dataset, target.object.id, &error),
+                    None => self.note_pages(target, from, to, &error).await,
+                }
             }
             error.into()
         })
@@ -81,7 +85,7 @@ impl Files {
 
     /// Finds which of these pages cannot be read.
     async fn note_pages(&self, target: &Target, from: u64, to: u64, error: &PoolError) {
-        let Target { dataset, object } = target;
+        let Target { dataset, object, .. } = target;
         if self.datasets.knows_unreadable(dataset, object.id, &[(from, to)]) {
             return;
         }
@@ -102,12 +106,7 @@ impl Files {
         error: &PoolError,
     ) {
         if dataset.snapshot().is_some() {
-            let name = self.datasets.full_name(dataset);
-            tracing::error!(
-                class = "snapshot.unreadable", dataset = %name, object = %id, ?pages, %error,
-                "content of a snapshot cannot be read: clients get I/O errors there"
-            );
-            return;
+            return self.tell_unreadable(dataset, id, error);
         }
         if !self.datasets.note_unreadable(dataset, id, pages.clone(), error) {
             return;
@@ -118,6 +117,14 @@ impl Files {
         tracing::error!(
             class = "file.unreadable", dataset = %name, file = %path, ?bytes, %error,
             "content cannot be read: clients get I/O errors there"
+        );
+    }
+
+    fn tell_unreadable(&self, dataset: &Dataset, id: ObjectId, error: &PoolError) {
+        let name = self.datasets.full_name(dataset);
+        tracing::error!(
+            class = "snapshot.unreadable", dataset = %name, object = %id, %error,
+            "content of a snapshot cannot be read: clients get I/O errors there"
         );
     }
 
@@ -174,7 +181,7 @@ impl Files {
                     let whole = entries.len() < SEARCH_ENTRIES;
                     seen += entries.len();
                     for entry in entries {
-                        let path = || format!("{path}/{}", String::from_utf8_lossy(&entry.name));
+                        let path = || format!("{path}/{}", shown(&entry.name));
                         if objects.remove(&entry.object) {
                             found.insert(entry.object, path());
                         }

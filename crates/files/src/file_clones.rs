@@ -7,14 +7,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aquifer_dataset::sync::orphan_key;
-use aquifer_dataset::{Dataset, FILE_CLONES_MAX, ORPHANS, ROOT_DIRECTORY};
+use aquifer_dataset::{Called, Dataset, FILE_CLONES_MAX, ORPHANS, ROOT_DIRECTORY};
 use aquifer_ondisk::dirent::Dirent;
+use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::inode::FileKind;
 use aquifer_pool::SpaceClass;
 
 use crate::change::Change;
 use crate::core::{Files, Target, lock_all};
-use crate::diff::paths::meant;
+use crate::diff::paths::{meant, shown};
 use crate::error::FsError;
 use crate::file_snapshots::FileNameError;
 use crate::made::Promised;
@@ -61,14 +62,42 @@ impl Files {
         if wanted.is_empty() {
             return Ok(());
         }
-        let quota = self.datasets.check_quota(&dataset).await;
+        self.clone_as((&dataset, snapshot.id), from, &wanted, None).await
+    }
+
+    /// Clones a file for a call, as of a snapshot of it, under this path from the root directory of
+    /// its dataset on.
+    ///
+    /// # Errors
+    /// As [`Files::clone_file`]; or the caller gave up before the clone got its name.
+    pub(crate) async fn clone_file_for(
+        &self,
+        called: &Called,
+        id: FileSnapshotId,
+        path: &[Vec<u8>],
+    ) -> Result<(), FileNameError> {
+        let dataset = called.dataset();
+        let shown: Vec<String> = path.iter().map(|part| shown(part)).collect();
+        let text = format!("{}:{}", self.datasets.full_name(dataset), shown.join("/"));
+        let wanted = [self.wanted_at(dataset, &text, path).await?];
+        self.clone_as((dataset, id), &text, &wanted, Some(called)).await
+    }
+
+    async fn clone_as(
+        &self,
+        (dataset, id): (&Arc<Dataset>, FileSnapshotId),
+        from: &str,
+        wanted: &[Wanted],
+        by: Option<&Called>,
+    ) -> Result<(), FileNameError> {
+        let quota = self.datasets.check_quota(dataset).await;
         quota.map_err(|refused| FileNameError::clone(from, FsError::from(refused)))?;
-        let mut clones = self.datasets.clone_file(&dataset, snapshot.id, wanted.len()).await?;
+        let mut clones = self.datasets.clone_file(dataset, id, wanted.len()).await?;
         let mut last = None;
-        for (made, (object, new)) in clones.objects().into_iter().zip(&wanted).enumerate() {
+        for (made, (object, new)) in clones.objects().into_iter().zip(wanted).enumerate() {
             let named = async {
-                let clone = self.object(&dataset, object).await?;
-                self.give_name(&dataset, &clone, new).await
+                let clone = self.object(dataset, object).await?;
+                self.give_name(dataset, &clone, new, by).await
             };
             match named.await {
                 Ok(promised) => last = Some(promised),
@@ -98,13 +127,22 @@ impl Files {
 
     /// Looks for the directory of a name that is to be made.
     async fn wanted(&self, dataset: &Arc<Dataset>, text: &str) -> Result<Wanted, FileNameError> {
-        let error = |error| FileNameError::clone(text, error);
         let (of, path) = self.place_of(text)?;
         if of.id != dataset.id {
             return Err(FileNameError::OtherDataset(text.into()));
         }
-        let root = Credentials::root();
         let parts: Vec<Vec<u8>> = path.iter().map(|part| meant(part)).collect();
+        self.wanted_at(dataset, text, &parts).await
+    }
+
+    async fn wanted_at(
+        &self,
+        dataset: &Arc<Dataset>,
+        text: &str,
+        parts: &[Vec<u8>],
+    ) -> Result<Wanted, FileNameError> {
+        let error = |error| FileNameError::clone(text, error);
+        let root = Credentials::root();
         let Some((name, above)) = parts.split_last() else {
             return Err(FileNameError::NoTarget(text.into()));
         };
@@ -132,6 +170,7 @@ impl Files {
         dataset: &Arc<Dataset>,
         clone: &Target,
         Wanted { directory, name, .. }: &Wanted,
+        by: Option<&Called>,
     ) -> Result<Promised, FsError> {
         let orphans = self.orphans(dataset).await?;
         let admission =
@@ -164,7 +203,13 @@ impl Files {
             Change::Entry(directory.object.id, entry),
             Change::Inode(parent),
         ];
-        let promised = self.change(&root, (dataset, None), admission, &changes)?;
+        // The call is in the record of the name. Before, there is no clone.
+        let cred = Credentials { call: by.and_then(Called::call), ..root };
+        let made = || self.change(&cred, (dataset, None), admission, &changes);
+        let promised = match by {
+            Some(called) => called.while_waited_for(made)??,
+            None => made()?,
+        };
         drop(locks);
         Ok(promised)
     }

@@ -63,6 +63,26 @@ pub enum FileNameError {
     /// There is no such snapshot.
     #[error("there is no snapshot {0:?} of a file")]
     NoSnapshot(String),
+    /// It is of the dataset.
+    #[error(
+        "{0:?} is a snapshot of the dataset: a file is rolled back to, and cloned from, a snapshot \
+         of the file itself"
+    )]
+    OfDataset(String),
+    /// The dataset's files stay as they are.
+    #[error("{0:?}: its dataset has readonly=on; nothing was changed")]
+    ReadOnly(String),
+    /// Clients would find other content under their locks.
+    #[error(
+        "{name:?}: clients hold {locks} locks on the file, and would find other content under \
+         them: `aquifer locks` shows whose they are. Stop them, or use `aquifer rollback -f`"
+    )]
+    Locked {
+        /// The snapshot, in full.
+        name: String,
+        /// How many.
+        locks: usize,
+    },
     /// A clone is made of one snapshot.
     #[error("{0:?} names several snapshots: clone one at a time")]
     ManySnapshots(String),

@@ -1,27 +1,37 @@
-//! Snapshots as directories: `.aquifer/snapshot/NAME` below the root directory of a dataset.
+//! Snapshots as directories: `.aquifer` in each directory of a dataset.
 //!
+//! ```text
+//! .aquifer/FILE/NAME       FILE of this directory as of each snapshot that covers it (`versions`)
+//! .aquifer/FILE/control    to roll it back and to clone it (`control::orders`)
+//! .aquifer/snapshot/NAME   in the root directory: the whole dataset as of each snapshot of it
+//! ```
 //! LOOKUP finds `.aquifer`; listings show it if the property `snapdir` says so. The root directory
-//! of a snapshot belongs to a file system of its own, the snapshot's.
+//! of a snapshot belongs to a file system of its own, the snapshot's. So does each version of a
+//! file.
 //!
 //! # Invariants
-//! - `.aquifer` and `snapshot` are on no disk. Their handles have object ids that the format keeps
-//!   for them, so handles survive a restart.
-//! - Nothing changes in them ([`Files::check_writable`] refuses), but for snapshots that hosts
-//!   take, destroy and rename ([`control`]).
-//! - No entry gets the name of `.aquifer`. One that has it, made while `snapdir` was `disabled`,
-//!   goes before.
-//! - The cookie of a snapshot is made from its txg. It survives changes and restarts.
+//! - What is here is on no disk. Its handles have object ids that the format keeps for them, so
+//!   handles survive a restart.
+//! - Nothing changes in it ([`Files::check_writable`] refuses), but by acts of hosts that may
+//!   ([`control`]).
+//! - No entry gets the name of `.aquifer`. One that has it, made while `snapdir` was `disabled` or
+//!   by an earlier release, goes before.
+//! - The cookie of a snapshot is made from its number. It survives changes and restarts.
+//! - A caller learns here no name that the directory above does not tell it.
 
 mod control;
+pub(crate) mod places;
+mod versions;
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use aquifer_dataset::{Dataset, ROOT_DIRECTORY, Snapdir, Snapshot, directory_inode};
+use aquifer_dataset::{Dataset, ListChange, ROOT_DIRECTORY, Snapdir, Snapshot, directory_inode};
 use aquifer_object::Object;
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::types::{HIDDEN_DIRECTORY, SNAPSHOT_DIRECTORY};
+use aquifer_ondisk::unstored::Unstored;
 use aquifer_ondisk::{Guid, ObjectId};
 
 use crate::core::{Files, Target};
@@ -29,27 +39,50 @@ use crate::error::FsError;
 use crate::ops::directory::DOT_DOT;
 use crate::types::{Attributes, Credentials, DirectoryEntry, FileHandle};
 
-pub(crate) use control::may_control;
+use control::orders::CONTROL;
+pub(crate) use control::{is_idle, is_versions, may_control, orders};
 
-/// The name of the hidden directory, and of the one in it.
+/// The name of the hidden directory, and of the one in that of a root directory.
 const NAME: &[u8] = b".aquifer";
 const SNAPSHOT: &[u8] = b"snapshot";
 
-/// The cookie of a directory here. Those of stored entries are larger
+/// The cookie of what has a fixed name here. Those of stored entries are larger
 /// ([`aquifer_ondisk::dirent::hash_key`]).
 const COOKIE: u64 = DOT_DOT + 1;
 
-/// Whether an object id is that of a directory here.
+/// A directory here.
+enum Place {
+    /// `.aquifer` of this directory.
+    Hidden(ObjectId),
+    /// `.aquifer/snapshot`.
+    Snapshots,
+    /// `.aquifer/FILE` of this file.
+    Versions(ObjectId),
+}
+
+impl Place {
+    fn of(directory: &Target) -> Option<Place> {
+        match (directory.object.id, Unstored::of(directory.object.id)) {
+            (HIDDEN_DIRECTORY, _) => Some(Place::Hidden(ROOT_DIRECTORY)),
+            (SNAPSHOT_DIRECTORY, _) => Some(Place::Snapshots),
+            (_, Some(Unstored::Hidden(of))) => Some(Place::Hidden(of)),
+            (_, Some(Unstored::Versions(of))) => Some(Place::Versions(of)),
+            _ => None,
+        }
+    }
+}
+
+/// Whether an object id is that of something here.
 pub(crate) fn is_id(id: ObjectId) -> bool {
-    id == HIDDEN_DIRECTORY || id == SNAPSHOT_DIRECTORY
+    id == HIDDEN_DIRECTORY || id == SNAPSHOT_DIRECTORY || Unstored::of(id).is_some()
 }
 
 /// Whether a name in a directory means the hidden directory, unless an entry has it.
 pub(crate) fn is_name(directory: &Target, name: &[u8]) -> bool {
-    name == NAME && directory.object.id == ROOT_DIRECTORY && is_in(&directory.dataset)
+    name == NAME && !directory.is_unstored() && is_in(&directory.dataset)
 }
 
-/// Whether a dataset has the hidden directory. A snapshot has none.
+/// Whether a dataset has hidden directories. A snapshot has none.
 fn is_in(dataset: &Dataset) -> bool {
     dataset.snapshot().is_none() && dataset.properties().snapdir != Snapdir::Disabled
 }
@@ -66,43 +99,119 @@ impl Files {
         head.map(|head| head.fs_guid)
     }
 
-    /// The directory of one of these ids.
-    pub(crate) fn hidden(&self, dataset: &Arc<Dataset>, id: ObjectId) -> Result<Target, FsError> {
+    /// What a handle names that is on no disk.
+    pub(crate) async fn unstored(
+        &self,
+        dataset: &Arc<Dataset>,
+        (of, generation): (Unstored, u64),
+    ) -> Result<Target, FsError> {
+        match of {
+            Unstored::AsOf(file) => self.version_in(dataset, file, generation).await,
+            _ if !is_in(dataset) => Err(FsError::Stale),
+            // That of the root directory has another handle.
+            Unstored::Hidden(ROOT_DIRECTORY) => Err(FsError::Stale),
+            Unstored::Hidden(of) => {
+                let directory = self.stored(dataset, of).await?;
+                let inode = directory.inode();
+                let is_it = (inode.generation, inode.kind) == (generation, FileKind::Directory);
+                match is_it && inode.nlink > 0 {
+                    true => self.hidden_in(&directory),
+                    false => Err(FsError::Stale),
+                }
+            }
+            Unstored::Versions(file) => self.versions(dataset, file, generation).await,
+            Unstored::FileSnapshot(id) => self.file_version(dataset, id, Guid(generation)),
+            Unstored::Control(file) => {
+                self.control_of(&self.versions(dataset, file, generation).await?, file)
+            }
+        }
+    }
+
+    /// `.aquifer` of a dataset's root directory, or the directory of its snapshots.
+    pub(crate) async fn hidden(
+        &self,
+        dataset: &Arc<Dataset>,
+        id: ObjectId,
+    ) -> Result<Target, FsError> {
+        match id {
+            SNAPSHOT_DIRECTORY => self.list_of(dataset),
+            HIDDEN_DIRECTORY => self.hidden_in(&self.stored(dataset, ROOT_DIRECTORY).await?),
+            // Only a handle with its generation names other ones.
+            _ => Err(FsError::Stale),
+        }
+    }
+
+    /// `.aquifer` of a directory. It tells names of files there: to those to whom the directory
+    /// does.
+    fn hidden_in(&self, directory: &Target) -> Result<Target, FsError> {
+        let Target { dataset, object, .. } = directory;
         if !is_in(dataset) {
             return Err(FsError::Stale);
         }
-        let object = Arc::new(Object::new(dataset.id, self.hidden_inode(dataset, id)));
-        Ok(Target { dataset: dataset.clone(), object })
+        let id = match object.id {
+            ROOT_DIRECTORY => HIDDEN_DIRECTORY,
+            other => Unstored::Hidden(other).id().ok_or(FsError::NotFound)?,
+        };
+        let above = directory.inode();
+        let changed = self.changed(dataset);
+        let at = changed.at.max(above.mtime);
+        // At most: not all are files.
+        let below = above.entries.saturating_add(u64::from(id == HIDDEN_DIRECTORY));
+        let inode = Inode {
+            mode: above.mode & 0o555,
+            uid: above.uid,
+            gid: above.gid,
+            generation: if id == HIDDEN_DIRECTORY { 0 } else { above.generation },
+            nlink: u32::try_from(below).unwrap_or(u32::MAX).saturating_add(2),
+            entries: below,
+            ctime: at.max(above.ctime),
+            crtime: above.crtime,
+            change: above.change.saturating_add(changed.txg.0),
+            parent: above.object,
+            ..directory_inode(id, at, 0)
+        };
+        Ok(Target::new(dataset, Object::new(dataset.id, inode)))
     }
 
-    fn hidden_inode(&self, dataset: &Dataset, id: ObjectId) -> Inode {
+    /// The directory of a dataset's snapshots.
+    fn list_of(&self, dataset: &Arc<Dataset>) -> Result<Target, FsError> {
+        if !is_in(dataset) {
+            return Err(FsError::Stale);
+        }
         let committed = self.pool.committed_txg();
         // Before the list: what it gets meanwhile shows as a change later.
         let changed = dataset.snapshots_changed(committed);
         let at = changed.at.max(dataset.created());
-        let (parent, below) = match id {
-            HIDDEN_DIRECTORY => (ROOT_DIRECTORY, 1),
-            _ => (HIDDEN_DIRECTORY, dataset.snapshots(committed).len()),
-        };
-        Inode {
-            mode: if id == SNAPSHOT_DIRECTORY { control::mode(dataset) } else { 0o555 },
+        let below = dataset.snapshots(committed).len();
+        let inode = Inode {
+            mode: control::mode(dataset),
             nlink: u32::try_from(below).unwrap_or(u32::MAX).saturating_add(2),
             entries: below as u64,
             crtime: dataset.created(),
             change: changed.txg.0,
-            parent,
-            ..directory_inode(id, at, 0)
-        }
+            parent: HIDDEN_DIRECTORY,
+            ..directory_inode(SNAPSHOT_DIRECTORY, at, 0)
+        };
+        Ok(Target::new(dataset, Object::new(dataset.id, inode)))
+    }
+
+    /// The last change of the snapshots of a dataset, of both kinds.
+    fn changed(&self, dataset: &Dataset) -> ListChange {
+        let committed = self.pool.committed_txg();
+        let whole = dataset.snapshots_changed(committed);
+        let files = dataset.file_snapshots_changed(committed);
+        let at = whole.at.max(files.at).max(dataset.created());
+        ListChange { txg: whole.txg.max(files.txg), at }
     }
 
     /// The directory above: above a snapshot's root directory lies `.aquifer/snapshot`.
     pub(crate) async fn parent(&self, directory: &Target) -> Result<Target, FsError> {
-        let Target { dataset, object } = directory;
+        let Target { dataset, object, .. } = directory;
         if dataset.snapshot().is_none() || object.id != ROOT_DIRECTORY {
             return self.object(dataset, directory.inode().parent).await;
         }
         match self.datasets.head_of(dataset.fs_guid).filter(|head| is_in(head)) {
-            Some(head) => self.hidden(&head, SNAPSHOT_DIRECTORY),
+            Some(head) => self.list_of(&head),
             None => Ok(directory.clone()),
         }
     }
@@ -110,24 +219,36 @@ impl Files {
     /// Finds a name that no stored entry has.
     pub(crate) async fn lookup_hidden(
         &self,
+        cred: &Credentials,
         directory: &Target,
         name: &[u8],
     ) -> Result<Attributes, FsError> {
-        let Target { dataset, object } = directory;
+        let dataset = &directory.dataset;
         if is_name(directory, name) {
-            return Ok(self.hidden(dataset, HIDDEN_DIRECTORY)?.attributes());
+            return Ok(self.hidden_in(directory)?.attributes());
         }
-        match object.id {
-            HIDDEN_DIRECTORY if name == SNAPSHOT => {
-                Ok(self.hidden(dataset, SNAPSHOT_DIRECTORY)?.attributes())
+        match Place::of(directory) {
+            Some(Place::Hidden(ROOT_DIRECTORY)) if name == SNAPSHOT => {
+                Ok(self.list_of(dataset)?.attributes())
             }
-            SNAPSHOT_DIRECTORY => {
+            Some(Place::Hidden(of)) => {
+                let above = self.stored(dataset, of).await?;
+                self.lookup_file(cred, &above, name).await
+            }
+            Some(Place::Snapshots) => {
                 let mut snapshots = dataset.snapshots(self.pool.committed_txg()).into_iter();
                 let found = snapshots.find(|snapshot| snapshot.record.name.as_bytes() == name);
                 let found = found.ok_or(FsError::NotFound)?;
                 self.snapshot_root(dataset, &found).await
             }
-            _ => Err(FsError::NotFound),
+            Some(Place::Versions(file)) if name == CONTROL => {
+                Ok(self.control_of(directory, file)?.attributes())
+            }
+            Some(Place::Versions(file)) => {
+                let version = self.version(directory, file, name).await?;
+                Ok(version.ok_or(FsError::NotFound)?.attributes())
+            }
+            None => Err(FsError::NotFound),
         }
     }
 
@@ -153,44 +274,38 @@ impl Files {
             return Ok(None);
         }
         let stored = self.find(&Credentials::root(), directory, NAME).await?.entry;
-        let Target { dataset, .. } = directory;
-        let entry = || self.hidden_entry(dataset, HIDDEN_DIRECTORY, NAME, with_attributes);
-        Ok(stored.is_none().then(entry))
-    }
-
-    fn hidden_entry(
-        &self,
-        dataset: &Arc<Dataset>,
-        id: ObjectId,
-        name: &[u8],
-        with_attributes: bool,
-    ) -> DirectoryEntry {
-        let attributes = || self.hidden(dataset, id).ok().map(|target| target.attributes());
-        DirectoryEntry {
-            cookie: COOKIE,
-            name: name.to_vec(),
-            handle: handle(dataset.fs_guid, id),
-            kind: FileKind::Directory,
-            attributes: with_attributes.then(attributes).flatten(),
-        }
+        let hidden = self.hidden_in(directory).ok().filter(|_| stored.is_none());
+        Ok(hidden.map(|hidden| fixed(NAME, &hidden, with_attributes)))
     }
 
     /// Lists at most `limit` entries of a directory here after `cookie`, without `.` and `..`, and
     /// whether these are the last ones.
     pub(crate) async fn list_hidden(
         &self,
+        cred: &Credentials,
         directory: &Target,
-        cookie: u64,
-        limit: usize,
+        (cookie, limit): (u64, usize),
+        with_attributes: bool,
+    ) -> Result<(Vec<DirectoryEntry>, bool), FsError> {
+        match Place::of(directory) {
+            Some(Place::Hidden(of)) => {
+                let above = self.stored(&directory.dataset, of).await?;
+                self.list_files(cred, &above, (cookie, limit), with_attributes).await
+            }
+            Some(Place::Versions(file)) => {
+                Ok(self.list_versions(directory, file, (cookie, limit), with_attributes).await)
+            }
+            _ => Ok(self.list_snapshots(directory, (cookie, limit), with_attributes).await),
+        }
+    }
+
+    async fn list_snapshots(
+        &self,
+        directory: &Target,
+        (cookie, limit): (u64, usize),
         with_attributes: bool,
     ) -> (Vec<DirectoryEntry>, bool) {
-        let Target { dataset, object } = directory;
-        if object.id == HIDDEN_DIRECTORY {
-            let entry = self.hidden_entry(dataset, SNAPSHOT_DIRECTORY, SNAPSHOT, with_attributes);
-            let left: Vec<_> = [entry].into_iter().filter(|entry| entry.cookie > cookie).collect();
-            let eof = left.len() <= limit;
-            return (left.into_iter().take(limit).collect(), eof);
-        }
+        let dataset = &directory.dataset;
         let cookie_of = |snapshot: &Snapshot| snapshot.txg.0.saturating_add(DOT_DOT);
         let mut left = dataset.snapshots(self.pool.committed_txg());
         left.retain(|snapshot| cookie_of(snapshot) > cookie);
@@ -212,15 +327,29 @@ impl Files {
     }
 
     /// A client found an entry with the name of the hidden directory: says so, once.
-    pub(crate) fn tell_covered(&self, dataset: &Dataset) {
-        if dataset.snapshot_count() > 0 && self.covered.lock().insert(dataset.fs_guid) {
+    pub(crate) fn tell_covered(&self, directory: &Target) {
+        let dataset = &directory.dataset;
+        let is_shown = dataset.snapshot_count() > 0 || dataset.file_snapshot_count() > 0;
+        if is_shown && self.covered.lock().insert(dataset.fs_guid) {
             tracing::warn!(
                 class = "snapshot.covered",
                 pool = self.pool.name(),
                 dataset = self.datasets.full_name(dataset),
-                "an entry with the name .aquifer in the root directory hides the snapshots from \
-                 clients: rename it"
+                directory = %directory.object.id,
+                "an entry with the name .aquifer hides snapshots from clients: rename it"
             );
         }
+    }
+}
+
+/// The entry of what has a fixed name.
+fn fixed(name: &[u8], target: &Target, with_attributes: bool) -> DirectoryEntry {
+    let attributes = target.attributes();
+    DirectoryEntry {
+        cookie: COOKIE,
+        name: name.to_vec(),
+        handle: attributes.handle,
+        kind: attributes.kind,
+        attributes: with_attributes.then_some(attributes),
     }
 }

@@ -6,7 +6,9 @@ use std::ops::Range;
 use aquifer_blockio::{Page, SECTOR_BYTES};
 use aquifer_dataset::ROOT_DIRECTORY;
 use aquifer_ondisk::ObjectId;
+use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::types::SNAPSHOT_DIRECTORY;
+use aquifer_ondisk::unstored::Unstored;
 use aquifer_sync::OnceLock;
 
 use crate::snapdir;
@@ -29,6 +31,31 @@ pub struct FileHandle {
 }
 
 impl FileHandle {
+    /// The file system that it shows to clients: each snapshot is one, of a dataset or of a file.
+    pub fn fsid(&self) -> u64 {
+        match Unstored::of(self.object) {
+            Some(Unstored::FileSnapshot(_)) => self.generation,
+            _ => self.fs_guid.0,
+        }
+    }
+
+    /// The file that is acted on, if this is its `control` in `.aquifer`.
+    pub fn controlled(&self) -> Option<FileHandle> {
+        match Unstored::of(self.object)? {
+            Unstored::Control(object) => Some(FileHandle { object, ..*self }),
+            _ => None,
+        }
+    }
+
+    /// The file's number there. A client may have several file systems in one mount, as Linux has
+    /// for all but directories: no number there is that of another file.
+    pub fn fileid(&self) -> u64 {
+        match Unstored::of(self.object) {
+            Some(Unstored::AsOf(_)) => checksum64(&self.encode()) | 1 << 63,
+            _ => self.object.0,
+        }
+    }
+
     /// Bytes of an encoded handle.
     pub const BYTES: usize = 24;
 

@@ -340,10 +340,11 @@ impl Nfs {
         };
         let args = args.ok_or(Accepted::GarbageArgs)?;
         let arguments = rest.len() - from.remaining().len();
-        let id = v3::is_once(procedure)
+        let id = (v3::is_once(procedure) || v3::is_order(&args))
             .then(|| v3::call_id(origin.peer, call, rest.get(..arguments).unwrap_or_default()));
         let credential = call.credential;
-        let request = v3::Request { exports: &self.exports, origin, credential, call: id, pages };
+        let (exports, locks) = (&self.exports, &self.locks);
+        let request = v3::Request { exports, origin, locks, credential, call: id, pages };
         let (status, bytes) = match id {
             Some(id) => match v3::carry_out_once(&request, id, &args, out).await {
                 Ok(status) => (status, 0),

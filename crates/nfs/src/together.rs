@@ -84,8 +84,8 @@ impl Nfs {
         if let Credential::Other(_) = call.credential {
             return None;
         }
-        let (exports, credential) = (self.exports(), call.credential);
-        let request = v3::Request { exports, origin, credential, call: None, pages: None };
+        let (exports, locks, credential) = (self.exports(), self.locks(), call.credential);
+        let request = v3::Request { exports, origin, locks, credential, call: None, pages: None };
         let arguments = from.position();
         let mut writes = Vec::with_capacity(calls.len());
         let mut replies = Vec::with_capacity(calls.len());

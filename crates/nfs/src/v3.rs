@@ -6,7 +6,8 @@
 //! it does nothing.
 //!
 //! Invariants:
-//! - Every change of names or attributes goes through [`once`].
+//! - Every change of names or attributes goes through [`once`], and so does a WRITE that is an
+//!   order.
 //! - Nothing is done for a handle that was not admitted, and nothing is changed through a read-only
 //!   export.
 //! - A status other than OK comes from the table in [`crate::status`], from the rules of names in
@@ -52,7 +53,7 @@ pub(crate) use once::{Unsettled, call_id, carry_out_once, is_once};
 use request::{Fail, Promise, Unknown};
 pub(crate) use request::{Outcome, Request};
 use silence::{fail, object_of, unless_silent};
-pub(crate) use write::{Paged, carry_out_writes};
+pub(crate) use write::{Paged, carry_out_writes, is_order};
 
 /// Carries out one call and appends its results. Returns the status and the number of content bytes
 /// that were moved, for the counters.
@@ -94,7 +95,7 @@ pub(crate) async fn carry_out(
     }
 }
 
-/// Carries out a call that changes something, other than a WRITE.
+/// Carries out a call that changes something, other than a WRITE of data.
 async fn change(request: &Request<'_>, args: &Args3<'_>, to: &mut EncodeBuf) -> Nfsstat3 {
     let whole = (request, args);
     match args {
@@ -112,6 +113,7 @@ async fn change(request: &Request<'_>, args: &Args3<'_>, to: &mut EncodeBuf) -> 
         Args3::Rename(args) => put_kept(whole, to, Box::pin(rename::rename(request, args))).await,
         Args3::Link(args) => put_kept(whole, to, Box::pin(link::link(request, args))).await,
         Args3::Commit(args) => put_kept(whole, to, Box::pin(commit::commit(request, args))).await,
+        Args3::Write(args) => put_kept(whole, to, Box::pin(write::order(request, args))).await,
         _ => fail(args, Nfsstat3::ServerFault, to),
     }
 }
@@ -207,6 +209,7 @@ mod tests {
             bytes_of(rename::rename),
             bytes_of(link::link),
             bytes_of(commit::commit),
+            bytes_of(write::order),
             bytes_of_listing(readlink::readlink),
             bytes_of_listing(readdir::readdir),
             bytes_of_listing(readdirplus::readdirplus),

@@ -32,6 +32,7 @@ pub mod tree_node;
 pub mod txg_record;
 pub mod types;
 pub mod uberblock;
+pub mod unstored;
 
 pub use block_pointer::BlockPointer;
 pub use codec::{FormatError, Reader, Writer};

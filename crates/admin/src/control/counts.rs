@@ -9,6 +9,7 @@ use aquifer_api::{
     PoolIo, ProcedureStat, guid_text,
 };
 use aquifer_nfs::traffic::{self, Disk, DiskKey, TrafficCounts};
+use aquifer_ondisk::unstored::Unstored;
 use aquifer_ondisk::{Guid, ObjectId};
 use aquifer_pool::PoolStatus;
 use aquifer_vdev::IoCounts;
@@ -134,7 +135,9 @@ async fn find(
     dataset: &str,
     keys: &[DiskKey],
 ) -> Vec<(DiskKey, (Option<String>, Instant))> {
-    let wanted: HashSet<ObjectId> = keys.iter().map(|key| ObjectId(key.object)).collect();
+    let ids = keys.iter().map(|key| ObjectId(key.object));
+    // A version of a file, in `.aquifer`, has no path of its own to search for.
+    let wanted: HashSet<ObjectId> = ids.filter(|id| Unstored::of(*id).is_none()).collect();
     let search = serving.service().files.paths_of(dataset, wanted, NAME_SEARCH_ENTRIES_MAX);
     // A disk that hangs must not keep anybody from seeing that it hangs.
     let mut paths = timeout(NAME_SEARCH_PATIENCE, search).await.unwrap_or_default();

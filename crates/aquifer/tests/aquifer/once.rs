@@ -92,6 +92,7 @@ pub fn answer(args: &Args3<'_>, results: &[u8]) -> (u32, Option<NfsFh3>) {
         Args3::Remove(_) | Args3::Rmdir(_) => drop(decode::<Remove3Res>(results)),
         Args3::Rename(_) => drop(decode::<Rename3Res>(results)),
         Args3::Link(_) => drop(decode::<Link3Res>(results)),
+        Args3::Write(_) => drop(decode::<Write3Res>(results)),
         other => panic!("{other:?}"),
     }
     (status, handle)
@@ -118,6 +119,13 @@ impl<'a> Client<'a> {
             let results = exchange(&self.nfs, &nfs3(sent.xid, 2, &sent.args));
             assert_eq!(answer(&sent.args, &results), sent.answer, "{:?}", sent.args);
         }
+    }
+
+    /// The first bytes of a file.
+    pub fn read(&self, file: NfsFh3, count: u32) -> Vec<u8> {
+        let read = ask(&self.nfs, &Args3::Read(Read3Args { file, offset: 0, count }));
+        let Res3::Ok(read) = decode::<Read3Res<'_>>(&read) else { panic!("READ") };
+        read.data.bytes.to_vec()
     }
 
     pub fn lookup(&self, dir: NfsFh3, name: &str) -> Option<NfsFh3> {
@@ -172,9 +180,7 @@ fn check(client: &Client<'_>, root: NfsFh3, (a, x): (NfsFh3, NfsFh3)) {
     }
     assert_eq!((client.lookup(root, "a"), client.lookup(root, "l")), (Some(a), Some(a)));
     assert_eq!(client.lookup(root, "x"), Some(x));
-    let read = ask(&client.nfs, &Args3::Read(Read3Args { file: a, offset: 0, count: 100 }));
-    let Res3::Ok(read) = decode::<Read3Res<'_>>(&read) else { panic!("READ") };
-    assert_eq!(read.data.bytes, DATA);
+    assert_eq!(client.read(a, 100), DATA);
 }
 
 fn calls_get_their_first_answer_again(commit: bool) {

@@ -5,7 +5,11 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use aquifer_nfs::proto::v3::{Args3, Mkdir3Args, NfsFh3, Rename3Args, Sattr3};
+use aquifer_nfs::proto::v3::{
+    Args3, Create3Args, CreateHow3, Mkdir3Args, NfsFh3, Rename3Args, Sattr3, StableHow, Write3Args,
+    Write3Head,
+};
+use aquifer_rpc::xdr::Span;
 
 use crate::exports::address;
 use crate::once::{Client, answer, exchange, mounted, nfs3, place};
@@ -123,6 +127,81 @@ fn an_act_is_made_once_over_kill_9() {
         client.nfs.clone_from(&nfs);
         assert_eq!(client.lookup(list, &name), handles.last().copied());
     }
+    at.must(&["pool", "export", "tank"]);
+    let report = at.json(&["inspect", &at.text("a")]);
+    assert_eq!(report["errors"], 0, "{report:#}");
+}
+
+fn line(control: NfsFh3, line: &[u8]) -> Args3<'_> {
+    let count = u32::try_from(line.len()).unwrap();
+    let head = Write3Head { file: control, offset: 0, count, stable: StableHow::Unstable };
+    Args3::Write(Write3Args { head, data: Span { offset: 0, bytes: line } })
+}
+
+fn write(nfs: &str, file: NfsFh3, data: &[u8]) {
+    let args = line(file, data);
+    assert_eq!(answer(&args, &exchange(nfs, &nfs3(0x50, 0, &args))).0, 0);
+}
+
+/// The same for what a host does to a file: it takes a snapshot of it, rolls it back, clones it,
+/// and destroys the snapshot.
+#[test]
+fn an_act_on_a_file_is_made_once_over_kill_9() {
+    let (at, mut daemon) = allowed();
+    let mut nfs = address(&at);
+    let root = mounted(&nfs, "/tank/vms");
+    let mut client = Client { nfs: nfs.clone(), sent: Vec::new() };
+    let create = |dir, name| {
+        Args3::Create(Create3Args {
+            place: place(dir, name),
+            how: CreateHow3::Unchecked(Sattr3::NONE),
+        })
+    };
+    let disk = client.call(create(root, "disk")).unwrap();
+    let hidden = client.lookup(root, ".aquifer").unwrap();
+    let versions = client.lookup(hidden, "disk").unwrap();
+    let control = client.lookup(versions, "control").unwrap();
+    for (round, wait_ms) in [0, 1, 2, 4, 8, 15, 30].into_iter().enumerate() {
+        let (clone, old) = (format!("copy-{round}"), format!("old-{round}\n"));
+        let orders = ["rollback v\n".to_owned(), format!("clone v {clone}\n")];
+        write(&nfs, disk, old.as_bytes());
+        let acts = [
+            create(versions, "v"),
+            line(control, orders[0].as_bytes()),
+            line(control, orders[1].as_bytes()),
+            Args3::Remove(place(versions, "v")),
+        ];
+        for (act, args) in acts.iter().enumerate() {
+            let xid = 0x100 + u32::try_from(acts.len() * round + act).unwrap();
+            let mut stream = TcpStream::connect(&nfs).unwrap();
+            stream.write_all(&nfs3(xid, 1, args)).unwrap();
+            thread::sleep(Duration::from_millis(wait_ms));
+            daemon.kill9();
+            daemon = at.serve();
+            at.wait_for(|| address(&at) != nfs);
+            nfs = address(&at);
+            client.nfs.clone_from(&nfs);
+            let (status, handle) = answer(args, &exchange(&nfs, &nfs3(xid, 2, args)));
+            assert_eq!(status, 0, "{args:?} after {wait_ms} ms");
+            // Written since: a copy that comes late does not roll it back.
+            write(&nfs, disk, b"now\n");
+            let again = answer(args, &exchange(&nfs, &nfs3(xid, 3, args)));
+            assert_eq!(again, (0, handle));
+            assert_eq!(client.read(disk, 4), b"now\n");
+            if act == 0 {
+                assert_eq!(client.lookup(versions, "v"), handle);
+            }
+        }
+        assert_eq!(client.lookup(versions, "v"), None);
+        let copy = client.lookup(root, &clone).unwrap();
+        assert_eq!(client.read(copy, 3), b"old");
+    }
+    let history = at.must(&["pool", "history", "-a", "-l", "tank"]);
+    for part in ["snapshot tank/vms:disk@v", "rollback tank/vms:disk@v", "clone tank/vms:disk@v"] {
+        assert!(history.contains(part), "{part}: {history}");
+    }
+    let events = at.must(&["events"]);
+    assert!(events.contains("file.rolled_back") && events.contains("file.cloned"), "{events}");
     at.must(&["pool", "export", "tank"]);
     let report = at.json(&["inspect", &at.text("a")]);
     assert_eq!(report["errors"], 0, "{report:#}");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{FileLists, Object, Returning};
+use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::file_clone::FileCloneRecord;
 use aquifer_ondisk::file_snapshot::{
@@ -14,6 +15,7 @@ use aquifer_ondisk::{DatasetId, FormatError, Guid, ObjectId, Txg};
 
 use super::FileSnapshot;
 use crate::dead::These;
+use crate::snapshots::ListChange;
 
 /// The names of the snapshots of a dataset's files.
 #[derive(Debug, Default)]
@@ -28,6 +30,11 @@ pub(crate) struct FileSnapshots {
     pub(super) list: BTreeMap<FileSnapshotId, Arc<FileSnapshot>>,
     /// Their txgs.
     lists: FileLists,
+    by_file: BTreeSet<(ObjectId, FileSnapshotId)>,
+    /// By the checksum of the last part of the path that they bear.
+    by_last: BTreeSet<(u64, FileSnapshotId)>,
+    /// The last change of the list, which may not be on disk yet, and the one before it.
+    changed: [ListChange; 2],
     /// Those that left the list and are not swept, with their files.
     sweeps: BTreeMap<FileSnapshotId, ObjectId>,
     /// Rollbacks whose snapshot's blocks the dead tree still names, or that a walk must know.
@@ -38,6 +45,10 @@ pub(crate) struct FileSnapshots {
     pins: BTreeMap<FileSnapshotId, usize>,
     /// Those that somebody reads.
     pub(super) open: BTreeMap<FileSnapshotId, Arc<Object>>,
+}
+
+fn last_of(last: &str) -> u64 {
+    checksum64(last.as_bytes())
 }
 
 /// Whether one of these snapshots, in order, was taken while a clone was there.
@@ -84,12 +95,16 @@ impl FileSnapshots {
         if let Err(at) = txgs.binary_search(&snapshot.txg()) {
             txgs.insert(at, snapshot.txg());
         }
+        self.by_file.insert((snapshot.object(), snapshot.id));
+        self.by_last.insert((last_of(snapshot.last_of_path()), snapshot.id));
         self.list.insert(snapshot.id, snapshot);
     }
 
     /// One leaves the list, and leaves a sweep.
     fn take_out(&mut self, id: FileSnapshotId) -> Option<Arc<FileSnapshot>> {
         let gone = self.list.remove(&id)?;
+        self.by_file.remove(&(gone.object(), id));
+        self.by_last.remove(&(last_of(gone.last_of_path()), id));
         let lists = Arc::make_mut(&mut self.lists);
         if let Some(txgs) = lists.get_mut(&gone.object()) {
             txgs.retain(|txg| *txg != gone.txg());
@@ -142,6 +157,35 @@ impl FileSnapshots {
     /// The newest one of a file.
     pub fn newest_of(&self, object: ObjectId) -> Option<Txg> {
         self.lists.get(&object).and_then(|txgs| txgs.last()).copied()
+    }
+
+    /// All of a file, in order.
+    pub(super) fn of_file(&self, object: ObjectId) -> impl Iterator<Item = &Arc<FileSnapshot>> {
+        let (first, last) = (FileSnapshotId(0), FileSnapshotId(u64::MAX));
+        let ids = self.by_file.range((object, first)..=(object, last));
+        ids.filter_map(|(_, id)| self.list.get(id))
+    }
+
+    /// All that bear a path that ends so, in order.
+    pub(super) fn with_last(&self, last: &str) -> impl Iterator<Item = &Arc<FileSnapshot>> {
+        let of = last_of(last);
+        let ids = self.by_last.range((of, FileSnapshotId(0))..=(of, FileSnapshotId(u64::MAX)));
+        let found = ids.filter_map(|(_, id)| self.list.get(id));
+        found.filter(move |of| of.last_of_path() == last)
+    }
+
+    /// The list changes. Changes come one at a time: each is on disk before the next one.
+    pub(super) fn note_change(&mut self, change: ListChange) {
+        // An act may change it several times.
+        if self.changed[0].txg != change.txg {
+            self.changed[1] = self.changed[0];
+        }
+        self.changed[0] = change;
+    }
+
+    pub(super) fn last_change(&self, committed: Txg) -> ListChange {
+        let [last, before] = self.changed;
+        if last.txg <= committed { last } else { before }
     }
 
     /// Those that a txg took.

@@ -8,16 +8,20 @@
 //!   So a call that is sent again finds that it was carried out, also after a restart, and a call
 //!   that is not in the table changed nothing.
 //! - A caller that gave up before that is not acted for, and may say "later".
+//! - If the sync then finds that it cannot carry the act out, it takes the call out of the table
+//!   again, in the same txg: a call that is in there was carried out.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::config::FEATURE_SNAPSHOTS;
+use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::KeepRecord;
 use aquifer_ondisk::reply::CallId;
 use aquifer_ondisk::types::SNAPSHOT_DIRECTORY;
+use aquifer_ondisk::unstored::Unstored;
 use aquifer_ondisk::{Guid, ObjectId};
 use aquifer_pool::TxHold;
 use aquifer_sync::Mutex;
@@ -33,15 +37,25 @@ pub struct Called {
     dataset: Arc<Dataset>,
     /// Its name among calls, if it must not run twice.
     call: Option<CallId>,
-    /// What is in the answer: the guid of the snapshot that it takes.
-    guid: Option<Guid>,
+    gives: Gives,
     is_waited_for: Mutex<bool>,
+}
+
+/// The handle in the answer to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gives {
+    /// None.
+    Nothing,
+    /// That of the snapshot that it takes, of a dataset, by its guid.
+    Snapshot(Guid),
+    /// That of the snapshot that it takes, of a file.
+    FileSnapshot(Guid),
 }
 
 impl Called {
     /// A call whose caller waits for the act.
-    pub fn new(dataset: Arc<Dataset>, call: Option<CallId>, guid: Option<Guid>) -> Called {
-        Called { dataset, call, guid, is_waited_for: Mutex::new(true) }
+    pub fn new(dataset: Arc<Dataset>, call: Option<CallId>, gives: Gives) -> Called {
+        Called { dataset, call, gives, is_waited_for: Mutex::new(true) }
     }
 
     /// The dataset.
@@ -49,24 +63,59 @@ impl Called {
         &self.dataset
     }
 
+    /// Its name among calls, if it must not run twice.
+    pub fn call(&self) -> Option<CallId> {
+        self.call
+    }
+
+    /// Does the part of an act after which it is made, together with the call's record, unless the
+    /// caller gave up.
+    ///
+    /// # Errors
+    /// It did.
+    pub fn while_waited_for<T>(&self, made: impl FnOnce() -> T) -> Result<T, DatasetError> {
+        let is_waited_for = self.is_waited_for.lock();
+        match *is_waited_for || left_out(Rule::NoActForNobody) {
+            true => Ok(made()),
+            false => Err(DatasetError::GaveUp),
+        }
+    }
+
     /// The caller waits no more. An act that has not begun does not begin.
     pub fn give_up(&self) {
         *self.is_waited_for.lock() = false;
     }
 
-    /// Puts the call into the reply table of the txg that its act joins.
-    fn join(&self, datasets: &Datasets, hold: &TxHold) -> Result<(), DatasetError> {
-        let is_waited_for = self.is_waited_for.lock();
-        if !*is_waited_for && !left_out(Rule::NoActForNobody) {
-            return Err(DatasetError::GaveUp);
+    /// The guid of the snapshot that it takes.
+    pub(crate) fn guid(&self) -> Option<Guid> {
+        match self.gives {
+            Gives::Nothing => None,
+            Gives::Snapshot(guid) | Gives::FileSnapshot(guid) => Some(guid),
         }
+    }
+
+    /// Puts the call into the reply table of the txg that its act joins. `index` is that of the
+    /// snapshot of a file that it takes. Returns the entry's order, if there is one.
+    pub(crate) fn join(
+        &self,
+        datasets: &Datasets,
+        (hold, index): (&TxHold, u16),
+    ) -> Result<Option<u64>, DatasetError> {
+        self.while_waited_for(|| self.record(datasets, (hold, index)))
+    }
+
+    fn record(&self, datasets: &Datasets, (hold, index): (&TxHold, u16)) -> Option<u64> {
         let replies = datasets.replies();
-        let given = self.guid.map_or((ObjectId(0), 0), |guid| (SNAPSHOT_DIRECTORY, guid.0));
+        let of_file = || Unstored::FileSnapshot(FileSnapshotId::new(hold.txg(), index)).id();
+        let given = match self.gives {
+            Gives::Nothing => (ObjectId(0), 0),
+            Gives::Snapshot(guid) => (SNAPSHOT_DIRECTORY, guid.0),
+            Gives::FileSnapshot(guid) => (of_file().unwrap_or(ObjectId(0)), guid.0),
+        };
         let entry = self.call.and_then(|call| replies.entry(call, self.dataset.id, given));
-        if let Some(entry) = entry.filter(|_| !left_out(Rule::ActsKnowTheirCall)) {
-            replies.record_act(hold.txg(), entry);
-        }
-        Ok(())
+        let entry = entry.filter(|_| !left_out(Rule::ActsKnowTheirCall))?;
+        replies.record_act(hold.txg(), entry);
+        Some(entry.order)
     }
 }
 
@@ -75,7 +124,7 @@ impl Datasets {
     pub(crate) async fn hold_act_of(&self, by: Option<&Called>) -> Result<TxHold, DatasetError> {
         let hold = self.hold_act().await?;
         match by {
-            Some(called) => called.join(self, &hold).map(|()| hold),
+            Some(called) => called.join(self, (&hold, 0)).map(|_| hold),
             None => Ok(hold),
         }
     }
@@ -96,7 +145,7 @@ impl Datasets {
         self.check_new(dataset, name)?;
         self.use_feature(FEATURE_SNAPSHOTS).await?;
         let created = Time::from_ns(self.pool.world().wall_ns());
-        let guid = called.guid.unwrap_or_else(|| self.new_guid());
+        let guid = called.guid().unwrap_or_else(|| self.new_guid());
         let (dataset, keep) = (dataset.clone(), KeepRecord::default());
         let new = New { dataset: dataset.clone(), name: name.into(), guid, keep };
         self.take(vec![new], created, Some(called)).await?;
@@ -151,7 +200,7 @@ impl Datasets {
         Ok(snapshot)
     }
 
-    fn of_call<'c>(&self, called: &'c Called) -> Result<&'c Arc<Dataset>, DatasetError> {
+    pub(crate) fn of_call<'c>(&self, called: &'c Called) -> Result<&'c Arc<Dataset>, DatasetError> {
         match called.dataset.is_destroyed() {
             true => Err(DatasetError::NotFound(self.full_name(&called.dataset))),
             false => Ok(&called.dataset),

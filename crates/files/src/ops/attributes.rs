@@ -13,6 +13,7 @@ use crate::error::FsError;
 use crate::limits::FILE_BYTES_MAX;
 use crate::made::{Made, Promised};
 use crate::ops::write::dirty_page;
+use crate::snapdir;
 use crate::types::{Around, Credentials, FileHandle, SetAttributes, SetTime};
 
 impl Files {
@@ -28,6 +29,9 @@ impl Files {
             Ok(target) => target,
             Err(error) => return Made::failed(error, Around::default()),
         };
+        if target.is_unstored() && snapdir::is_idle(cred, &target, set) {
+            return Made::new(Ok(((), Around::default(), Promised::default())), Around::default);
+        }
         Made::new(self.setattr_on(cred, &target, set, guard).await, || unchanged(&target))
     }
 

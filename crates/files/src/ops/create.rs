@@ -13,6 +13,7 @@ use crate::limits::{FILE_BYTES_MAX, LINKS_MAX, TARGET_BYTES_MAX};
 use crate::made::{Made, Promised};
 use crate::ops::names::{check_name, is_dot};
 use crate::ops::write::dirty_page;
+use crate::snapdir;
 use crate::types::{
     Around, Attributes, CreateHow, Credentials, FileHandle, NodeKind, SetAttributes, SetTime,
 };
@@ -44,6 +45,9 @@ impl Files {
         name: &[u8],
         how: CreateHow,
     ) -> Made<Attributes> {
+        if snapdir::is_versions(dir) {
+            return Box::pin(self.take_version(cred, dir, name, how)).await;
+        }
         let directory = match self.directory(dir).await {
             Ok(directory) => directory,
             Err(error) => return Made::failed(error, Around::default()),

@@ -50,7 +50,10 @@ impl Files {
         list.truncate(limit);
         let room = limit - list.len();
         let (entries, eof) = match snapdir::is_id(directory.object.id) {
-            true => Box::pin(self.list_hidden(&directory, cookie, room, with_attributes)).await,
+            true => {
+                let part = (cookie, room);
+                Box::pin(self.list_hidden(cred, &directory, part, with_attributes)).await?
+            }
             false => self.list_stored(&directory, cookie, room, with_attributes).await?,
         };
         list.extend(entries);
@@ -58,7 +61,7 @@ impl Files {
     }
 
     /// Lists at most `room` stored entries after `cookie`, and whether these are the last ones.
-    async fn list_stored(
+    pub(crate) async fn list_stored(
         &self,
         directory: &Target,
         cookie: u64,
@@ -70,7 +73,7 @@ impl Files {
         let entries = directory.object.read_entries(&self.pool, from, u64::MAX - 1, room + 1).await;
         let entries = match entries {
             Err(error) => {
-                let Target { dataset, object } = directory;
+                let Target { dataset, object, .. } = directory;
                 return Err(self.unreadable_object(dataset, object.id, error).await);
             }
             Ok(entries) => entries,

@@ -51,6 +51,9 @@ impl Files {
             return Err(FsError::Exists);
         }
         same_dataset(&target.dataset, &directory.dataset)?;
+        if target.is_unstored() {
+            return Err(FsError::CrossDevice);
+        }
         self.check_directory(directory)?;
         if target.object.kind() == FileKind::Directory {
             return Err(FsError::NotPermitted);

@@ -50,7 +50,7 @@ impl Files {
         let entries = directory.object.read_entries(&self.pool, base, last, limit).await;
         let entries = match entries {
             Err(error) => {
-                let Target { dataset, object } = directory;
+                let Target { dataset, object, .. } = directory;
                 return Err(self.unreadable_object(dataset, object.id, error).await);
             }
             Ok(entries) => entries,

@@ -49,10 +49,10 @@ impl Files {
         }
         let Some(mut entry) = self.find(cred, directory, name).await?.entry else {
             // Rare, and large: not a part of every LOOKUP's future.
-            return Box::pin(self.lookup_hidden(directory, name)).await;
+            return Box::pin(self.lookup_hidden(cred, directory, name)).await;
         };
         if snapdir::is_name(directory, name) {
-            self.tell_covered(&directory.dataset);
+            self.tell_covered(directory);
         }
         loop {
             match self.object(&directory.dataset, entry.object).await {
@@ -148,6 +148,9 @@ impl Files {
         // when opening the file. A caller that may execute must read to do so.
         if cred.uid != inode.uid && !permits(cred, &inode, 4) && !permits(cred, &inode, 1) {
             return Err(FsError::AccessDenied);
+        }
+        if snapdir::orders::is_control(file) {
+            return Ok(self.read_control(&target, (offset, count)));
         }
         target.object.check()?;
         let end = offset.saturating_add(count.into()).min(inode.size);

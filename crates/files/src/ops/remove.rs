@@ -11,12 +11,16 @@ use crate::error::FsError;
 use crate::made::{Made, Promised};
 use crate::ops::create::touched;
 use crate::ops::names::{check_name, is_dot};
+use crate::snapdir;
 use crate::types::{Around, Credentials, FileHandle};
 
 impl Files {
     /// Removes a name that is not a directory's.
     pub async fn remove(&self, cred: &Credentials, dir: FileHandle, name: &[u8]) -> Made<()> {
-        self.remove_any(cred, dir, name, false).await
+        match snapdir::is_versions(dir) {
+            true => Box::pin(self.destroy_version(cred, dir, name)).await,
+            false => self.remove_any(cred, dir, name, false).await,
+        }
     }
 
     /// Removes an empty directory.

@@ -50,7 +50,8 @@ impl Files {
             Ok(directory) => directory,
             Err(error) => return Made::failed(error, (unchanged(&from_dir), Around::default())),
         };
-        let renamed = self.rename_in(cred, (&from_dir, from.1), (&to_dir, to.1)).await;
+        // Large, beside the other calls of names.
+        let renamed = Box::pin(self.rename_in(cred, (&from_dir, from.1), (&to_dir, to.1))).await;
         Made::new(renamed, || (unchanged(&from_dir), unchanged(&to_dir)))
     }
 

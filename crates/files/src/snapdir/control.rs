@@ -1,36 +1,61 @@
-//! Snapshots that a host takes, destroys and renames by names in `.aquifer/snapshot`.
+//! Acts on snapshots that a host asks for by names in `.aquifer`: on those of the dataset
+//! ([`datasets`]), and on those of a file ([`files`]).
 //!
 //! The host is one that the property `snapcontrol` names, and the caller its superuser
-//! ([`Credentials::snapcontrol`]). To all others the directory is read-only.
+//! ([`Credentials::snapcontrol`]). To all others the directories are read-only.
 //!
 //! Invariants:
 //! - A call is answered when its act is on disk, and the act is made once ([`Called`]).
 //! - The act is in the history and the log, with the host that asked for it, and so is the reason
 //!   why it was refused.
 
+mod datasets;
+mod files;
+pub(crate) mod orders;
+
+use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use aquifer_dataset::history::{Asked, HistoryChange, Outcome};
-use aquifer_dataset::{Called, Dataset, DatasetError, Datasets, Snapshot};
-use aquifer_ondisk::Guid;
+use aquifer_dataset::{Called, Dataset, DatasetError, Gives};
 use aquifer_ondisk::dataset::SNAPSHOT_NAME_BYTES_MAX;
 use aquifer_ondisk::types::SNAPSHOT_DIRECTORY;
+use aquifer_ondisk::unstored::Unstored;
+use aquifer_pool::BoxFuture;
 use aquifer_sync::{Notify, OnceLock};
 
 use crate::core::{Files, Target};
 use crate::error::FsError;
-use crate::made::{Made, Promised};
-use crate::types::{Around, Attributes, Credentials, FileHandle};
+use crate::file_snapshots::FileNameError;
+use crate::types::{Credentials, SetAttributes, SetTime};
 
-/// The mode of the directory of snapshots: it is written to only where a host may be allowed to.
+pub(crate) use files::is_versions;
+
+/// The mode of a directory of snapshots: it is written to only where a host may be allowed to.
 pub(super) fn mode(dataset: &Dataset) -> u32 {
     if dataset.properties().has_snapcontrol { 0o755 } else { 0o555 }
 }
 
-/// Whether a caller may change names in a directory of snapshots.
+/// Whether a caller may change what is in a directory of snapshots.
 pub(crate) fn may_control(cred: &Credentials, target: &Target) -> bool {
-    target.object.id == SNAPSHOT_DIRECTORY && host_of(cred).is_ok()
+    let of = Unstored::of(target.object.id);
+    let of_file = matches!(of, Some(Unstored::Versions(_) | Unstored::Control(_)));
+    (target.object.id == SNAPSHOT_DIRECTORY || of_file) && host_of(cred).is_ok()
+}
+
+/// Whether a change of attributes is one that a client makes by the way, and of which nothing
+/// comes: the times that `touch` sets behind a CREATE that took a snapshot, or the size 0 by which
+/// a shell opens a file. A refusal would look as if the act had failed.
+pub(crate) fn is_idle(cred: &Credentials, target: &Target, set: &SetAttributes) -> bool {
+    let shown = target.shown.and_then(|shown| Unstored::of(shown.object));
+    let is_taken = matches!(shown, Some(Unstored::FileSnapshot(_)));
+    let is_control = matches!(Unstored::of(target.object.id), Some(Unstored::Control(_)));
+    let size = set.size.filter(|size| !(is_control && *size == 0));
+    let left = |time: SetTime| if time == SetTime::Now { SetTime::Keep } else { time };
+    let rest = SetAttributes { size, atime: left(set.atime), mtime: left(set.mtime), ..*set };
+    let sets_nothing = rest == SetAttributes::default();
+    (is_taken || is_control) && sets_nothing && host_of(cred).is_ok()
 }
 
 /// The host that asks.
@@ -39,102 +64,46 @@ fn host_of(cred: &Credentials) -> Result<IpAddr, FsError> {
     if cred.uid == 0 { Ok(host) } else { Err(FsError::AccessDenied) }
 }
 
-/// An act on a snapshot, by the names behind the '@'.
-#[derive(Debug)]
-enum Act {
-    Take(String),
-    Destroy(String),
-    Rename(String, String),
-}
+/// An act on snapshots.
+trait Act: Debug + Send + Sync + 'static {
+    /// What it has to do with.
+    type Done: Clone + Debug + Send + Sync + 'static;
 
-impl Act {
     /// As the command line has it.
-    fn words(&self, dataset: &str) -> String {
-        let full = |name: &str| match name.contains(' ') {
-            true => format!("'{dataset}@{name}'"),
-            false => format!("{dataset}@{name}"),
-        };
-        match self {
-            Act::Take(name) => format!("snapshot {}", full(name)),
-            Act::Destroy(name) => format!("destroy {}", full(name)),
-            Act::Rename(name, new) => format!("rename {} {}", full(name), full(new)),
-        }
-    }
+    fn words(&self, dataset: &str) -> String;
 
-    async fn carry_out(
-        &self,
-        datasets: &Datasets,
-        called: &Called,
-    ) -> Result<Arc<Snapshot>, DatasetError> {
-        match self {
-            Act::Take(name) => datasets.snapshot_for(called, name).await,
-            Act::Destroy(name) => datasets.destroy_snapshot_for(called, name).await,
-            Act::Rename(name, new) => datasets.rename_snapshot_for(called, name, new).await,
-        }
-    }
+    /// Carries it out: it is on disk when this returns.
+    fn carry_out<'a>(
+        &'a self,
+        files: &'a Files,
+        called: &'a Called,
+    ) -> BoxFuture<'a, Result<Self::Done, FileNameError>>;
 
-    /// What it has changed of this snapshot, for the history.
-    fn changes(&self, dataset: &str, snapshot: &Snapshot) -> Vec<HistoryChange> {
-        let is_there = format!("txg {}", snapshot.txg);
-        let change = |name: &str, before: &str, after: &str| HistoryChange {
-            what: format!("{dataset}@{name}"),
-            before: before.into(),
-            after: after.into(),
-        };
-        match self {
-            Act::Take(name) => vec![change(name, "", &is_there)],
-            Act::Destroy(name) => vec![change(name, &is_there, "")],
-            Act::Rename(name, new) if name == new => Vec::new(),
-            Act::Rename(name, new) => {
-                vec![change(name, &is_there, ""), change(new, "", &is_there)]
-            }
-        }
-    }
+    /// What it has changed, for the history.
+    fn changes(&self, dataset: &str, done: &Self::Done) -> Vec<HistoryChange>;
 
-    fn tell(&self, pool: &str, dataset: &str, host: IpAddr) {
-        let who = format!("host {host}");
-        match self {
-            Act::Take(name) => tracing::info!(
-                class = "snapshot.taken",
-                pool,
-                snapshots = format!("{dataset}@{name}"),
-                who,
-                "snapshots taken"
-            ),
-            Act::Destroy(name) => tracing::info!(
-                class = "snapshot.destroyed",
-                pool,
-                snapshots = format!("{dataset}@{name}"),
-                who,
-                "snapshots destroyed"
-            ),
-            Act::Rename(name, new) => tracing::info!(
-                class = "snapshot.renamed",
-                pool,
-                snapshot = format!("{dataset}@{name}"),
-                new = format!("{dataset}@{new}"),
-                who,
-                "snapshot renamed"
-            ),
-        }
-    }
+    /// Says in the log that it was done.
+    fn tell(&self, pool: &str, dataset: &str, host: IpAddr);
+
+    /// Notes that it has ended, well or not.
+    fn ended(&self, _: &Files, _: &Called, _: IpAddr, _: Option<&FileNameError>) {}
 }
 
 /// An act that a task carries out, and that a call waits for.
 #[derive(Debug)]
-struct Task {
-    datasets: Arc<Datasets>,
+struct Task<A: Act> {
+    files: Arc<Files>,
     called: Called,
-    act: Act,
+    act: A,
     host: IpAddr,
-    done: OnceLock<Result<Arc<Snapshot>, DatasetError>>,
+    done: OnceLock<Result<A::Done, FileNameError>>,
     ended: Notify,
 }
 
-impl Task {
-    async fn run(self: Arc<Task>) {
-        let Task { datasets, called, act, host, .. } = &*self;
-        let pool = datasets.pool();
+impl<A: Act> Task<A> {
+    async fn run(self: Arc<Self>) {
+        let Task { files, called, act, host, .. } = &*self;
+        let (datasets, pool) = (&files.datasets, &files.pool);
         let dataset = datasets.full_name(called.dataset());
         let asked = Asked {
             who: format!("host {host}"),
@@ -142,11 +111,11 @@ impl Task {
             act: act.words(&dataset),
         };
         let noted = datasets.history().begin(asked);
-        let done = act.carry_out(datasets, called).await;
+        let done = act.carry_out(files, called).await;
         let (outcome, result, changes) = match &done {
-            Ok(snapshot) => {
+            Ok(done) => {
                 act.tell(pool.name(), &dataset, *host);
-                (Outcome::Done, String::new(), act.changes(&dataset, snapshot))
+                (Outcome::Done, String::new(), act.changes(&dataset, done))
             }
             Err(error) => {
                 tracing::warn!(
@@ -157,13 +126,14 @@ impl Task {
             }
         };
         datasets.history().finish(noted, outcome, result, changes);
+        act.ended(files, called, *host, done.as_ref().err());
         // Soon, but not at once: no rewind can go back behind each further txg.
         pool.background_waits();
         let _ = self.done.set(done);
         self.ended.notify_waiters();
     }
 
-    async fn end(&self) -> Result<Arc<Snapshot>, DatasetError> {
+    async fn end(&self) -> Result<A::Done, FileNameError> {
         loop {
             let ended = self.ended.notified();
             if let Some(done) = self.done.get() {
@@ -175,77 +145,25 @@ impl Task {
 }
 
 /// Gives an act up when its call is dropped.
-struct Waiting(Arc<Task>);
+struct Waiting<A: Act>(Arc<Task<A>>);
 
-impl Drop for Waiting {
+impl<A: Act> Drop for Waiting<A> {
     fn drop(&mut self) {
         self.0.called.give_up();
     }
 }
 
 impl Files {
-    /// The directory of snapshots that this handle names.
-    pub(crate) fn list_of_snapshots(&self, handle: FileHandle) -> Option<Target> {
-        if handle.object != SNAPSHOT_DIRECTORY || handle.generation != 0 {
-            return None;
-        }
-        let dataset = self.datasets.by_guid(handle.fs_guid)?;
-        self.hidden(&dataset, SNAPSHOT_DIRECTORY).ok()
-    }
-
-    /// MKDIR in a directory of snapshots.
-    pub(crate) async fn take_snapshot(
+    /// Carries out an act for a host, and waits until it is on disk.
+    async fn control<A: Act>(
         &self,
         cred: &Credentials,
-        list: &Target,
-        name: &[u8],
-    ) -> Made<Attributes> {
-        let act = || Ok(Act::Take(text(name)?));
-        let taken = match self.control(cred, list, act).await {
-            Ok(snapshot) => self.snapshot_root(&list.dataset, &snapshot).await,
-            Err(error) => Err(error),
-        };
-        self.answer(list, taken)
-    }
-
-    /// RMDIR in a directory of snapshots.
-    pub(crate) async fn destroy_snapshot(
-        &self,
-        cred: &Credentials,
-        list: &Target,
-        name: &[u8],
-    ) -> Made<()> {
-        let act = || Ok(Act::Destroy(text(name)?));
-        let destroyed = self.control(cred, list, act).await;
-        self.answer(list, destroyed.map(drop))
-    }
-
-    /// RENAME in a directory of snapshots.
-    pub(crate) async fn rename_snapshot(
-        &self,
-        cred: &Credentials,
-        list: &Target,
-        name: &[u8],
-        new: &[u8],
-    ) -> Made<(), (Around, Around)> {
-        let act = || Ok(Act::Rename(text(name)?, text(new)?));
-        let renamed = self.control(cred, list, act).await;
-        let Made { result, around, promised } = self.answer(list, renamed.map(drop));
-        Made { result, around: (around, around), promised }
-    }
-
-    /// Carries out an act, and waits until it is on disk.
-    async fn control(
-        &self,
-        cred: &Credentials,
-        list: &Target,
-        act: impl FnOnce() -> Result<Act, FsError>,
-    ) -> Result<Arc<Snapshot>, FsError> {
-        let (host, act) = (host_of(cred)?, act()?);
-        let guid = matches!(act, Act::Take(_)).then(|| Guid(self.pool.world().random().max(1)));
+        (dataset, gives): (&Arc<Dataset>, Gives),
+        (host, act): (IpAddr, A),
+    ) -> Result<A::Done, FsError> {
         let task = Arc::new(Task {
-            datasets: self.datasets.clone(),
-            called: Called::new(list.dataset.clone(), cred.call, guid),
+            files: self.this.upgrade().ok_or(FsError::Stale)?,
+            called: Called::new(dataset.clone(), cred.call, gives),
             act,
             host,
             done: OnceLock::new(),
@@ -254,14 +172,6 @@ impl Files {
         let waiting = Waiting(task.clone());
         self.pool.world().spawn("act of a client", Box::pin(task.run()));
         waiting.0.end().await.map_err(FsError::from)
-    }
-
-    /// The answer to a call on a directory of snapshots. Others may have changed it too: what it
-    /// was just before is not known.
-    fn answer<T>(&self, list: &Target, result: Result<T, FsError>) -> Made<T> {
-        let now = self.hidden(&list.dataset, SNAPSHOT_DIRECTORY).ok();
-        let after = now.map(|now| now.attributes());
-        Made { result, around: Around { before: None, after }, promised: Promised::default() }
     }
 }
 
@@ -273,11 +183,21 @@ fn text(name: &[u8]) -> Result<String, FsError> {
     String::from_utf8(name.to_vec()).map_err(|_| FsError::Invalid)
 }
 
+/// A name as a shell would have it.
+fn quoted(full: String) -> String {
+    if full.contains(' ') { format!("'{full}'") } else { full }
+}
+
+/// A snapshot that came or went, for the history.
+fn change(what: String, before: &str, after: &str) -> HistoryChange {
+    HistoryChange { what, before: before.into(), after: after.into() }
+}
+
 impl From<DatasetError> for FsError {
     fn from(error: DatasetError) -> Self {
         match error {
             DatasetError::BadName { .. } => FsError::Invalid,
-            DatasetError::NotFound(_) => FsError::NotFound,
+            DatasetError::NotFound(_) | DatasetError::FilesGone { .. } => FsError::NotFound,
             DatasetError::Exists(_) => FsError::Exists,
             // NFSv3 has no "busy".
             DatasetError::Held { .. } | DatasetError::HasClones { .. } => FsError::NotPermitted,
@@ -285,6 +205,23 @@ impl From<DatasetError> for FsError {
             // Nothing was done, and may be later.
             DatasetError::Labels(_) | DatasetError::GaveUp => FsError::TryLater,
             _ => FsError::NotPermitted,
+        }
+    }
+}
+
+impl From<FileNameError> for FsError {
+    fn from(error: FileNameError) -> Self {
+        match error {
+            FileNameError::Dataset(error) => error.into(),
+            FileNameError::NotThere(_)
+            | FileNameError::NoSnapshot(_)
+            | FileNameError::NoDirectory(_) => FsError::NotFound,
+            FileNameError::Clone { error, .. } | FileNameError::NotNamed { error, .. } => error,
+            FileNameError::Look(_) => FsError::TryLater,
+            FileNameError::Pool(error) => error.into(),
+            FileNameError::ReadOnly(_) => FsError::ReadOnly,
+            FileNameError::OfDataset(_) | FileNameError::Locked { .. } => FsError::NotPermitted,
+            _ => FsError::Invalid,
         }
     }
 }

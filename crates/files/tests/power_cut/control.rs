@@ -1,10 +1,14 @@
-//! Snapshots that clients take, destroy and rename by names in `.aquifer/snapshot`, over a network
-//! that loses answers. A client sends a call again until it has an answer: at once, and after a
-//! restart of the server. Where the server gives up, and says "later", the client makes a new call.
+//! Snapshots that clients take, destroy and rename by names in `.aquifer/snapshot`, and what they
+//! do to a file of their own by names and lines in `.aquifer/FILE`, over a network that loses
+//! answers. A client sends a call again until it has an answer: at once, and after a restart of
+//! the server. Where the server gives up, and says "later", the client makes a new call.
 //!
 //! These rules must hold. Each call is carried out once: it never hears that its own snapshot
-//! exists already, or is gone. One that heard "later" was not carried out, and is not later. What
-//! was answered is there after a power cut, under the handle of the answer.
+//! exists already, or is gone; and a copy that comes late does nothing. One that heard "later" was
+//! not carried out, and is not later. What was answered is there after a power cut, under the
+//! handle of the answer.
+
+mod of_file;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -21,6 +25,7 @@ use futures_util::future::{Either, join, join_all, select};
 
 use crate::machine::Machine;
 use crate::{Shape, inspected, open, story, with_datasets};
+use of_file::{FileOp, KnownFile};
 
 const DATASET: &str = "tank/controlled";
 const CLIENTS: usize = 2;
@@ -32,6 +37,7 @@ enum Op {
     Take(String),
     Destroy(String),
     Rename(String, String),
+    OfFile(FileOp),
 }
 
 #[derive(Clone, Debug)]
@@ -56,7 +62,10 @@ enum Outcome {
 #[derive(Debug, Default)]
 struct Knowledge {
     snapshots: BTreeMap<String, FileHandle>,
+    file: KnownFile,
     open: Option<Sent>,
+    /// The last call that was carried out, and its answer.
+    last: Option<(Sent, Outcome)>,
     last_xid: u32,
 }
 
@@ -64,6 +73,8 @@ struct Knowledge {
 pub struct Run {
     cuts: u64,
     pub acts: u64,
+    pub rollbacks: u64,
+    pub clones: u64,
     pub laters: u64,
     pub opens: u64,
     pub again: u64,
@@ -80,10 +91,14 @@ struct Client<'r> {
     run: &'r Mutex<Run>,
 }
 
+/// A rollback is refused because of snapshots that others took.
+const NOT_PERMITTED: u32 = 3;
+
 fn status(error: &FsError) -> Option<u32> {
     match error {
         FsError::Exists => Some(1),
         FsError::NotFound => Some(2),
+        FsError::NotPermitted => Some(NOT_PERMITTED),
         _ => None,
     }
 }
@@ -94,6 +109,7 @@ fn expected(knowledge: &Knowledge, op: &Op) -> u32 {
         Op::Take(name) if has(name) => 1,
         Op::Destroy(name) | Op::Rename(name, _) if !has(name) => 2,
         Op::Rename(name, new) if name != new && has(new) => 1,
+        Op::OfFile(op) => knowledge.file.state().expected(op),
         _ => 0,
     }
 }
@@ -123,15 +139,34 @@ impl Client<'_> {
             self.make(sent).await?;
         }
         for _ in 0..ops {
-            let op = match self.rng.below(5) {
+            if self.rng.below(4) == 0 {
+                self.send_late_copy().await?;
+            }
+            let op = match self.rng.below(12) {
                 0..=1 => Op::Take(self.name()),
-                2..=3 => Op::Destroy(self.name()),
-                _ => Op::Rename(self.name(), self.name()),
+                2..=4 => Op::Destroy(self.name()),
+                5 => Op::Rename(self.name(), self.name()),
+                _ => {
+                    let mut knowledge = self.knowledge.lock().unwrap();
+                    Op::OfFile(knowledge.file.any_op(self.at, &mut self.rng))
+                }
             };
             let sent = Sent { id: self.next_id(), op };
             self.make(sent).await?;
         }
         Ok(())
+    }
+
+    /// A copy of the last call was long on its way.
+    async fn send_late_copy(&mut self) -> Result<(), String> {
+        let last = self.knowledge.lock().unwrap().last.clone();
+        let Some((sent, first)) = last else { return Ok(()) };
+        let again = self.deliver(&sent, None).await?;
+        self.tell(&format!("{sent:?}, late: {again:?}"));
+        match again == first {
+            true => Ok(()),
+            false => Err(format!("{sent:?}: {first:?} and, late, {again:?}")),
+        }
     }
 
     /// Sends a call until it has an answer, and checks that.
@@ -154,6 +189,15 @@ impl Client<'_> {
                     sent.id = self.next_id();
                     continue;
                 }
+                (Outcome::Done(given), 0) if matches!(sent.op, Op::OfFile(_)) => {
+                    let Op::OfFile(op) = &sent.op else { return wrong("of no file") };
+                    knowledge.file.done(op, *given)?;
+                    let mut run = self.run.lock().unwrap();
+                    run.rollbacks += u64::from(matches!(op, FileOp::Rollback(_)));
+                    run.clones += u64::from(matches!(op, FileOp::Clone(..)));
+                }
+                (Outcome::Failed(NOT_PERMITTED), 0)
+                    if matches!(sent.op, Op::OfFile(FileOp::Rollback(_))) => {}
                 (Outcome::Done(handle), 0) => match (&sent.op, handle) {
                     (Op::Take(name), Some(handle)) => {
                         knowledge.snapshots.insert(name.clone(), *handle);
@@ -169,6 +213,12 @@ impl Client<'_> {
                 (_, expected) => return wrong(&format!("and must be {expected}")),
             }
             knowledge.open = None;
+            // A WRITE of data is not known: again it writes the same.
+            if matches!(outcome, Outcome::Done(_))
+                && !matches!(sent.op, Op::OfFile(FileOp::Write(_)))
+            {
+                knowledge.last = Some((sent, outcome));
+            }
             self.run.lock().unwrap().acts += 1;
             return Ok(());
         }
@@ -206,7 +256,7 @@ impl Client<'_> {
             Begun::Answered(answer) => {
                 let given = FileHandle::given(self.list.fs_guid, &answer.entry);
                 return Ok(match (answer.entry.status, &sent.op) {
-                    (0, Op::Take(_)) => Outcome::Done(Some(given)),
+                    (0, Op::Take(_) | Op::OfFile(FileOp::Take(_))) => Outcome::Done(Some(given)),
                     (0, _) => Outcome::Done(None),
                     (u32::MAX, _) => Outcome::Later,
                     (status, _) => Outcome::Failed(status),
@@ -251,6 +301,7 @@ impl Client<'_> {
             Op::Destroy(name) => {
                 files.rmdir(&cred, list, name.as_bytes()).await.kept().await.0.map(|()| None)
             }
+            Op::OfFile(op) => of_file::carry_out(&self.service, (self.at, &cred), op).await,
             Op::Rename(name, new) => {
                 let (from, to) = ((list, name.as_bytes()), (list, new.as_bytes()));
                 files.rename(&cred, from, to).await.kept().await.0.map(|()| None)
@@ -287,11 +338,28 @@ fn check(service: &Service, all: &[Arc<Mutex<Knowledge>>]) -> Result<(), String>
                     after.remove(name.as_str());
                 }
             }
-            None => {}
+            Some(Op::OfFile(_)) | None => {}
         }
         if there != before && there != after {
             return Err(format!("{there:?} are there, may be {before:?} or {after:?}"));
         }
+    }
+    Ok(())
+}
+
+/// The same for the clients' files.
+async fn check_files(service: &Service, all: &[Arc<Mutex<Knowledge>>]) -> Result<(), String> {
+    for (at, knowledge) in all.iter().enumerate() {
+        let (file, open) = {
+            let knowledge = knowledge.lock().unwrap();
+            let open = knowledge.open.as_ref().map(|sent| sent.op.clone());
+            (knowledge.file.clone(), open)
+        };
+        let open = match &open {
+            Some(Op::OfFile(op)) => Some(op),
+            _ => None,
+        };
+        file.check(service, at, open).await?;
     }
     Ok(())
 }
@@ -322,6 +390,10 @@ async fn life(
 ) -> Result<Service, String> {
     let service = open(world.clone(), disks, &ImportOptions::default()).await?;
     check(&service, all)?;
+    check_files(&service, all).await?;
+    for at in 0..all.len() {
+        of_file::make(&service, at).await.map_err(|error| error.to_string())?;
+    }
     let files = &service.files;
     let mut list = files.root(DATASET).ok_or("the dataset is gone")?;
     for name in [&b".aquifer"[..], b"snapshot"] {
@@ -339,6 +411,7 @@ async fn life(
         Either::Right((done, _)) => return Err(format!("the writer: {done:?}")),
     };
     check(&service, all)?;
+    check_files(&service, all).await?;
     Ok(service)
 }
 
@@ -385,6 +458,8 @@ fn an_act_of_a_client_is_made_once() {
         let run = run_seed(seed, &bases).unwrap_or_else(|what| panic!("{what}"));
         all.cuts += run.cuts;
         all.acts += run.acts;
+        all.rollbacks += run.rollbacks;
+        all.clones += run.clones;
         all.laters += run.laters;
         all.opens += run.opens;
         all.again += run.again;
@@ -393,6 +468,7 @@ fn an_act_of_a_client_is_made_once() {
     if all.cuts >= 400 {
         // Otherwise nothing was tried. With few cuts the numbers are up to chance.
         assert!(all.acts > all.cuts && all.laters.min(all.opens).min(all.again) > 20, "{all:?}");
+        assert!(all.rollbacks.min(all.clones) > 20, "{all:?}");
     }
 }
 

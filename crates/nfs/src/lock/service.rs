@@ -174,6 +174,11 @@ impl Locks {
         self.inner.lock().table.list()
     }
 
+    /// How many locks a file has: held, waited for, and shares.
+    pub(crate) fn count_on(&self, file: FileHandle) -> usize {
+        self.inner.lock().table.count_on(file)
+    }
+
     /// A host with messages that no caller serves yet. The caller serves it until
     /// [`Locks::next_callout`] returns nothing.
     pub fn next_host(&self) -> Option<IpAddr> {

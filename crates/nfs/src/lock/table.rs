@@ -247,6 +247,12 @@ impl Table {
         self.clients.contains_key(client)
     }
 
+    /// How many locks and reservations a file has, and how many wait for one.
+    pub fn count_on(&self, file: FileHandle) -> usize {
+        let of = |locks: &FileLocks| locks.held.len() + locks.waiting.len() + locks.shares.len();
+        self.files.get(&file).map_or(0, of)
+    }
+
     /// Everything, for people.
     pub fn list(&self) -> Vec<LockView> {
         let granting = self.grants.owners();

@@ -16,7 +16,8 @@
 //!   may have been, and whose fate is open, gets no answer ([`Unsettled`]). Its caller keeps it and
 //!   carries it out again, which finds the outcome here: when the disks answer, when the pool is
 //!   back, in this process or the next one.
-//! - READ, WRITE, COMMIT and the procedures that change nothing are not involved.
+//! - READ, WRITE, COMMIT and the procedures that change nothing are not involved; but a WRITE to
+//!   `control` in `.aquifer` is, since it acts.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -34,7 +35,7 @@ use crate::status::nfsstat3;
 
 use super::request::{Outcome, Request, Target};
 use super::silence::{fail, object_of};
-use super::{change, put};
+use super::{change, put, write};
 
 /// Whether this procedure must not run twice.
 pub(crate) fn is_once(procedure: Procedure3) -> bool {
@@ -149,6 +150,11 @@ async fn succeeded(
             let file_attributes = request.attributes_now(&args.file).await;
             let linkdir_wcc = request.untouched(&args.link.dir).await;
             let outcome: Outcome<_, LinkWcc> = Ok(LinkWcc { file_attributes, linkdir_wcc });
+            put(to, outcome)
+        }
+        Args3::Write(args) => {
+            let done = write::done(target, WccData::NONE, write::count(&args.head));
+            let outcome: Outcome<_, WccData> = Ok(done);
             put(to, outcome)
         }
         _ => {

@@ -47,7 +47,7 @@ async fn list(
     let eof = loop {
         let Some(entry) = listing.next().await? else { break true };
         let fit = reply.entry(&Entry3 {
-            fileid: entry.handle.object.0,
+            fileid: entry.handle.fileid(),
             name: &entry.name,
             cookie: entry.cookie,
         });

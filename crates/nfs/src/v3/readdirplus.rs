@@ -42,7 +42,7 @@ async fn list(
     let eof = loop {
         let Some(entry) = listing.next().await? else { break true };
         let fit = reply.entry(&EntryPlus3 {
-            fileid: entry.handle.object.0,
+            fileid: entry.handle.fileid(),
             name: &entry.name,
             cookie: entry.cookie,
             name_attributes: entry.attributes.as_ref().and_then(post_op_attr),

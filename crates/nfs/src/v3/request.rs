@@ -10,6 +10,7 @@ use aquifer_rpc::auth::Credential;
 
 use crate::attributes::{fattr3, set_attributes};
 use crate::export::{Exports, Rights};
+use crate::lock::Locks;
 use crate::proto::v3::{
     DirOpArgs3, LinkWcc, NfsFh3, Nfsstat3, PostOpAttr, RenameWcc, Sattr3, WccData,
 };
@@ -21,6 +22,7 @@ use crate::volume::Volume;
 pub(crate) struct Request<'a> {
     pub exports: &'a Exports,
     pub origin: &'a Origin,
+    pub locks: &'a Locks,
     pub credential: Credential<'a>,
     /// The call, if it must not run twice.
     pub call: Option<CallId>,

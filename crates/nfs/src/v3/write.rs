@@ -6,14 +6,14 @@
 use std::pin::pin;
 
 use aquifer_blockio::Page;
-use aquifer_files::{Data, Piece, Stability, Written};
+use aquifer_files::{Data, FileHandle, Piece, Stability, Written};
 use aquifer_rpc::xdr::{EncodeBuf, Mark};
 
 use crate::attributes::wcc_data;
 use crate::limits::{FILE_BYTES_MAX, TRANSFER_BYTES_MAX};
-use crate::proto::v3::{Nfsstat3, StableHow, WccData, Write3Args, Write3Head, Write3ResOk};
+use crate::proto::v3::{Args3, Nfsstat3, StableHow, WccData, Write3Args, Write3Head, Write3ResOk};
 
-use super::request::{Fail, Request, Target};
+use super::request::{Fail, Promise, Request, Target, changed};
 use super::silence::unless_silent;
 use super::{keep, put};
 
@@ -67,6 +67,35 @@ async fn write(
         }
         Err((error, around)) => Err(Fail::new(&error, wcc_data(&around))),
     }
+}
+
+/// Whether a call is a WRITE to `control` in `.aquifer`, whose data is not stored, but acted on.
+pub(crate) fn is_order(args: &Args3<'_>) -> bool {
+    let Args3::Write(Write3Args { head, .. }) = args else { return false };
+    let file = FileHandle::decode(head.file.bytes());
+    file.is_some_and(|file| file.controlled().is_some())
+}
+
+/// Carries out such a WRITE. What it asks for is on disk when it is answered.
+pub(super) async fn order(
+    request: &Request<'_>,
+    args: &Write3Args<'_>,
+) -> Promise<Write3ResOk, WccData> {
+    let target = request.change(&args.head.file)?;
+    let count = count(&args.head);
+    let bytes = usize::try_from(count).unwrap_or(usize::MAX);
+    // Whole pages are longer than any line.
+    let data = args.data.bytes.get(..bytes).filter(|_| request.pages.is_none());
+    let Some(data) = data else { return Err(Nfsstat3::Fbig.into()) };
+    let file = target.file.controlled();
+    let locks = file.map_or(0, |file| request.locks.count_on(file));
+    let made = target.files.write_control(&target.cred, target.file, data, locks).await;
+    changed(made, wcc_data, |(), file_wcc| done(&target, file_wcc, count))
+}
+
+/// The answer to such a WRITE.
+pub(super) fn done(target: &Target, file_wcc: WccData, count: u32) -> Write3ResOk {
+    Write3ResOk { file_wcc, count, committed: StableHow::FileSync, verf: verifier(target) }
 }
 
 /// The part of a WRITE that is written. `None` beyond the end of the largest file.

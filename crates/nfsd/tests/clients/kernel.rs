@@ -80,3 +80,52 @@ fn guest_kernel_client_takes_and_destroys_snapshots() {
     guest.power_off(SOON).unwrap();
     served.stop();
 }
+
+/// Versions of a file beside it, and lines to `control`, by a kernel that caches names and pages.
+#[test]
+fn guest_kernel_client_acts_on_a_file() {
+    let mut served = Served::with("kernel-versions", None);
+    served.server.start(SOON).unwrap();
+    let config = GuestConfig { netns: Some(served.netns.clone()), ..GuestConfig::default() };
+    let guest = Guest::boot(&WorkDir::open().unwrap(), &served.scratch, &config).unwrap();
+    guest.mount("/vms", "/mnt", V3).unwrap();
+    let said = |command: &str| guest.check(command, SOON).unwrap().output;
+    let fails = |command: &str, why: &str| {
+        let step = guest.run(command, SOON).unwrap();
+        assert!(step.status != 0 && step.output.contains(why), "{command}: {}", step.output);
+    };
+    said("mkdir /mnt/dir; echo old >/mnt/dir/disk; sync");
+    let of = "/mnt/dir/.aquifer/disk";
+    assert_eq!(said("ls -a /mnt/dir"), ".\n..\ndisk\n");
+    assert_eq!(said("ls /mnt/dir/.aquifer"), "disk\n");
+    assert_eq!(said(&format!("ls {of}")), "control\n");
+    said(&format!("touch {of}/a && echo new >/mnt/dir/disk && sync"));
+    assert_eq!(said(&format!("ls {of}; cat {of}/a /mnt/dir/disk")), "a\ncontrol\nold\nnew\n");
+    fails(&format!("cmp {of}/a /mnt/dir/disk"), "differ");
+    fails(&format!("echo x >{of}/a"), "denied");
+    // A shell empties what it opens, or goes to what it takes for the end.
+    said(&format!("echo 'rollback a' >{of}/control"));
+    assert_eq!(said("cat /mnt/dir/disk"), "old\n");
+    let shown = said(&format!("cat {of}/control"));
+    assert!(shown.ends_with(": rollback a: done\n"), "{shown}");
+    said(&format!("echo 'clone a dir/copy' >>{of}/control; cat {of}/control"));
+    assert_eq!(said("ls /mnt/dir; cat /mnt/dir/copy"), "copy\ndisk\nold\n");
+    said(&format!("cat {of}/control; echo 'clone a dir/more' >>{of}/control; rm /mnt/dir/more"));
+    // One descriptor, several lines, each on its way before the next.
+    let lines = "for to in x y z; do echo \"clone a dir/$to\"; sync; done";
+    said(&format!("{{ {lines}; }} >{of}/control; sync"));
+    assert_eq!(said("ls /mnt/dir"), "copy\ndisk\nx\ny\nz\n");
+    let shown = said(&format!("cat {of}/control"));
+    assert!(shown.ends_with(": clone a dir/z: done\n"), "{shown}");
+    fails(&format!("echo 'rollback b' | dd of={of}/control conv=fsync"), "No such file");
+    let shown = said(&format!("cat {of}/control"));
+    assert!(shown.contains(": rollback b: refused: there is no snapshot"), "{shown}");
+    said(&format!("rm -f {of}/a"));
+    assert_eq!(said(&format!("ls {of}")), "control\n");
+    fails(&format!("rm -f {of}/control"), "");
+    served.server.restart(SOON).unwrap();
+    said(&format!("touch {of}/b; echo 3 >/proc/sys/vm/drop_caches"));
+    assert_eq!(said(&format!("ls {of}; cat {of}/b")), "b\ncontrol\nold\n");
+    guest.power_off(SOON).unwrap();
+    served.stop();
+}

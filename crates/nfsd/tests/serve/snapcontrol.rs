@@ -4,14 +4,16 @@
 use std::thread;
 use std::time::Duration;
 
+use aquifer_nfs::proto::nlm::Nlm4Stats;
 use aquifer_nfs::proto::v3::*;
 use aquifer_nfs::{Access, Client as Host, Entry, Export, Squash, Whom};
 use aquifer_rpc::message::Reply;
-use aquifer_rpc::xdr::{Decode, Decoder};
+use aquifer_rpc::xdr::{Decode, Decoder, Span};
 
 use crate::client::Client;
 use crate::files::{mode, place, status};
 use crate::fixture::{Fixture, config};
+use crate::locks::locked;
 use crate::silence::{silence, speak};
 use crate::snapshots::walk;
 
@@ -146,4 +148,183 @@ fn client_of(fixture: &Fixture) -> (Client, NfsFh3) {
     let mut client = Client::connect_from(MAY, 30_000..32_000, fixture.address());
     let root = client.mount("/vms").unwrap();
     (client, root)
+}
+
+/// `.aquifer/FILE` of a file `disk.raw`, and its `control`.
+fn of_file(client: &mut Client, fixture: &Fixture) -> (NfsFh3, NfsFh3, NfsFh3) {
+    let root = client.mount("/vms").unwrap();
+    let file = client.file(root, "disk.raw");
+    let versions = walk(client, root, ".aquifer/disk.raw").unwrap();
+    let control = client.lookup(versions, "control").unwrap().object;
+    assert_eq!(fixture.pool().datasets.by_name("tank/vms").unwrap().snapshot_count(), 0);
+    (file, versions, control)
+}
+
+fn touch() -> CreateHow3 {
+    CreateHow3::Unchecked(mode(0o644))
+}
+
+#[test]
+fn a_file_is_snapshotted_rolled_back_and_cloned_beside_it() {
+    let fixture = Fixture::with(config(), vec![export(Access::read_write())]);
+    let (mut client, _) = client(&fixture, MAY);
+    let (file, versions, control) = of_file(&mut client, &fixture);
+    let write = |client: &mut Client, at, data: &[u8], how| {
+        let Res3::Ok(wrote) = client.write(at, 0, data, how) else { panic!("WRITE") };
+        wrote
+    };
+    write(&mut client, file, b"old", StableHow::FileSync);
+    let made = client.create(versions, "before", touch()).unwrap();
+    assert_eq!(client.lookup(versions, "before").unwrap().object, made.file);
+    let times = Sattr3 { atime: SetTime::ServerTime, mtime: SetTime::ServerTime, ..Sattr3::NONE };
+    assert_eq!(status(&client.setattr(made.file, times, None)), Nfsstat3::Ok);
+    assert_eq!(client.create(versions, "before", touch()).err(), Some(Nfsstat3::Exist));
+    let exclusive = client.create(versions, "x", CreateHow3::Exclusive([1; 8]));
+    assert_eq!(exclusive.err(), Some(Nfsstat3::NotSupp));
+    write(&mut client, file, b"new", StableHow::FileSync);
+
+    // As a shell does: it empties what it opens.
+    let empty = Sattr3 { size: Some(0), ..Sattr3::NONE };
+    assert_eq!(status(&client.setattr(control, empty, None)), Nfsstat3::Ok);
+    let wrote = write(&mut client, control, b"rollback before\n", StableHow::Unstable);
+    assert_eq!((wrote.committed, wrote.count), (StableHow::FileSync, 16));
+    // Nothing that a client would take for what it wrote.
+    assert_eq!(wrote.file_wcc, WccData::NONE);
+    assert_eq!(status(&client.commit(control, 0, 0)), Nfsstat3::Ok);
+    assert_eq!(client.read(file, 0, 10), Ok((b"old".to_vec(), true)));
+    let of = client.attributes(control);
+    let (text, eof) = client.read(control, 0, 60_000).unwrap();
+    assert!(eof && text.len() as u64 == of.size && text.ends_with(b": rollback before: done\n"));
+    let cloned = write(&mut client, control, b"clone before copy\n", StableHow::FileSync);
+    assert_eq!(cloned.count, 18);
+    let root = client.mount("/vms").unwrap();
+    let copy = client.lookup(root, "copy").unwrap().object;
+    assert_eq!(client.read(copy, 0, 10), Ok((b"old".to_vec(), true)));
+    for (line, why) in [
+        (&b"rollback none\n"[..], Nfsstat3::NoEnt),
+        (b"rollback before", Nfsstat3::Inval),
+        (b"\xff\xff\xff\n", Nfsstat3::Inval),
+        (b"clone before copy\n", Nfsstat3::Exist),
+        (&[b'x'; 20_000], Nfsstat3::Fbig),
+        // Whole pages take another way.
+        (&[b'\n'; 8192], Nfsstat3::Fbig),
+    ] {
+        for how in [StableHow::Unstable, StableHow::FileSync] {
+            assert_eq!(status(&client.write(control, 0, line, how)), why, "{line:?}");
+        }
+    }
+    for name in ["before", "before"] {
+        let gone = status(&client.remove(versions, name));
+        assert!([Nfsstat3::Ok, Nfsstat3::NoEnt].contains(&gone));
+    }
+    assert_eq!(client.getattr(made.file), Err(Nfsstat3::Stale));
+}
+
+#[test]
+fn only_the_superuser_of_a_named_host_may_act_on_a_file() {
+    use Nfsstat3::{Acces, Ok, Rofs};
+    let read_only = Access { read_only: Whom::Listed(vec![entry(MAY)]), ..Access::read_write() };
+    for (export, host, uid, expected) in [
+        (export(Access::read_write()), MAY, 0, Ok),
+        (export(Access::read_write()), MAY, 7, Acces),
+        (export(Access::read_write()), OTHER, 0, Rofs),
+        (export(Access::read_write()), EXCEPTED, 0, Rofs),
+        (export(read_only), MAY, 0, Rofs),
+        (Export { squash: Squash::Root, ..export(Access::read_write()) }, MAY, 0, Acces),
+    ] {
+        let case = format!("{export:?} {host} {uid}");
+        let fixture = Fixture::with(config(), vec![export]);
+        let (mut owner, _) = client(&fixture, OTHER);
+        let root = owner.mount("/vms").unwrap();
+        let files = fixture.pool().files.clone();
+        let make = async move {
+            let how = aquifer_files::CreateHow::Unchecked(Default::default());
+            let top = files.root("tank/vms").unwrap();
+            let cred = aquifer_files::Credentials::root();
+            files.create(&cred, top, b"disk.raw", how).await.kept().await.0.unwrap();
+            files.snapshot_files(&["tank/vms:disk.raw@before".into()]).await.unwrap();
+        };
+        fixture.block_on(make);
+        let versions = walk(&mut owner, root, ".aquifer/disk.raw").unwrap();
+        let control = owner.lookup(versions, "control").unwrap().object;
+        let (mut client, _) = client(&fixture, host);
+        client.uid = uid;
+        let made = client.create(versions, "a", touch());
+        let made = made.map_or_else(|status| status, |_| Ok);
+        let gone = status(&client.remove(versions, "a"));
+        let line = b"clone before copy\n";
+        let wrote = status(&client.write(control, 0, line, StableHow::Unstable));
+        assert_eq!([made, gone, wrote], [expected; 3], "{case}");
+        assert_eq!(owner.lookup(root, "copy").is_ok(), expected == Ok, "{case}");
+    }
+}
+
+/// A line that is sent again, on whatever connection, does nothing; a locked file stays as it is.
+#[test]
+fn a_line_acts_once_and_not_on_a_locked_file() {
+    let fixture = Fixture::with(config(), vec![export(Access::read_write())]);
+    let (mut first, _) = client(&fixture, MAY);
+    let (file, versions, control) = of_file(&mut first, &fixture);
+    first.write(file, 0, b"old", StableHow::FileSync);
+    assert!(first.create(versions, "before", touch()).is_ok());
+    first.write(file, 0, b"new", StableHow::FileSync);
+    let head = Write3Head { file: control, offset: 70, count: 16, stable: StableHow::Unstable };
+    let data = Span { offset: 0, bytes: b"rollback before\n" };
+    let record = first.nfs_record(&Args3::Write(Write3Args { head, data }));
+    let mut second = Client::connect_from(MAY, 30_000..32_000, fixture.address());
+    let mut answers = Vec::new();
+    for round in 0..3 {
+        let client = if round == 1 { &mut second } else { &mut first };
+        client.send(&record);
+        answers.push(client.receive());
+        if round == 0 {
+            assert_eq!(first.read(file, 0, 10), Ok((b"old".to_vec(), true)));
+            first.write(file, 0, b"later", StableHow::FileSync);
+        }
+    }
+    assert!(answers.iter().all(|answer| *answer == answers[0]));
+    assert_eq!(first.read(file, 0, 10), Ok((b"later".to_vec(), true)));
+
+    assert_eq!(locked(&mut first, &file, 1), Nlm4Stats::Granted);
+    let said = first.write(control, 0, b"rollback before\n", StableHow::FileSync);
+    assert_eq!(status(&said), Nfsstat3::Perm);
+    let (text, _) = first.read(control, 0, 60_000).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("clients hold 1 locks on the file"), "{text}");
+    assert_eq!(first.read(file, 0, 10), Ok((b"later".to_vec(), true)));
+    // A clone leaves the file as it is.
+    let said = first.write(control, 0, b"clone before copy\n", StableHow::FileSync);
+    assert_eq!(status(&said), Nfsstat3::Ok);
+}
+
+/// A line under way when the disk stops is not answered before the disk is back, and acts once.
+#[test]
+fn a_line_waits_for_a_disk_that_does_not_answer() {
+    let fixture = Fixture::with(config(), vec![export(Access::read_write())]);
+    let (mut first, _) = client(&fixture, MAY);
+    let (file, versions, control) = of_file(&mut first, &fixture);
+    first.write(file, 0, b"old", StableHow::FileSync);
+    assert!(first.create(versions, "before", touch()).is_ok());
+    // The first clone writes labels, too: not part of this.
+    let early = first.write(control, 0, b"clone before early\n", StableHow::FileSync);
+    assert_eq!(status(&early), Nfsstat3::Ok);
+    fixture.gate.close();
+    let head = Write3Head { file: control, offset: 0, count: 18, stable: StableHow::Unstable };
+    let data = Span { offset: 0, bytes: b"clone before copy\n" };
+    let record = first.nfs_record(&Args3::Write(Write3Args { head, data }));
+    first.send(&record);
+    silence(&fixture);
+    let (mut second, root) = client_of(&fixture);
+    let late = second.write(control, 0, b"clone before late\n", StableHow::Unstable);
+    assert_eq!(status(&late), Nfsstat3::Jukebox);
+    speak(&fixture);
+    // It heard "later", or was carried out: that is for the clone to say.
+    let reply = first.receive();
+    let mut from = Decoder::new(&reply);
+    Reply::decode(&mut from).unwrap();
+    let said = status(&Write3Res::decode(&mut from).unwrap());
+    let is_there = second.lookup(root, "copy").is_ok();
+    assert_eq!(is_there, said == Nfsstat3::Ok, "{said:?}");
+    assert!([Nfsstat3::Ok, Nfsstat3::Jukebox].contains(&said), "{said:?}");
+    assert_eq!(second.lookup(root, "late").err(), Some(Nfsstat3::NoEnt));
 }

@@ -127,3 +127,50 @@ fn a_lock_on_a_file_of_a_snapshot_is_not_one_on_the_live_file() {
     assert_eq!(locked(&mut client, &live, 2), Nlm4Stats::Denied);
     assert_eq!(locked(&mut client, &old, 2), Nlm4Stats::Granted);
 }
+
+/// A version of a file, beside it: a client tells it from the live file, and reads it after a
+/// restart.
+#[test]
+fn versions_of_a_file_are_files_of_their_own() {
+    let mut fixture = Fixture::new();
+    let (mut client, root) = fixture.mounted();
+    let dir = client.dir(root, "web");
+    let file = client.file(dir, "disk.raw");
+    assert_eq!(status(&client.write(file, 0, OLD, StableHow::Unstable)), Nfsstat3::Ok);
+    snapshot(&fixture, "tank/vms@whole");
+    let files = fixture.pool().files.clone();
+    let names = ["tank/vms:web/disk.raw@own".to_owned()];
+    fixture.block_on(async move { files.snapshot_files(&names).await }).unwrap();
+    assert_eq!(status(&client.write(file, 0, b"now", StableHow::FileSync)), Nfsstat3::Ok);
+    let versions = walk(&mut client, dir, ".aquifer/disk.raw").unwrap();
+    let live = client.attributes(file);
+    let mut seen = vec![(live.fsid, live.fileid)];
+    let mut found = Vec::new();
+    for name in ["own", "whole"] {
+        let old = client.lookup(versions, name).unwrap();
+        let of = old.obj_attributes.unwrap();
+        assert_eq!((of.ftype, of.size), (Ftype3::Reg, OLD.len() as u64));
+        assert_eq!(client.read(old.object, 0, 100), Ok((OLD.to_vec(), true)));
+        assert!(seen.iter().all(|(fsid, fileid)| *fsid != of.fsid && *fileid != of.fileid));
+        seen.push((of.fsid, of.fileid));
+        let args = Readdir3Args { dir: versions, cookie: 0, cookieverf: [0; 8], count: 4096 };
+        let listed = client.nfs(&Args3::Readdir(args));
+        let listed: Readdir3Res = listed.decode();
+        let Res3::Ok(listed) = listed else { panic!("READDIR") };
+        let entry = listed.entries.iter().find(|entry| entry.name == name.as_bytes());
+        assert_eq!(entry.unwrap().fileid, of.fileid);
+        assert_eq!(status(&client.write(old.object, 0, b"x", StableHow::Unstable)), Nfsstat3::Rofs);
+        assert_eq!(status(&client.link(old.object, dir, "linked")), Nfsstat3::Xdev);
+        found.push(old.object);
+    }
+    let made = client.create(versions, "new", CreateHow3::Unchecked(mode(0o644)));
+    assert_eq!(made.err(), Some(Nfsstat3::Rofs));
+    fixture.stop();
+    fixture.open();
+    fixture.serve(config(), vec![Export::new("/vms", "tank/vms")]);
+    let mut client = fixture.client();
+    for old in found {
+        assert_eq!(client.read(old, 0, 100), Ok((OLD.to_vec(), true)));
+    }
+    assert_eq!(client.lookup(versions, "none").err(), Some(Nfsstat3::NoEnt));
+}

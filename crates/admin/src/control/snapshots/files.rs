@@ -159,7 +159,10 @@ fn api_error(error: FileNameError) -> ApiError {
         FileNameError::NotThere(_) | FileNameError::NoMatch(_) | FileNameError::NoDirectory(_) => {
             ApiError::not_found(message)
         }
-        FileNameError::Clone { .. } | FileNameError::NotNamed { .. } => ApiError::conflict(message),
+        FileNameError::Clone { .. }
+        | FileNameError::NotNamed { .. }
+        | FileNameError::ReadOnly(_)
+        | FileNameError::Locked { .. } => ApiError::conflict(message),
         FileNameError::NoSnapshot(_) => ApiError::not_found(format!(
             "{message}; `aquifer list -t snapshot` shows those that there are"
         )),
@@ -170,6 +173,7 @@ fn api_error(error: FileNameError) -> ApiError {
         | FileNameError::TooManyClones(_)
         | FileNameError::NoTarget(_)
         | FileNameError::OtherDataset(_)
+        | FileNameError::OfDataset(_)
         | FileNameError::Twice(_)
         | FileNameError::TooLong(_) => ApiError::invalid(message),
         FileNameError::Look(_) => ApiError::conflict(message),
