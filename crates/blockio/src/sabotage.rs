@@ -166,8 +166,9 @@ pub enum Rule {
     SplitIsRefused,
     /// Uberblocks that a disk still has, when it is put in as a new one, count for nothing.
     NewLeavesHaveNoPast,
-    /// The one uberblock more that an absent leaf may have, and that never counted, names nobody.
-    OneMoreNamesNobody,
+    /// An uberblock that names a leaf passes over the number that this leaf, alone, would take for
+    /// one that never counted.
+    NamingPassesOver,
     /// Imports of sides that are in use apart from each other have different sessions.
     SessionOfItsOwn,
     /// Nothing is written to a leaf that has left the pool while its resilver began.

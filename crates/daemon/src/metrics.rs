@@ -181,9 +181,12 @@ fn of_hardware(page: &mut Page, pools: &[pool::PoolStatus], disks: &BTreeMap<Str
     });
 }
 
+/// Name, kind, help and value.
+type CacheDiskFamily = (&'static str, &'static str, &'static str, fn(&pool::CacheDiskStats) -> u64);
+
 /// What cache disks hold, and how often they had what was asked for.
 fn of_cache_disks(page: &mut Page, pools: &[pool::PoolStatus]) {
-    let families: [(&str, &str, &str, fn(&pool::CacheDiskStats) -> u64); 6] = [
+    let families: [CacheDiskFamily; 6] = [
         ("aquifer_cache_disk_held_bytes", "gauge", "Blocks on a cache disk.", |stats| {
             stats.blocks * 4096
         }),

@@ -2,7 +2,7 @@
 
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::{FEATURES, PoolConfig, VdevClass};
-use aquifer_ondisk::uberblock::{Outdated, Uberblock};
+use aquifer_ondisk::uberblock::Uberblock;
 
 use crate::finding::{At, Findings, Kind};
 use crate::labels::Member;
@@ -40,12 +40,6 @@ fn is_of_another_past(behind: &Member, newer: &Member) -> bool {
     };
     let went_on = since(old, newer).is_some_and(|since| new.sequence > since);
     let knows = match since(new, behind) {
-        // One more than the namer had never counted, unless it names the namer: then it was written
-        // without it. Of a leaf that is put in as a new one nothing counts.
-        Some(since) if old.sequence == since => {
-            let is_new = |of: &Outdated| of.leaf == behind.label.leaf_guid && of.since == 0;
-            !names(old, newer.label.leaf_guid) || new.outdated.iter().any(is_new)
-        }
         Some(since) => old.sequence <= since,
         None => newer.label.config.class_of(behind.label.leaf_guid).is_some(),
     };

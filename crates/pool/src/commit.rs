@@ -5,6 +5,7 @@
 //! acknowledgement relies on a side that could later come up alone as whole.
 
 use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,6 +112,7 @@ impl Pool {
         let mut next = current.uberblock.clone();
         change(&mut next);
         next.host.clone_from(&self.committer.host);
+        let mut told: HashSet<Guid> = current.uberblock.outdated.iter().map(|of| of.leaf).collect();
         loop {
             next.sequence += 1;
             if left_out(Rule::UberblockSlot) {
@@ -120,6 +122,13 @@ impl Pool {
             next.wall_ns = self.world.wall_ns();
             next.mark = next.mark.max(self.log.mark());
             let named = self.name_failed(&mut next);
+            let is_new = |of: &Outdated| !told.contains(&of.leaf);
+            if next.outdated.iter().any(is_new) && !left_out(Rule::NamingPassesOver) {
+                // If the leaf comes up alone, it takes the number behind its own for an uberblock
+                // that never counted. This one counts.
+                next.sequence += 1;
+            }
+            told.extend(next.outdated.iter().map(|of| of.leaf));
             self.forget_oldest_gone(&mut next);
             // A number is used once, also if this write fails, or its caller gives it up halfway.
             current.uberblock.sequence = next.sequence;

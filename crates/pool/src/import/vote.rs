@@ -23,8 +23,8 @@ pub(crate) struct Vote {
 /// ever heard of the other: a leaf that left the pool stays named until it is wiped.
 ///
 /// The number since which an import names a leaf is one that this leaf may have: an uberblock that
-/// was cut off before the namer got it, and never counted. One that names the namer is not that. It
-/// was never meant for it, so the leaf went on alone.
+/// was cut off before the namer got it, and never counted. No other is of that number: who names a
+/// leaf passes over it.
 ///
 /// A leaf that is put in as a new one is named since 0: none of the uberblocks counts that it has
 /// then. A spare may still have those of the last time that it stood in, until it gets its labels.
@@ -68,9 +68,6 @@ fn is_of_another_past(
     };
     let went_on = since(behind, other).is_some_and(|since| newer.sequence > since);
     let knows = match since(newer, one) {
-        Some(since) if behind.sequence == since && !left_out(Rule::OneMoreNamesNobody) => {
-            !behind.names(other) || newer.outdated.iter().any(|of| of.leaf == one && of.since == 0)
-        }
         Some(since) => behind.sequence <= since,
         None => left_out(Rule::SplitIsRefused) || config.class_of(one).is_some(),
     };

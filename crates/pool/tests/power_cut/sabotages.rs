@@ -103,7 +103,7 @@ const SPLIT_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::SplitIsRefused], 0..100),
     (&[Rule::GoneStaysNamed], 0..2000),
     (&[Rule::SessionOfItsOwn], 290..2000),
-    (&[Rule::OneMoreNamesNobody], 3_701_670..3_702_000),
+    (&[Rule::NamingPassesOver], 3_701_670..3_702_000),
 ];
 
 /// The same with single requests that hang on both sides of a mirror.
