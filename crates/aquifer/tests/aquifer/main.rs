@@ -38,6 +38,7 @@ mod prometheus;
 mod refusals;
 mod remote;
 mod renames;
+mod replicate;
 mod revive;
 mod rollback;
 mod schedules;

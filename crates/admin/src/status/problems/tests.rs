@@ -54,6 +54,7 @@ fn mirror(a: LeafState, b: LeafState) -> PoolStatus {
         notes: Vec::new(),
         damaged: Vec::new(),
         sync_disabled: Vec::new(),
+        replications: Vec::new(),
         dropped_log: None,
         scan: None,
         scrub: None,
