@@ -98,14 +98,15 @@ impl Control {
         if let Some(id) = query.id {
             let job = jobs.iter().find(|job| job.id == id);
             let gone = || ApiError::not_found("this replication is over, or was of another start");
-            return Ok(vec![job.ok_or_else(gone)?.info(self)]);
+            let job = job.ok_or_else(gone)?;
+            return Ok(vec![job.info(self, &job.members(self).unwrap_or_default())]);
         }
         let mut shown: Vec<ReplicationInfo> =
             self.all_serving().iter().flat_map(|serving| self.standing(serving)).collect();
         for job in jobs.iter().rev() {
             let (dataset, target) = (&job.wish.dataset, job.wish.target.to_string());
             if !shown.iter().any(|of| of.dataset == *dataset && of.target == target) {
-                shown.push(job.info(self));
+                shown.push(job.info(self, &job.members(self).unwrap_or_default()));
             }
         }
         shown.sort_by(|a, b| (&a.dataset, &a.target).cmp(&(&b.dataset, &b.target)));
@@ -118,7 +119,7 @@ impl Control {
         let unit = |(standing, members): (Standing, Vec<Member>)| {
             let wish = wish(standing, &members)?;
             let info = match self.replication.newest(&wish.dataset, &wish.target) {
-                Some(job) => ReplicationInfo { every_s: wish.every_s, ..job.info(self) },
+                Some(job) => ReplicationInfo { every_s: wish.every_s, ..job.info(self, &members) },
                 None => jobs::info(self, &wish, &members),
             };
             Some(info)
@@ -145,10 +146,12 @@ impl Control {
         // A clock that was set back does not keep a copy waiting for ever.
         let is_over = |since: u64, span: u64| now_ns < since || now_ns - since >= span;
         match self.replication.newest(&wish.dataset, &wish.target) {
-            None => members.iter().any(|member| {
-                let newest = own::newest(self, member);
-                newest.is_none_or(|own| is_over(own.taken_ns, every_ns))
-            }),
+            None => {
+                let is_old = |own: &Option<own::Own>| {
+                    own.as_ref().is_none_or(|own| is_over(own.taken_ns, every_ns))
+                };
+                own::newest(self, members).iter().any(is_old)
+            }
             Some(job) => match (job.ended(), job.begun_ns()) {
                 (None, _) | (_, None) => false,
                 (Some((_, true)), Some(begun)) => is_over(begun, every_ns),
@@ -173,8 +176,9 @@ impl Control {
             told.remove(&what);
             return;
         };
-        let is_told = told.insert(what, error.message.clone()).as_ref() == Some(&error.message);
-        if every_s.is_none() || !is_told {
+        let is_told = every_s.is_some()
+            && told.insert(what, error.message.clone()).as_ref() == Some(&error.message);
+        if !is_told {
             tracing::warn!(
                 class = "replication.failed", %dataset, %target, %error,
                 "a copy cannot be brought up to date"

@@ -254,8 +254,8 @@ fn what_is_wrong_with_the_other_side_is_said_with_what_to_do() {
     assert_eq!(snapshots(here, "tank/vms"), before);
 }
 
-/// Kills of either side, a stop, and a second run meanwhile: the copy is as it was, and the next run
-/// brings it up to date.
+/// Kills of either side, a stop, and a second run meanwhile: the copy is as it was, and the next
+/// run brings it up to date.
 #[test]
 fn a_run_that_breaks_off_leaves_the_copy_as_it_was() {
     let pair = Pair::new();
@@ -404,6 +404,8 @@ fn a_tree_goes_to_another_pool_of_this_daemon() {
     for dataset in ["backup/vms", "backup/vms/below"] {
         assert_eq!(snapshots(&place, dataset), ["a", "b"]);
     }
+    let said = place.must(&["replicate"]);
+    assert!(said.contains("backup/vms/below") && said.contains("@b"), "{said}");
     // Once more: it has that already.
     done(&replicate(&place, &words));
     fails(&replicate(&place, &["--snapshot", "@a", "tank/vms", "backup/vms"]), "newer than \"a\"");
@@ -413,6 +415,4 @@ fn a_tree_goes_to_another_pool_of_this_daemon() {
         &["replicate", "--stop", "tank/vms", "backup/vms"],
         "\"tank/vms\" is not being replicated to backup/vms; `aquifer replicate` shows what is",
     );
-    let said = place.must(&["replicate"]);
-    assert!(said.contains("backup/vms/below") && said.contains("@b"), "{said}");
 }

@@ -40,7 +40,8 @@ fn refuse(why: &str) -> Response {
     refusal(ApiError::invalid(why))
 }
 
-/// Acts on datasets and locks, replication without peers, which nobody carries out, and one that clears a notice of a loss.
+/// Acts on datasets and locks, replication without peers, which nobody carries out, and one that
+/// clears a notice of a loss.
 const PASSES: [&str; 21] = [
     "/v1/datasets",
     "/v1/datasets/set",

@@ -155,10 +155,9 @@ impl Job {
         self.shown.lock().begun_ns.is_none()
     }
 
-    /// How it stands.
-    pub fn info(&self, control: &Control) -> ReplicationInfo {
-        let members = self.members(control).unwrap_or_default();
-        let info = info(control, &self.wish, &members);
+    /// How it stands, with the copies of these datasets.
+    pub fn info(&self, control: &Control, members: &[Member]) -> ReplicationInfo {
+        let info = info(control, &self.wish, members);
         let shown = self.shown.lock();
         let (state, error) = match &shown.state {
             Some(Ended::Well) => (ReplicationState::Done, None),
@@ -182,15 +181,12 @@ impl Job {
 
 /// How copies stand of which no run is known.
 pub(super) fn info(control: &Control, wish: &Wish, members: &[Member]) -> ReplicationInfo {
-    let copy = |member: &Member| {
-        let newest = own::newest(control, member);
-        CopyInfo {
-            dataset: member.dataset.clone(),
-            copy: member.target.dataset.clone(),
-            taken_ns: newest.as_ref().map(|own| own.taken_ns),
-            behind_s: newest.as_ref().map(|own| own::seconds_since(own.taken_ns)),
-            snapshot: newest.map(|own| format!("{}@{}", member.dataset, own.known.name)),
-        }
+    let copy = |(member, newest): (&Member, Option<Own>)| CopyInfo {
+        dataset: member.dataset.clone(),
+        copy: member.target.dataset.clone(),
+        taken_ns: newest.as_ref().map(|own| own.taken_ns),
+        behind_s: newest.as_ref().map(|own| own::seconds_since(own.taken_ns)),
+        snapshot: newest.map(|own| format!("{}@{}", member.dataset, own.known.name)),
     };
     ReplicationInfo {
         id: None,
@@ -204,7 +200,7 @@ pub(super) fn info(control: &Control, wish: &Wish, members: &[Member]) -> Replic
         sent_bytes: 0,
         total_bytes: None,
         error: None,
-        copies: members.iter().map(copy).collect(),
+        copies: members.iter().zip(own::newest(control, members)).map(copy).collect(),
     }
 }
 

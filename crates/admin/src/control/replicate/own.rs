@@ -7,7 +7,7 @@
 //! - The new one is held before the old one is released.
 //! - No pool is kept in service: a dataset is found by its name each time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use aquifer_api::{ApiError, guid_text, time};
@@ -62,11 +62,20 @@ fn listed(serving: &Serving, datasets: &Datasets, dataset: &Arc<Dataset>) -> Vec
     listed.iter().map(own).collect()
 }
 
-/// The newest snapshot that a copy is known to have.
-pub(super) fn newest(control: &Control, member: &Member) -> Option<Own> {
-    let tag = member.target.tag();
-    let mut all = snapshots(control, &member.dataset).ok()?.into_iter().rev();
-    all.find(|own| own.tags.contains(&tag))
+/// The newest snapshots that the copies of datasets of one pool are known to have.
+pub(super) fn newest(control: &Control, members: &[Member]) -> Vec<Option<Own>> {
+    let serving = members.first().and_then(|first| control.pool_of(&first.dataset).ok());
+    let Some(serving) = serving else { return vec![None; members.len()] };
+    let datasets = &serving.service().datasets;
+    // Each name is looked up by walking through all: with many, once for all.
+    let all: HashMap<String, Arc<Dataset>> =
+        datasets.all().into_iter().map(|of| (datasets.full_name(&of), of)).collect();
+    let newest = |member: &Member| {
+        let (dataset, tag) = (all.get(&member.dataset)?, member.target.tag());
+        let mut listed = listed(&serving, datasets, dataset).into_iter().rev();
+        listed.find(|own| own.tags.contains(&tag))
+    };
+    members.iter().map(newest).collect()
 }
 
 /// Whether a dataset is a copy that stands by itself.

@@ -62,9 +62,7 @@ impl Target {
 
     /// The name of a snapshot that is taken for it now.
     pub fn snapshot_name(&self, now_ns: u64) -> String {
-        let text = time::text(now_ns);
-        let ms = now_ns / 1_000_000 % 1000;
-        format!("{}{}.{ms:03}Z", self.prefix(), text.trim_end_matches('Z'))
+        format!("{}{}", self.prefix(), time::text(now_ns))
     }
 
     /// Whether a snapshot of this name was taken for it, or for another copy at the same peer.

@@ -25,11 +25,11 @@ fn of_one(of: &ReplicationInfo) -> Option<Problem> {
         many => format!(" and {} more", many - 1),
     };
     let what = match first.behind_s {
-        Some(behind_s) => format!("is {behind_s} s behind, and is to be {} at most", limit_s),
+        Some(behind_s) => format!("is {behind_s} s behind, and is to be {limit_s} at most"),
         None => "is not there".to_string(),
     };
     let why = match &of.error {
-        Some(error) => format!(": {error}"),
+        Some(error) => format!(": {}", error.replace('\n', "; ")),
         None => String::new(),
     };
     let (dataset, target) = (typed(&of.dataset), typed(&of.target));
