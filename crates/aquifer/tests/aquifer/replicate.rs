@@ -165,7 +165,7 @@ fn a_copy_follows_takes_the_place_of_its_source_and_goes_back() {
     here.must(&["set", "standby=on", "tank/vms"]);
     there.must(&["set", "standby=off", "backup/vms"]);
     let mut client = Client::new(there, "127.0.0.1");
-    has(&mut client, &file, 1, 3, 3);
+    has(&mut client, &file, 1, 0, 1);
     has(&mut client, &file, 2, 1, 1);
     has(&mut client, &file, 3, 2, 1);
     fill(&mut client, &file, 4, 0, 1);
@@ -181,7 +181,7 @@ fn a_copy_follows_takes_the_place_of_its_source_and_goes_back() {
     here.must(&["set", "standby=off", "tank/vms"]);
     let mut client = Client::new(here, "127.0.0.1");
     has(&mut client, &file, 4, 0, 1);
-    has(&mut client, &file, 1, 3, 3);
+    has(&mut client, &file, 2, 1, 1);
     done(&replicate(here, &TARGET));
     pair.inspect();
 }
