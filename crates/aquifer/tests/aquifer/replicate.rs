@@ -175,13 +175,18 @@ fn a_copy_follows_takes_the_place_of_its_source_and_goes_back() {
     fails(&replicate(here, &TARGET), "\"backup/vms\" is in service there");
     here.must(&["set", "standby=on", "tank/vms"]);
 
-    // And back: the first one follows the second, and takes its place again.
-    done(&replicate(there, &["backup/vms", "other:tank/vms"]));
+    // And back: the first one follows the second while clients work on, then gets the last of it,
+    // and takes its place again.
+    done(&replicate(there, &["-F", "backup/vms", "other:tank/vms"]));
+    fill(&mut client, &file, 5, 5, 1);
     there.must(&["set", "standby=on", "backup/vms"]);
+    there.must(&["snapshot", "backup/vms@last"]);
+    done(&replicate(there, &["--snapshot", "@last", "backup/vms", "other:tank/vms"]));
     here.must(&["set", "standby=off", "tank/vms"]);
     let mut client = Client::new(here, "127.0.0.1");
     has(&mut client, &file, 4, 0, 1);
     has(&mut client, &file, 2, 1, 1);
+    has(&mut client, &file, 5, 5, 1);
     done(&replicate(here, &TARGET));
     pair.inspect();
 }

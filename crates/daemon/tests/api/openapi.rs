@@ -139,7 +139,7 @@ fn of<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
 type Type = (&'static str, fn(&mut SchemaGenerator) -> Value);
 
 /// What the table names.
-const TYPES: [Type; 75] = [
+const TYPES: [Type; 80] = [
     ("AddVdevs", of::<api::AddVdevs>),
     ("AlertsInfo", of::<api::AlertsInfo>),
     ("ApiError", of::<api::ApiError>),
