@@ -34,6 +34,7 @@ mod pools;
 mod promote;
 mod properties;
 mod receive;
+mod replicate;
 mod revive;
 mod rollback;
 mod scrub;
@@ -72,6 +73,7 @@ use crate::inventory::Inventory;
 use crate::status::{self, Beside};
 pub use counts::NfsCounts;
 pub(crate) use counts::sum;
+pub use replicate::{Peer, Peers, check_peers};
 use revive::Awaited;
 use serving::Serving;
 
@@ -143,6 +145,8 @@ pub struct ControlConfig {
     pub smartctl: PathBuf,
     /// What people hear of, and how.
     pub alerts: aquifer_alerts::Settings,
+    /// Other Aquifers, which have copies.
+    pub peers: Peers,
 }
 
 /// The administrator's side of a daemon.
@@ -173,6 +177,7 @@ pub struct Control {
     awaited: Awaited,
     inventory: Inventory,
     receiving: receive::Sessions,
+    replication: replicate::Replication,
     alerts: Arc<Alerts>,
 }
 
@@ -232,6 +237,7 @@ impl Control {
             awaited: Awaited::default(),
             inventory,
             receiving: receive::Sessions::default(),
+            replication: Default::default(),
             alerts: Arc::new(alerts),
         }))
     }
@@ -293,6 +299,7 @@ impl Control {
         }
         let scrub = scrub::shown(&serving.service().files);
         let drill = serving.drill.shown();
+        let replications = self.standing(serving);
         let beside = Beside {
             import_notes,
             notes,
@@ -302,6 +309,7 @@ impl Control {
             scrub,
             drill,
             disks,
+            replications,
         };
         Ok(status::status(&serving.service().pool.status(), beside))
     }

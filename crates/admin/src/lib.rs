@@ -17,5 +17,7 @@ pub mod sharenfs;
 pub mod status;
 
 pub use cache::CacheError;
-pub use control::{Control, ControlConfig, Frontend, NfsCounts, Offer, ServedPool};
+pub use control::{
+    Control, ControlConfig, Frontend, NfsCounts, Offer, Peer, Peers, ServedPool, check_peers,
+};
 pub use devices::disks_of_pool;

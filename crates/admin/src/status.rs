@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use aquifer_api::{
     CacheDiskInfo, CacheDiskState, Count, DamagedFile, DiskInfo, DiskIo, DrillInfo, DroppedLog,
-    Health, LeafIo, LeafState, LeafStatus, PoolIo, PoolStatus, PoolSummary, ResilverInfo,
-    ScanState, ScrubInfo, SlowInfo, SpareInfo, SpareState, SyncDisabled, VdevClass, VdevIo,
-    VdevKind, VdevStatus, guid_text,
+    Health, LeafIo, LeafState, LeafStatus, PoolIo, PoolStatus, PoolSummary, ReplicationInfo,
+    ResilverInfo, ScanState, ScrubInfo, SlowInfo, SpareInfo, SpareState, SyncDisabled, VdevClass,
+    VdevIo, VdevKind, VdevStatus, guid_text,
 };
 use aquifer_blockio::ms;
 use aquifer_ondisk::Guid;
@@ -150,6 +150,7 @@ pub(crate) fn absent_status(summary: PoolSummary, dropped_log: Option<DroppedLog
         scan: None,
         scrub: None,
         drill: None,
+        replications: Vec::new(),
         status: None,
         action: None,
         problems: Vec::new(),
@@ -166,6 +167,8 @@ pub(crate) struct Beside {
     pub dropped_log: Option<DroppedLog>,
     pub scrub: Option<ScrubInfo>,
     pub drill: Option<DrillInfo>,
+    /// Copies of its datasets.
+    pub replications: Vec<ReplicationInfo>,
     /// What the disks are.
     pub disks: BTreeMap<Guid, DiskInfo>,
 }
@@ -173,7 +176,7 @@ pub(crate) struct Beside {
 /// The status of a pool in service.
 pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
     let Beside { import_notes, notes, damaged, sync_disabled, .. } = beside;
-    let Beside { dropped_log, scrub, drill, disks, .. } = beside;
+    let Beside { dropped_log, scrub, drill, disks, replications, .. } = beside;
     let damaged_files = u64::try_from(damaged.len()).unwrap_or(u64::MAX);
     problems::told(PoolStatus {
         summary: PoolSummary { damaged_files, ..summary(status) },
@@ -191,6 +194,7 @@ pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
         scan: status.resilver.as_ref().map(scan),
         scrub,
         drill,
+        replications,
         status: None,
         action: None,
         problems: Vec::new(),

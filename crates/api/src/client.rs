@@ -1,24 +1,20 @@
-//! A client of the API: one call at a time, each on a connection of its own.
+//! A client of the API: one call at a time, each on a connection of its own, or one after the other
+//! on one that is kept ([`Client::keeping_its_connection`]).
 //!
 //! There is no time limit: an import that replays a long log, or creating a pool on slow disks,
 //! takes as long as it takes. The act would continue anyway.
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::{Bytes, Incoming};
+use http_body_util::Full;
+use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap};
-use hyper::{Method, Request, Response, StatusCode, Uri};
-use hyper_util::rt::TokioIo;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use hyper::{Method, Request, StatusCode};
+use rustls::pki_types::CertificateDer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::TlsConnector;
+use tokio::net::UnixStream;
 
 use crate::{
     AddVdevs, AlertsInfo, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset,
@@ -31,9 +27,13 @@ use crate::{
 
 mod datasets;
 mod diff;
+mod remote;
+mod replicate;
 mod send;
 mod shares;
 mod snapshots;
+
+use remote::{Remote, send};
 
 /// The type of all bodies but streams.
 const JSON: &str = "application/json";
@@ -48,23 +48,6 @@ pub struct Client {
 enum Endpoint {
     Socket(PathBuf),
     Tcp(Remote),
-}
-
-/// A daemon on another machine.
-#[derive(Clone)]
-struct Remote {
-    host: String,
-    port: u16,
-    name: ServerName<'static>,
-    tls: Arc<ClientConfig>,
-    token: String,
-}
-
-impl std::fmt::Debug for Remote {
-    /// Formats it without the token.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "https://{}:{}", self.host, self.port)
-    }
 }
 
 /// A call failed.
@@ -110,20 +93,17 @@ impl Client {
         certificates: Vec<CertificateDer<'static>>,
         token: String,
     ) -> Answer<Self> {
-        let address = || ClientError::Address(url.to_string());
-        let uri: Uri = url.parse().map_err(|_| address())?;
-        let authority = uri.authority().filter(|_| uri.scheme_str() == Some("https"));
-        let authority = authority.filter(|_| uri.path() == "/" && uri.query().is_none());
-        let port = authority.and_then(|at| at.port_u16()).ok_or_else(address)?;
-        let host = authority.map(|at| at.host().trim_matches(['[', ']'])).unwrap_or_default();
-        let name = ServerName::try_from(host.to_string()).map_err(|_| address())?;
-        let mut roots = RootCertStore::empty();
-        for certificate in certificates {
-            roots.add(certificate).map_err(broken)?;
+        let remote = Remote::new(url, certificates, token)?;
+        Ok(Client { endpoint: Endpoint::Tcp(remote) })
+    }
+
+    /// This client, with calls one after the other on one connection, if it goes over TCP: for many
+    /// calls in a row, which need no handshake each.
+    pub fn keeping_its_connection(mut self) -> Self {
+        if let Endpoint::Tcp(remote) = &mut self.endpoint {
+            remote.keep_connection();
         }
-        let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-        let (host, tls) = (host.to_string(), Arc::new(tls));
-        Ok(Client { endpoint: Endpoint::Tcp(Remote { host, port, name, tls, token }) })
+        self
     }
 
     /// Whether the daemon is on this machine, so that both see the same paths.
@@ -365,7 +345,7 @@ impl Client {
             .header(HOST, "aquifer")
             .header(CONTENT_TYPE, content_type);
         if let Endpoint::Tcp(remote) = &self.endpoint {
-            request = request.header(AUTHORIZATION, format!("Bearer {}", remote.token));
+            request = request.header(AUTHORIZATION, remote.authorization());
         }
         let request = request.body(Full::new(body)).map_err(broken)?;
         let (status, headers, body) = match &self.endpoint {
@@ -374,7 +354,7 @@ impl Client {
                 let at = || socket.display().to_string();
                 send(stream.map_err(|source| unreachable(at(), source))?, request).await?
             }
-            Endpoint::Tcp(remote) => send(remote.connect().await?, request).await?,
+            Endpoint::Tcp(remote) => remote.send(request).await?,
         };
         if status == StatusCode::OK {
             return Ok((headers, body));
@@ -389,40 +369,6 @@ impl Client {
 
 fn parsed<T: DeserializeOwned>(answer: &[u8]) -> Answer<T> {
     serde_json::from_slice(answer).map_err(broken)
-}
-
-impl Remote {
-    async fn connect(&self) -> Answer<tokio_rustls::client::TlsStream<TcpStream>> {
-        let failed = |hint| {
-            let at = format!("https://{}:{}", self.host, self.port);
-            move |source| ClientError::Unreachable { at, source, hint }
-        };
-        let stream = TcpStream::connect((self.host.as_str(), self.port)).await;
-        let stream = stream
-            .map_err(failed("does it run, with `listen` under [api] in its configuration?"))?;
-        let connector = TlsConnector::from(Arc::clone(&self.tls));
-        let stream = connector.connect(self.name.clone(), stream).await;
-        stream.map_err(failed(
-            "is --api-certificate that daemon's certificate.pem, made for this name or address?",
-        ))
-    }
-}
-
-/// Sends a request on a new connection, and receives its answer.
-async fn send<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    stream: S,
-    request: Request<Full<Bytes>>,
-) -> Answer<(StatusCode, HeaderMap, Bytes)> {
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-    let connection = tokio::spawn(connection);
-    let response: Response<Incoming> = sender.send_request(request).await.map_err(broken)?;
-    let (status, headers) = (response.status(), response.headers().clone());
-    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-    let body = body.map_err(broken)?.to_bytes();
-    drop(sender);
-    connection.abort();
-    Ok((status, headers, body))
 }
 
 fn unreachable(at: String, source: io::Error) -> ClientError {
@@ -456,9 +402,6 @@ fn escaped(name: &str) -> String {
     }
     text
 }
-
-/// Longest answer: some 100,000 datasets.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -29,6 +29,7 @@ pub mod keys;
 mod locks;
 mod memory;
 mod pools;
+mod replicate;
 mod scrub;
 pub mod send;
 mod shares;
@@ -73,6 +74,10 @@ pub use pools::{
     AddVdevs, CreatePool, DestroyPool, ExportPool, Health, LeafState, LeafStatus, PoolCreated,
     PoolDone, PoolStatus, PoolSummary, ResilverInfo, ScanState, SyncDisabled, VdevClass, VdevKind,
     VdevLayout, VdevRequest, VdevStatus,
+};
+pub use replicate::{
+    CopyInfo, ReplicateRequest, ReplicationBegun, ReplicationInfo, ReplicationQuery,
+    ReplicationState, StopReplication,
 };
 pub use scrub::{RepairedFile, ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
 pub use send::{

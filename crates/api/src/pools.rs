@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CacheDiskInfo, DamagedFile, DiskInfo, DrillInfo, DroppedLog, FreeWorkInfo, Problem, ScrubInfo,
-    SlowInfo, SpareInfo,
+    CacheDiskInfo, DamagedFile, DiskInfo, DrillInfo, DroppedLog, FreeWorkInfo, Problem,
+    ReplicationInfo, ScrubInfo, SlowInfo, SpareInfo,
 };
 
 /// One line of `pool list`.
@@ -99,6 +99,9 @@ pub struct PoolStatus {
     /// Possible losses of an import without its log device; stays until it is cleared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped_log: Option<DroppedLog>,
+    /// Copies of its datasets, by the property `replicate`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replications: Vec<ReplicationInfo>,
 }
 
 /// A resilver of one disk.

@@ -45,7 +45,7 @@ pub struct SentPart {
 /// `POST /receive`: begins to receive a stream. Its bytes go to `POST /receive/{id}`, in parts of
 /// up to [`PART_BYTES_MAX`]; an empty one says that the client waits for more. `POST
 /// /receive/{id}/end` ends it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReceiveRequest {
@@ -61,6 +61,10 @@ pub struct ReceiveRequest {
     /// Of what changed since a snapshot: drops what was changed here since then.
     #[serde(default)]
     pub force: bool,
+    /// Who sends it, for one that sends to a dataset one stream at a time: an earlier stream of the
+    /// same sender to the same dataset is given up, since that sender has died or lost it.
+    #[serde(default)]
+    pub sender: Option<String>,
 }
 
 /// The answer to `POST /receive`.
@@ -87,6 +91,10 @@ pub struct ReceiveEnd {
     /// Drops what came.
     #[serde(default)]
     pub give_up: bool,
+    /// Names, behind the `@`, of older snapshots of the dataset: they are destroyed when the new
+    /// one is there. One that is held, or has a clone, stays.
+    #[serde(default)]
+    pub prune: Vec<String>,
 }
 
 /// A snapshot was received.

@@ -88,6 +88,9 @@ pub enum Command {
     Send(crate::commands::SendArgs),
     /// Make a dataset with a snapshot of the stream on stdin.
     Receive(crate::commands::ReceiveArgs),
+    /// Bring a copy of a dataset, on another Aquifer or in another pool, up to date; or show how
+    /// copies stand.
+    Replicate(crate::commands::ReplicateArgs),
     /// Destroy a dataset, or snapshots. Everything in it is lost.
     Destroy {
         /// Also all datasets below it; of snapshots: those of these names there.

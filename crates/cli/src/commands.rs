@@ -21,6 +21,7 @@ mod nfs;
 mod pool;
 mod progress;
 mod repeat;
+mod replicate;
 mod scrub;
 mod send;
 mod share;
@@ -32,6 +33,7 @@ mod token;
 pub use diff::DiffArgs;
 #[cfg(debug_assertions)]
 pub use inject::InjectArgs;
+pub use replicate::ReplicateArgs;
 pub use send::{ReceiveArgs, SendArgs};
 
 use std::io::{IsTerminal, Write};
@@ -78,6 +80,7 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         }
         Command::Send(args) => send::send(&client, output, args).await,
         Command::Receive(args) => send::receive(&client, output, args).await,
+        Command::Replicate(args) => replicate::replicate(&client, output, args).await,
         Command::Diff(args) => diff::diff(&client, output, args).await,
         Command::Clone { properties, snapshot, names } => {
             dataset::clone(&client, output, properties, (snapshot, names)).await

@@ -22,8 +22,11 @@ use aquifer_admin::status::{name_of, shown};
 
 mod alerts;
 mod memory;
+mod replication;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use replication::copies;
 
 /// What the page's Content-Type says.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

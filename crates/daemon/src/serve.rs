@@ -3,7 +3,7 @@
 //! # Threads
 //! - The main thread runs the API of the socket, signals and acts of the administrator.
 //! - The API on TCP has a thread of its own, which yields to all others, because it does TLS
-//!   handshakes with strangers.
+//!   handshakes with strangers. So has replication, which is no client's work.
 //! - Each pool has a thread of its own for its txgs (see `engine` in aquifer-admin).
 //! - NFS has one thread per core, and one for strangers (see `aquifer_nfsd`).
 //!
@@ -96,6 +96,7 @@ pub fn serve(runtime: &Runtime, socket: &Path, args: &ServeArgs) -> Result<(), F
         wait_for_disks: Duration::from_secs(settings.wait_for_disks_s.into()),
         smartctl: settings.smartctl,
         alerts: settings.alerts,
+        peers: settings.peers,
     };
     let events: Arc<EventRing> = Arc::default();
     log::to_stderr(&settings.log, &events)?;
@@ -131,17 +132,20 @@ async fn run(
             tracing::info!(%address, "the API answers on TCP");
         }
         let answers = remote::serve(listeners, keys, api.clone(), stopped(api_stopped));
-        answering.spawn(apart(answers).map_err(Failure::failed)?);
+        answering.spawn(apart("api-tcp", answers).map_err(Failure::failed)?);
     }
     tracing::info!(
         class = "daemon.started", socket = %socket.display(), pid = std::process::id(),
         "the API answers"
     );
     let Api { control, .. } = api;
+    let may_replicate = replicate_apart(&control).map_err(Failure::failed)?;
     let starting = Arc::clone(&control);
     let start = tokio::spawn(async move {
         starting.start().await;
         manager::ready();
+        // The thread waits for it.
+        let _ = may_replicate.send(());
         tokio::join!(
             manager::report_health(&starting),
             look_in_time(&starting),
@@ -174,6 +178,21 @@ async fn run(
     Ok(())
 }
 
+/// Runs replication on a thread of its own, from when it may begin. It ends with the process: a run
+/// that is cut off leaves nothing half.
+fn replicate_apart(control: &Arc<Control>) -> io::Result<oneshot::Sender<()>> {
+    let (may_begin, begins) = oneshot::channel();
+    let control = Arc::clone(control);
+    let work = async move {
+        if begins.await.is_ok() {
+            control.replicate().await;
+        }
+        Ok(())
+    };
+    drop(apart("replicate", work)?);
+    Ok(may_begin)
+}
+
 /// How often it is looked whether a scrub is due, or a disk has grown.
 const LOOK_EVERY: Duration = Duration::from_secs(600);
 
@@ -196,19 +215,21 @@ async fn look_each_minute(control: &Control) {
     }
 }
 
-/// Runs the API on TCP on a thread of its own. The returned future is ready when the thread has
-/// ended.
+/// Runs work on a thread of its own, which yields to those of clients. The returned future is ready
+/// when the thread has ended.
 fn apart(
-    answers: impl Future<Output = io::Result<()>> + Send + 'static,
+    name: &'static str,
+    work: impl Future<Output = io::Result<()>> + Send + 'static,
 ) -> io::Result<impl Future<Output = io::Result<()>> + Send + 'static> {
     let (ended, end) = oneshot::channel();
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("api-tcp".into()).spawn(move || {
+    std::thread::Builder::new().name(name.into()).spawn(move || {
         yield_to_clients();
         // The receiver is gone if the daemon ends first.
-        let _ = ended.send(runtime.block_on(answers));
+        let _ = ended.send(runtime.block_on(work));
     })?;
-    Ok(async { end.await.unwrap_or_else(|_| Err(io::Error::other("a panic of the API on TCP"))) })
+    let panicked = move |_| Err(io::Error::other(format!("a panic of the thread {name}")));
+    Ok(async move { end.await.unwrap_or_else(panicked) })
 }
 
 /// The API on TCP.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use aquifer_admin::{Peers, check_peers};
 use aquifer_meter::size;
 use aquifer_nfsd::KeyFiles;
 
@@ -40,6 +41,8 @@ pub(crate) struct Settings {
     pub api: Api,
     pub names: Names,
     pub alerts: aquifer_alerts::Settings,
+    /// Other Aquifers, which have copies of datasets.
+    pub peers: Peers,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,6 +120,7 @@ impl Default for Settings {
             api: Api::default(),
             names: Names::default(),
             alerts: Default::default(),
+            peers: Peers::new(),
         }
     }
 }
@@ -248,6 +252,7 @@ impl Settings {
             return Err(Failure::usage("portmap.listen: there is no address to listen on"));
         }
         self.alerts.check().map_err(Failure::usage)?;
+        check_peers(&self.peers).map_err(Failure::usage)?;
         if !self.state_dir.is_absolute() {
             let why = "a daemon may be started anywhere; say where by an absolute path";
             return Err(Failure::usage(format!("state_dir: {:?}: {why}", self.state_dir)));

@@ -42,10 +42,12 @@ pub enum Property {
     Standby = PROPERTY_STANDBY,
     /// Hosts that take and destroy snapshots over NFS: `off`, or a list of clients.
     Snapcontrol = 13,
+    /// Which copy is kept up to date, and how: `off`, or `backup:pool/vms every=5m`.
+    Replicate = 15,
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 14] = [
+pub const PROPERTIES: [Property; 15] = [
     Property::Compression,
     Property::Sync,
     Property::Quota,
@@ -60,6 +62,7 @@ pub const PROPERTIES: [Property; 14] = [
     Property::Snapshots,
     Property::Standby,
     Property::Snapcontrol,
+    Property::Replicate,
 ];
 
 /// How clients find the snapshots of a dataset, in the directory `.aquifer` of its root directory.
@@ -118,6 +121,7 @@ impl Property {
             Property::Snapshots => "snapshots",
             Property::Standby => "standby",
             Property::Snapcontrol => "snapcontrol",
+            Property::Replicate => "replicate",
         }
     }
 
@@ -172,7 +176,8 @@ impl Property {
             | Property::Sharenfs
             | Property::Snapshots
             | Property::Standby
-            | Property::Snapcontrol => "off",
+            | Property::Snapcontrol
+            | Property::Replicate => "off",
             Property::Autoexpand | Property::Autoreplace | Property::Autotrim => "off",
             Property::Scrub => "monthly",
             Property::Snapdir => "hidden",
@@ -208,10 +213,14 @@ impl Property {
                     self.bad(format!("{value:?} is no size: say 500G, 1.5T or none"))
                 }),
             },
-            Property::Sharenfs | Property::Snapcontrol if value.len() > VALUE_BYTES_MAX => {
+            Property::Sharenfs | Property::Snapcontrol | Property::Replicate
+                if value.len() > VALUE_BYTES_MAX =>
+            {
                 Err(self.bad(format!("longer than {VALUE_BYTES_MAX} bytes")))
             }
-            Property::Sharenfs | Property::Snapcontrol => Ok(value.to_string()),
+            Property::Sharenfs | Property::Snapcontrol | Property::Replicate => {
+                Ok(value.to_string())
+            }
             Property::Scrub => one_of(&["off", "weekly", "monthly"]),
             Property::Snapdir => one_of(&["hidden", "visible", "disabled"]),
             Property::Snapshots => match Schedule::parse(value) {

@@ -230,11 +230,14 @@ fn local_values(wanted: &Wanted) -> LocalValues {
     local
 }
 
-/// Whether a property does not travel. A reservation may have no room here, and schedules would
-/// take snapshots in a copy.
+/// Whether a property does not travel. A reservation may have no room here, schedules would take
+/// snapshots in a copy, and where a copy goes from here is its own.
 pub(crate) fn stays(property: Property) -> bool {
-    matches!(property, Property::Reservation | Property::Snapshots | Property::Standby)
-        || property.is_of_pool()
+    let is_own = matches!(
+        property,
+        Property::Reservation | Property::Snapshots | Property::Standby | Property::Replicate
+    );
+    is_own || property.is_of_pool()
 }
 
 /// The values that came, of those that travel. One whose value is not known here comes from a newer

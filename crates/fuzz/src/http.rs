@@ -70,6 +70,7 @@ impl Daemon {
                 wait_for_disks: Duration::ZERO,
                 smartctl: Default::default(),
                 alerts: Default::default(),
+                peers: Default::default(),
             };
             let control = Control::open(config, Arc::new(Nowhere), Arc::default()).unwrap();
             control.start().await;
@@ -275,7 +276,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 54] = [
+const ROUTES: [&str; 58] = [
     "GET /v1/alerts",
     "POST /v1/alerts/test",
     "GET /v1/daemon",
@@ -299,6 +300,10 @@ const ROUTES: [&str; 54] = [
     "GET /v1/shares/why?host=",
     "GET /v1/shares/why?path=/tank&host=",
     "GET /v1/connect?hypervisor=esxi&dataset=",
+    "GET /v1/replications",
+    "GET /v1/replications?id=",
+    "POST /v1/replicate",
+    "POST /v1/replicate/stop",
     "GET /v1/nothing",
     "DELETE /v1/pools",
     "HEAD /v1/daemon",

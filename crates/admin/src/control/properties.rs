@@ -3,6 +3,7 @@
 use aquifer_api::ApiError;
 use aquifer_dataset::{DatasetError, Property};
 
+use super::replicate;
 use crate::sharenfs;
 
 /// Whether `property=value` can be set on `dataset`.
@@ -16,6 +17,10 @@ pub(super) fn check(dataset: &str, property: &str, value: &str) -> Result<(), Ap
     if known == Property::Snapcontrol {
         let clients = sharenfs::snapcontrol(value);
         clients.map_err(|why| ApiError::invalid(format!("property snapcontrol: {why}")))?;
+    }
+    if known == Property::Replicate {
+        let standing = replicate::check(value);
+        standing.map_err(|why| ApiError::invalid(format!("property replicate: {why}")))?;
     }
     Ok(())
 }

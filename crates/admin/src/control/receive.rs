@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aquifer_api::{
-    ApiError, ReceiveBegun, ReceiveEnd, ReceiveRequest, ReceiveSummary, ReceivedPart,
+    ApiError, DestroySnapshots, ReceiveBegun, ReceiveEnd, ReceiveRequest, ReceiveSummary,
+    ReceivedPart,
 };
 use aquifer_files::{ReceiveError, ReceiveOptions, Receiver};
 use parking_lot::Mutex;
@@ -24,6 +25,10 @@ use super::{Control, properties};
 
 /// A client that is silent for longer is gone. Clients that wait for data themselves say so.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// See [`Control::received_name`].
+const NOTED_AGAIN_AFTER: Duration = Duration::from_secs(3600);
+/// More copies than anybody has.
+const NOTED_MAX: usize = 4096;
 /// Streams at a time: each takes some megabytes of memory.
 const SESSIONS_MAX: usize = 4;
 
@@ -32,6 +37,8 @@ const SESSIONS_MAX: usize = 4;
 pub(super) struct Sessions {
     next: AtomicU64,
     all: Mutex<BTreeMap<u64, Arc<Session>>>,
+    /// When the history had what a sender sends to a dataset.
+    noted: Mutex<BTreeMap<String, Instant>>,
 }
 
 #[derive(Debug)]
@@ -39,6 +46,8 @@ struct Session {
     pool: String,
     /// The dataset that is made; `None`: the stream is only checked.
     name: Option<String>,
+    /// Whose stream it is, if there is one at a time of it.
+    sender: Option<String>,
     heard: Mutex<Instant>,
     /// `None`: it has failed.
     receiver: tokio::sync::Mutex<Option<Receiver>>,
@@ -53,14 +62,18 @@ impl Control {
         self: &Arc<Self>,
         request: ReceiveRequest,
     ) -> Result<ReceiveBegun, ApiError> {
-        let ReceiveRequest { name, dry_run, new_handles, force } = request;
+        let ReceiveRequest { name, dry_run, new_handles, force, sender } = request;
         let serving = self.pool_of(&name)?;
         let made = (!dry_run).then(|| name.clone());
+        if sender.is_some() && !dry_run {
+            self.give_up_earlier(&name, sender.as_ref()).await;
+        }
         let options = ReceiveOptions { dry: dry_run, new_handles, force };
         let receiver = Receiver::new(&serving.service().files, name, options);
         let session = Arc::new(Session {
             pool: serving.name().into(),
             name: made,
+            sender,
             heard: Mutex::new(Instant::now()),
             receiver: tokio::sync::Mutex::new(Some(receiver)),
         });
@@ -79,9 +92,43 @@ impl Control {
         Ok(ReceiveBegun { id })
     }
 
-    /// The dataset that a stream makes, if it is being received.
+    /// Destroys an older snapshot of what was received, which its sender needs no more.
+    async fn prune_received(&self, session: &Session, name: &str) {
+        let Some(dataset) = &session.name else { return };
+        let name = format!("{dataset}@{name}");
+        let request =
+            DestroySnapshots { confirm: name.clone(), name, ..DestroySnapshots::default() };
+        if let Err(error) = self.destroy_snapshots(request).await {
+            tracing::debug!(%dataset, %error, "an older snapshot of a copy stays");
+        }
+    }
+
+    /// Gives up what a sender sent before into a dataset: it begins again.
+    async fn give_up_earlier(&self, name: &str, sender: Option<&String>) {
+        let is_it = |of: &Session| of.name.as_deref() == Some(name) && of.sender.as_ref() == sender;
+        let earlier: Vec<u64> = {
+            let all = self.receiving.all.lock();
+            all.iter().filter(|(_, of)| is_it(of)).map(|(id, _)| *id).collect()
+        };
+        for id in earlier {
+            // It may have ended meanwhile.
+            let _ =
+                self.end_receive(id, ReceiveEnd { give_up: true, ..ReceiveEnd::default() }).await;
+        }
+    }
+
+    /// The dataset that a stream makes, if it is being received, and the history is to have it:
+    /// what the same sender sends again and again is noted once an hour, so that it does not push
+    /// out what people did.
     pub fn received_name(&self, id: u64) -> Option<String> {
-        self.session(id).ok()?.name.clone()
+        let session = self.session(id).ok()?;
+        let name = session.name.clone()?;
+        let Some(sender) = &session.sender else { return Some(name) };
+        let mut noted = self.receiving.noted.lock();
+        noted.retain(|_, at| at.elapsed() < NOTED_AGAIN_AFTER);
+        let what = format!("{name} {sender}");
+        let is_known = noted.contains_key(&what) || noted.len() >= NOTED_MAX;
+        (!is_known && noted.insert(what, Instant::now()).is_none()).then_some(name)
     }
 
     /// Takes in bytes of a stream, perhaps none: then the client only says that it is there.
@@ -142,6 +189,9 @@ impl Control {
         let (snapshot, sent, counts) = (received.snapshot, received.sent, received.counts);
         tracing::info!(class = "dataset.received", %snapshot, %sent, "snapshot received");
         let notes = self.refresh_exports().await;
+        for name in request.prune {
+            self.prune_received(&session, &name).await;
+        }
         Ok(ReceiveSummary {
             snapshot,
             sent,
@@ -199,7 +249,8 @@ impl Control {
                     "a client that sends a snapshot is silent: what came is given up"
                 );
                 // It may have ended meanwhile.
-                let _ = self.end_receive(id, ReceiveEnd { give_up: true }).await;
+                let given_up = ReceiveEnd { give_up: true, ..ReceiveEnd::default() };
+                let _ = self.end_receive(id, given_up).await;
                 return;
             }
             tokio::time::sleep(Duration::from_secs(1)).await;

@@ -9,6 +9,7 @@ use aquifer_api::{
     SpareInfo, VdevClass, VdevStatus,
 };
 
+mod copies;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -73,6 +74,7 @@ fn problems(pool: &PoolStatus) -> Vec<Problem> {
     all.extend(dropped(pool));
     all.extend(closed(pool));
     all.extend(met_errors(pool));
+    all.extend(copies::behind(pool));
     all
 }
 

@@ -154,7 +154,7 @@ fn increments_that_do_not_fit_are_refused() {
     place.must(&["set", "standby=on", "tank/copy"]);
     refused(
         &["tank/copy"],
-        "\"tank/copy\" was changed since its newest snapshot: receive -F drops these changes",
+        "\"tank/copy\" was changed since its newest snapshot: -F drops these changes",
     );
     received(receive(&place, &["-F", "tank/copy"], &place, "ab"));
     place.refuses(

@@ -40,6 +40,7 @@ mod prometheus;
 mod refusals;
 mod remote;
 mod renames;
+mod replicate;
 mod revive;
 mod rollback;
 mod schedules;

@@ -257,7 +257,7 @@ fn properties_that_do_not_exist_or_cannot_be_so() {
         &["get", "recordsize", "tank/vms"],
         "property recordsize: unknown; there are used, available, referenced, compression, sync, \
          quota, reservation, readonly, sharenfs, snapdir, snapshots, standby, snapcontrol, \
-         next_snapshot",
+         replicate, next_snapshot",
     );
 }
 

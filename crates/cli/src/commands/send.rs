@@ -211,7 +211,8 @@ pub(super) async fn receive(
     if stdin().is_terminal() {
         return Err(Failure::usage("the stream comes from stdin: < FILE, or COMMAND |"));
     }
-    let request = ReceiveRequest { name: dataset, dry_run, new_handles, force };
+    let request =
+        ReceiveRequest { name: dataset, dry_run, new_handles, force, ..ReceiveRequest::default() };
     let id = client.begin_receive(&request).await?.id;
     let (to_us, mut parts) = mpsc::channel(PARTS_WAITING);
     // Not waited for: it may sit in a read that never ends.
@@ -223,7 +224,8 @@ pub(super) async fn receive(
             Ok(Some(Ok(part))) => part,
             Ok(Some(Err(error))) => {
                 // What failed first counts.
-                let _ = client.end_receive(id, &ReceiveEnd { give_up: true }).await;
+                let given_up = ReceiveEnd { give_up: true, ..ReceiveEnd::default() };
+                let _ = client.end_receive(id, &given_up).await;
                 return Err(Failure::failed(format!("stdin cannot be read: {error}")));
             }
         };

@@ -120,6 +120,7 @@ fn text(pool: &PoolStatus, show: Show, output: Output) -> String {
         let lines = std::iter::once(super::scrub::line(scrub, output)).chain(repaired);
         line("scan", &lines.collect::<Vec<_>>().join("\n"));
     }
+    super::replicate::lines(&pool.replications).iter().for_each(|copy| line("copy", copy));
     let drill = pool.drill.iter().filter(|drill| drill.state == DrillState::Running);
     drill.for_each(|drill| line("drill", &format!("goes on with {}", drill.disk)));
     if !pool.vdevs.is_empty() {

@@ -23,6 +23,7 @@
 //! GET  /shares                  read                      -> [ShareInfo]
 //! GET  /shares/why              read      ShareQuery      -> ShareWhy
 //! GET  /connect                 read      ConnectQuery    -> ConnectAdvice
+//! GET  /replications            read      ReplicationQuery -> [ReplicationInfo]
 //! GET  /tokens                  read                      -> [TokenInfo]
 //! GET  /session                 read                      -> SessionInfo
 //! POST /scan                    operator  ScanRequest     -> ScanResult
@@ -61,13 +62,15 @@
 //! POST /receive                 admin     ReceiveRequest  -> ReceiveBegun
 //! POST /receive/{name}          admin     bytes           -> ReceivedPart   (6)
 //! POST /receive/{name}/end      admin     ReceiveEnd      -> ReceiveSummary
+//! POST /replicate               admin     ReplicateRequest -> ReplicationBegun
+//! POST /replicate/stop          admin     StopReplication -> DatasetDone
 //! POST /locks/clear             admin     ClearLocks      -> ClearedLocks
 //! POST /tokens                  admin     CreateToken     -> TokenMade
 //! POST /tokens/{name}/rotate    admin     RotateToken     -> TokenMade
 //! POST /tokens/{name}/revoke    admin                     -> TokenInfo
 //! ```
 //! (1) `admin` if it drops something, or takes the pool from another host ([`import_needs`]).
-//! (2) `admin` for `sharenfs`, `snapcontrol`, `snapshots` and `sync=disabled`
+//! (2) `admin` for `sharenfs`, `snapcontrol`, `snapshots`, `replicate` and `sync=disabled`
 //!     ([`properties_need`]).
 //! (3) Debug builds alone have it.
 //! (4) `admin` if it has an end: nobody can take it back.
@@ -108,6 +111,7 @@ use crate::remote::tokens::Tokens;
 mod background;
 mod diff;
 mod disks;
+mod replicate;
 mod send;
 mod snapshots;
 #[cfg(test)]
@@ -140,6 +144,7 @@ fn table() -> Table {
         .question(Read, "/shares", async |State(c): Control_| answer(Ok(c.shares())))
         .question(Read, "/shares/why", share_why)
         .question(Read, "/connect", connect)
+        .question(Read, "/replications", replicate::list)
         .question(Read, "/tokens", async |State(t): Tokens_| answer(Ok(t.list())))
         .question(Read, "/session", tokens::session)
         .search(Operator, "/scan", scan)
@@ -177,6 +182,8 @@ fn table() -> Table {
         .act(Admin, "/receive", send::begin)
         .search(Admin, "/receive/{name}", send::part)
         .act(Admin, "/receive/{name}/end", send::end)
+        .act(Admin, "/replicate", replicate::begin)
+        .act(Admin, "/replicate/stop", replicate::stop)
         .act(Admin, "/locks/clear", clear_locks)
         .act(Admin, "/tokens", tokens::create)
         .act(Admin, "/tokens/{name}/rotate", tokens::rotate)
@@ -363,6 +370,8 @@ async fn metrics(State(control): Control_) -> Response {
     let (pools, engines, disks) = (control.pools(), control.engines(), control.disks());
     let (memory, alerts) = (control.memory(), control.alerts());
     let page = metrics::page(&control.info(), &pools, &engines, &disks, &nfs, &memory, &alerts);
+    let copies = control.replications(&api::ReplicationQuery::default()).unwrap_or_default();
+    let page = page + &metrics::copies(&copies);
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page).into_response()
 }
 

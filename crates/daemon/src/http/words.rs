@@ -8,8 +8,9 @@ use aquifer_api::{
     AddVdevs, ClearDamage, ClearLocks, CloneSnapshot, CreateDataset, CreatePool, CreateToken,
     DestroyDataset, DestroySnapshots, DiskRequest, DrillRequest, ExportPool, FreeWork, FreeWorkAct,
     FreeWorkRequest, HoldSnapshots, ImportRequest, OfflineDisk, OnlineDisk, Promote,
-    ReceiveRequest, ReleaseSnapshots, RenameDataset, RenameSnapshot, ReplaceDisk, Role, RollBack,
-    RotateToken, ScrubAct, ScrubRequest, SetProperties, TakeSnapshots, VdevKind, VdevRequest,
+    ReceiveRequest, ReleaseSnapshots, RenameDataset, RenameSnapshot, ReplaceDisk, ReplicateRequest,
+    Role, RollBack, RotateToken, ScrubAct, ScrubRequest, SetProperties, StopReplication,
+    TakeSnapshots, VdevKind, VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -255,11 +256,13 @@ pub(super) fn roll_back(RollBack { name, destroy_later, force }: &RollBack) -> T
 }
 
 pub(super) fn receive(request: &ReceiveRequest) -> Told {
-    let ReceiveRequest { name, dry_run, new_handles, force } = request;
+    let ReceiveRequest { name, dry_run, new_handles, force, sender } = request;
     let words = Words::of("receive").flag(*dry_run, "-n").flag(*force, "-F");
     let words = words.flag(*new_handles, "--new-handles");
-    let about = if *dry_run { About::Nothing } else { About::Dataset(name.clone(), Vec::new()) };
-    words.word(name).told(about)
+    // Of what is sent again and again, the end is noted.
+    let is_nothing = *dry_run || sender.is_some() && !force;
+    let about = About::Dataset(name.clone(), Vec::new());
+    words.word(name).told(unless(is_nothing, about))
 }
 
 /// The end of a stream that is received as a dataset; `None`: it is not known any more, or is only
@@ -269,6 +272,21 @@ pub(super) fn end_receive(name: Option<String>, gives_up: bool) -> Told {
     let words = Words::of("receive").word(&name.unwrap_or_default());
     let words = words.flag(true, if gives_up { "(given up)" } else { "(end)" });
     words.told(about.unwrap_or(About::Nothing))
+}
+
+pub(super) fn replicate(request: &ReplicateRequest) -> Told {
+    let ReplicateRequest { dataset, target, recursive, snapshot, all, .. } = request;
+    let ReplicateRequest { keep, rate_bytes, force, .. } = request;
+    let words = Words::of("replicate").flag(*recursive, "-r").flag(*force, "-F");
+    let words = words.flag(*all, "--all").option("--snapshot", snapshot.clone());
+    let words = words.option("--keep", bytes(*keep)).option("--rate", bytes(*rate_bytes));
+    words.word(dataset).word(target).told(About::snapshots(dataset))
+}
+
+pub(super) fn stop_replication(request: &StopReplication) -> Told {
+    let StopReplication { dataset, target } = request;
+    let words = Words::of("replicate").flag(true, "--stop").word(dataset).word(target);
+    words.told(About::snapshots(dataset))
 }
 
 pub(super) fn promote(Promote { name }: &Promote) -> Told {

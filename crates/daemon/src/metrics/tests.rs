@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use aquifer_api::{
-    ActiveAlert, CacheClass, CacheStat, ClientStat, DiskStat, NfsInfo, OutletInfo, OutletKind,
-    PoolMemory, Problem, ProcedureStat, Severity,
+    ActiveAlert, CacheClass, CacheStat, ClientStat, CopyInfo, DiskStat, NfsInfo, OutletInfo,
+    OutletKind, PoolMemory, Problem, ProcedureStat, ReplicationInfo, ReplicationState, Severity,
 };
 use aquifer_ondisk::config::{Redundancy, VdevClass};
 use aquifer_ondisk::{Guid, Txg};
@@ -183,6 +183,31 @@ fn example() -> String {
     page(&daemon, &[summary], &[status], &BTreeMap::new(), &nfs, &memory, &alerts)
 }
 
+fn example_replication() -> ReplicationInfo {
+    let copy = CopyInfo {
+        dataset: "tank/vms/a".into(),
+        copy: "pool/vms/a".into(),
+        snapshot: Some("tank/vms/a@x".into()),
+        taken_ns: Some(1),
+        behind_s: Some(42),
+    };
+    let none = CopyInfo { snapshot: None, taken_ns: None, behind_s: None, ..copy.clone() };
+    ReplicationInfo {
+        id: None,
+        dataset: "tank/vms".into(),
+        target: "backup:pool/vms".into(),
+        every_s: None,
+        state: ReplicationState::Failed,
+        begun_ns: None,
+        ended_ns: None,
+        sending: None,
+        sent_bytes: 0,
+        total_bytes: None,
+        error: None,
+        copies: vec![copy, none],
+    }
+}
+
 fn example_alerts() -> AlertsInfo {
     let problem = Problem {
         code: "pool-full".into(),
@@ -206,7 +231,7 @@ fn example_alerts() -> AlertsInfo {
 
 #[test]
 fn a_strict_reader_reads_the_page_and_finds_what_was_counted() {
-    let families = read(&example());
+    let families = read(&(example() + &copies(&[example_replication()])));
     for (name, (kind, _)) in &families {
         assert!(name.starts_with("aquifer_"), "{name}");
         assert_eq!(kind == "counter", name.ends_with("_total"), "{name}: {kind}");
@@ -236,6 +261,11 @@ fn a_strict_reader_reads_the_page_and_finds_what_was_counted() {
     let of = ["pool", "code", "severity"].map(|label| active[0].1[label].as_str());
     assert_eq!((of, active[0].2), (["tank", "pool-full", "warning"], 1.0));
     assert_eq!(families["aquifer_alert_sent_total"].1[0].2, 4.0);
+    let (_, behind) = &families["aquifer_replication_behind_seconds"];
+    // One of which nothing is known has no age.
+    assert_eq!((behind.len(), behind[0].2), (1, 42.0));
+    assert_eq!(behind[0].1["target"], "backup:pool/vms/a");
+    assert_eq!(families["aquifer_replication_failed"].1[0].2, 1.0);
     let (_, repaired) = &families["aquifer_disk_repaired_total"];
     assert_eq!((repaired[0].1["disk"].as_str(), repaired[0].2), ("/dev/a", 3.0));
 }

@@ -113,3 +113,23 @@ fn a_level_that_is_misspelt_and_an_address_of_nobody_are_found() {
     assert!(said.contains("nfs.listen: 192.0.2.7: this machine has no such address"), "{said}");
     assert!(Settings::default().check_addresses().is_ok());
 }
+
+#[test]
+fn a_peer_has_an_address_and_two_files() {
+    let peer = |name: &str, url: &str, token: &str| {
+        let rest = format!("url = {url:?}\ncertificate = \"/c\"\ntoken = {token:?}\n");
+        read(&format!("[peers.{name}]\n{rest}"))
+    };
+    let settings = peer("backup", "https://10.0.0.6:9443", "/t").unwrap();
+    assert_eq!(settings.peers["backup"].token, PathBuf::from("/t"));
+    for (name, url, token, why) in [
+        ("backup", "http://10.0.0.6:9443", "/t", "peers.backup.url: "),
+        ("backup", "https://10.0.0.6:9443", "t", "by an absolute path"),
+        ("backup", "https://10.0.0.6:9443", "", "by an absolute path"),
+        ("\"a/b\"", "https://10.0.0.6:9443", "/t", "no name of a peer"),
+    ] {
+        let error = peer(name, url, token).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
+    assert!(read("[peers.backup]\nurl = \"https://10.0.0.6:9443\"\n").is_err());
+}

@@ -118,6 +118,7 @@ impl Daemon {
             wait_for_disks: Duration::ZERO,
             smartctl: Default::default(),
             alerts: Default::default(),
+            peers: Default::default(),
         };
         let control = Control::open(config, recorder.clone(), Arc::default()).unwrap();
         let socket = dir.path().join("api");

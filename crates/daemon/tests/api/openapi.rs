@@ -139,7 +139,7 @@ fn of<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
 type Type = (&'static str, fn(&mut SchemaGenerator) -> Value);
 
 /// What the table names.
-const TYPES: [Type; 75] = [
+const TYPES: [Type; 80] = [
     ("AddVdevs", of::<api::AddVdevs>),
     ("AlertsInfo", of::<api::AlertsInfo>),
     ("ApiError", of::<api::ApiError>),
@@ -194,6 +194,10 @@ const TYPES: [Type; 75] = [
     ("RenameDataset", of::<api::RenameDataset>),
     ("RenameSnapshot", of::<api::RenameSnapshot>),
     ("ReplaceDisk", of::<api::ReplaceDisk>),
+    ("ReplicateRequest", of::<api::ReplicateRequest>),
+    ("ReplicationBegun", of::<api::ReplicationBegun>),
+    ("ReplicationInfo", of::<api::ReplicationInfo>),
+    ("ReplicationQuery", of::<api::ReplicationQuery>),
     ("RollBack", of::<api::RollBack>),
     ("RolledBack", of::<api::RolledBack>),
     ("RotateToken", of::<api::RotateToken>),
@@ -210,6 +214,7 @@ const TYPES: [Type; 75] = [
     ("SnapshotQuery", of::<api::SnapshotQuery>),
     ("SnapshotsDestroyed", of::<api::SnapshotsDestroyed>),
     ("SnapshotsDone", of::<api::SnapshotsDone>),
+    ("StopReplication", of::<api::StopReplication>),
     ("TakeSnapshots", of::<api::TakeSnapshots>),
     ("TestAlerts", of::<api::TestAlerts>),
     ("TestedOutlet", of::<api::TestedOutlet>),

@@ -49,7 +49,7 @@ pub enum IncrementError {
         is_there: bool,
     },
     /// It was changed.
-    #[error("{0:?} was changed since its newest snapshot: receive -F drops these changes")]
+    #[error("{0:?} was changed since its newest snapshot: -F drops these changes")]
     Changed(String),
     /// Something is being received into it.
     #[error("{0:?} is being received into: wait until that has ended, or end it")]

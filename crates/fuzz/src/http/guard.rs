@@ -40,8 +40,9 @@ fn refuse(why: &str) -> Response {
     refusal(ApiError::invalid(why))
 }
 
-/// Acts on datasets and locks, and one that clears a notice of a loss.
-const PASSES: [&str; 19] = [
+/// Acts on datasets and locks, replication without peers, which nobody carries out, and one that
+/// clears a notice of a loss.
+const PASSES: [&str; 21] = [
     "/v1/datasets",
     "/v1/datasets/set",
     "/v1/datasets/destroy",
@@ -58,6 +59,8 @@ const PASSES: [&str; 19] = [
     "/v1/locks/clear",
     "/v1/pools/tank/clear",
     "/v1/send",
+    "/v1/replicate",
+    "/v1/replicate/stop",
     "/v1/receive",
     "/v1/receive/0",
     "/v1/receive/0/end",

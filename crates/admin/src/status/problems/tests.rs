@@ -1,4 +1,4 @@
-use aquifer_api::{DroppedLog, PoolSummary, VdevKind};
+use aquifer_api::{CopyInfo, DroppedLog, PoolSummary, ReplicationInfo, ReplicationState, VdevKind};
 
 use super::*;
 
@@ -55,6 +55,7 @@ fn mirror(a: LeafState, b: LeafState) -> PoolStatus {
         notes: Vec::new(),
         damaged: Vec::new(),
         sync_disabled: Vec::new(),
+        replications: Vec::new(),
         dropped_log: None,
         scan: None,
         scrub: None,
@@ -352,4 +353,55 @@ fn a_slow_disk_is_told_with_what_it_is() {
     let wanted = "`aquifer pool replace tank /dev/b NEW`. /dev/b is WDC WD40, serial number S1, at \
                   slot 7.";
     assert!(action.ends_with(wanted), "{action}");
+}
+
+/// A copy of `tank/vms` that is so far behind, and is to be every five minutes.
+fn copied(behind_s: Option<u64>, error: Option<&str>) -> PoolStatus {
+    let copy = CopyInfo {
+        dataset: "tank/vms".into(),
+        copy: "pool/vms".into(),
+        snapshot: None,
+        taken_ns: None,
+        behind_s,
+    };
+    let replication = ReplicationInfo {
+        id: None,
+        dataset: "tank/vms".into(),
+        target: "backup:pool/vms".into(),
+        every_s: Some(300),
+        state: if error.is_some() { ReplicationState::Failed } else { ReplicationState::Done },
+        begun_ns: None,
+        ended_ns: None,
+        sending: None,
+        sent_bytes: 0,
+        total_bytes: None,
+        error: error.map(Into::into),
+        copies: vec![CopyInfo { behind_s: Some(1), ..copy.clone() }, copy],
+    };
+    with(|pool| pool.replications = vec![replication])
+}
+
+#[test]
+fn a_copy_is_too_far_behind_or_is_not_there() {
+    let action = "`aquifer replicate` shows how it stands, `aquifer replicate tank/vms \
+                  backup:pool/vms` tries now. `aquifer set replicate=off tank/vms` ends it.";
+    // A run that fails once, and one that takes as long as the time between two, are no problem.
+    says(copied(Some(1020), Some("nothing answers")), "", "");
+    says(
+        copied(Some(1021), None),
+        "The copy of tank/vms at backup:pool/vms is 1021 s behind, and is to be 1020 at most.",
+        action,
+    );
+    // A first copy takes as long as it takes.
+    says(copied(None, None), "", "");
+    says(
+        copied(None, Some("nothing answers")),
+        "The copy of tank/vms at backup:pool/vms is not there: nothing answers.",
+        action,
+    );
+    let by_hand = with(|pool| {
+        pool.replications = copied(Some(9999), Some("x")).replications;
+        pool.replications[0].every_s = None;
+    });
+    says(by_hand, "", "");
 }

@@ -63,6 +63,7 @@ fn pool() -> PoolStatus {
         notes: Vec::new(),
         damaged: Vec::new(),
         sync_disabled: Vec::new(),
+        replications: Vec::new(),
         dropped_log: None,
         scan: None,
         scrub: None,

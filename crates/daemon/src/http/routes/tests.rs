@@ -29,6 +29,7 @@ fn every_act_is_noted() {
         include_str!("../routes.rs"),
         include_str!("background.rs"),
         include_str!("disks.rs"),
+        include_str!("replicate.rs"),
         include_str!("send.rs"),
         include_str!("snapshots.rs"),
         include_str!("tokens.rs"),
@@ -91,6 +92,7 @@ fn to_let_hosts_in_or_to_lie_about_durability_is_an_administrators() {
         ("sharenfs", Some("off"), Role::Admin),
         ("sharenfs", None, Role::Admin),
         ("snapcontrol", Some("off"), Role::Admin),
+        ("replicate", Some("off"), Role::Admin),
     ] {
         assert_eq!(needs(name, value), role, "{name} {value:?}");
     }

@@ -1,0 +1,215 @@
+//! Replication: copies of datasets on other Aquifers, or in other pools, brought up to date by
+//! snapshots that are sent over the API of the other side.
+//!
+//! A run is asked for, or the property `replicate` asks for it every so often. Both are the same
+//! ([`run`]). Runs go on a thread that yields to clients.
+//!
+//! # Invariants
+//! - The copy changes by whole snapshots alone: what `receive` guarantees. A run that ends early,
+//!   on either side, leaves it as it was.
+//! - Both sides keep the newest snapshot that both have ([`own`]).
+//! - A copy in service is never sent to.
+
+mod jobs;
+mod own;
+mod plan;
+mod pump;
+mod run;
+mod side;
+mod target;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use aquifer_api::{
+    ApiError, DatasetDone, ReplicateRequest, ReplicationBegun, ReplicationInfo, ReplicationQuery,
+    StopReplication, time,
+};
+
+use super::Control;
+use super::serving::Serving;
+pub(super) use jobs::Replication;
+use jobs::{Job, Wish};
+use own::Member;
+use side::Side;
+pub use side::{Peer, Peers, check_peers};
+use target::{How, Standing, Target};
+
+impl Control {
+    /// Carries out runs, as long as the daemon runs: those that were asked for, and those that the
+    /// property `replicate` asks for.
+    pub async fn replicate(self: Arc<Self>) {
+        loop {
+            self.begin_due();
+            for job in self.replication.to_begin() {
+                tokio::spawn(Arc::clone(&self).carry_out(job));
+            }
+            let news = self.replication.news.notified();
+            let _ = tokio::time::timeout(LOOK_EVERY, news).await;
+        }
+    }
+
+    /// Begins to bring a copy up to date.
+    ///
+    /// # Errors
+    /// There is no such dataset or peer, or a run of that copy is under way.
+    pub fn begin_replication(
+        self: &Arc<Self>,
+        request: ReplicateRequest,
+    ) -> Result<ReplicationBegun, ApiError> {
+        let ReplicateRequest { dataset, target, recursive, snapshot, .. } = request;
+        let ReplicateRequest { all, keep, rate_bytes, force, .. } = request;
+        let target = Target::parse(&target).map_err(ApiError::invalid)?;
+        let how = How::new(rate_bytes, keep, all).map_err(ApiError::invalid)?;
+        own::snapshots(self, &dataset)?;
+        if target.peer.is_none() && target.dataset == dataset {
+            return Err(ApiError::invalid(format!("{dataset:?} cannot be a copy of itself")));
+        }
+        Side::of(self, &target)?;
+        let (recursive, every_s) = (Some(recursive), None);
+        let wish = Wish { dataset, target, recursive, snapshot, how, force, every_s };
+        Ok(ReplicationBegun { id: self.replication.add(wish)? })
+    }
+
+    /// Ends the run of a copy. It ends soon after this returns.
+    ///
+    /// # Errors
+    /// None is under way.
+    pub fn stop_replication(&self, request: StopReplication) -> Result<DatasetDone, ApiError> {
+        let StopReplication { dataset, target } = request;
+        let parsed = Target::parse(&target).map_err(ApiError::invalid)?;
+        let job = self.replication.newest(&dataset, &parsed);
+        let Some(job) = job.filter(|job| job.ended().is_none()) else {
+            return Err(ApiError::not_found(format!(
+                "{dataset:?} is not being replicated to {target}; `aquifer replicate` shows what is"
+            )));
+        };
+        job.gauge.stop.store(true, Ordering::Relaxed);
+        Ok(DatasetDone { name: dataset, notes: Vec::new() })
+    }
+
+    /// How copies stand: all, or one run.
+    ///
+    /// # Errors
+    /// There is no such run any more.
+    pub fn replications(&self, query: &ReplicationQuery) -> Result<Vec<ReplicationInfo>, ApiError> {
+        let jobs = self.replication.all();
+        if let Some(id) = query.id {
+            let job = jobs.iter().find(|job| job.id == id);
+            let gone = || ApiError::not_found("this replication is over, or was of another start");
+            let job = job.ok_or_else(gone)?;
+            return Ok(vec![job.info(self, &job.members(self).unwrap_or_default())]);
+        }
+        let mut shown: Vec<ReplicationInfo> =
+            self.all_serving().iter().flat_map(|serving| self.standing(serving)).collect();
+        for job in jobs.iter().rev() {
+            let (dataset, target) = (&job.wish.dataset, job.wish.target.to_string());
+            if !shown.iter().any(|of| of.dataset == *dataset && of.target == target) {
+                shown.push(job.info(self, &job.members(self).unwrap_or_default()));
+            }
+        }
+        shown.sort_by(|a, b| (&a.dataset, &a.target).cmp(&(&b.dataset, &b.target)));
+        Ok(shown)
+    }
+
+    /// The copies that the property `replicate` names in a pool.
+    pub(super) fn standing(&self, serving: &Serving) -> Vec<ReplicationInfo> {
+        let units = own::standing(serving).into_iter();
+        let unit = |(standing, members): (Standing, Vec<Member>)| {
+            let wish = wish(standing, &members)?;
+            let info = match self.replication.newest(&wish.dataset, &wish.target) {
+                Some(job) => ReplicationInfo { every_s: wish.every_s, ..job.info(self, &members) },
+                None => jobs::info(self, &wish, &members),
+            };
+            Some(info)
+        };
+        units.filter_map(unit).collect()
+    }
+
+    /// Adds the runs that are due.
+    fn begin_due(&self) {
+        let now_ns = time::now_ns();
+        for serving in self.all_serving() {
+            for (standing, members) in own::standing(&serving) {
+                let Some(wish) = wish(standing, &members) else { continue };
+                if self.is_due(&wish, &members, now_ns) {
+                    // Another run of this copy, or too many: the next look tries again.
+                    let _ = self.replication.add(wish);
+                }
+            }
+        }
+    }
+
+    fn is_due(&self, wish: &Wish, members: &[Member], now_ns: u64) -> bool {
+        let every_ns = wish.every_s.unwrap_or(u64::MAX).saturating_mul(1_000_000_000);
+        // A clock that was set back does not keep a copy waiting for ever.
+        let is_over = |since: u64, span: u64| now_ns < since || now_ns - since >= span;
+        match self.replication.newest(&wish.dataset, &wish.target) {
+            None => {
+                let is_old = |own: &Option<own::Own>| {
+                    own.as_ref().is_none_or(|own| is_over(own.taken_ns, every_ns))
+                };
+                own::newest(self, members).iter().any(is_old)
+            }
+            Some(job) => match (job.ended(), job.begun_ns()) {
+                (None, _) | (_, None) => false,
+                (Some((_, true)), Some(begun)) => is_over(begun, every_ns),
+                (Some((ended, false)), _) => is_over(ended, every_ns.min(AGAIN_NS)),
+            },
+        }
+    }
+
+    async fn carry_out(self: Arc<Self>, job: Arc<Job>) {
+        let result = run::run(&self, &job).await;
+        self.tell(&job, &result);
+        job.ends(result);
+        self.replication.news.notify_one();
+    }
+
+    /// Logs how a run ended: the same failure of a standing one once.
+    fn tell(&self, job: &Job, result: &Result<(), ApiError>) {
+        let Wish { dataset, target, every_s, .. } = &job.wish;
+        let what = format!("{dataset} {target}");
+        let mut told = self.replication.told.lock();
+        let Err(error) = result else {
+            told.remove(&what);
+            return;
+        };
+        let is_told = every_s.is_some()
+            && told.insert(what, error.message.clone()).as_ref() == Some(&error.message);
+        if !is_told {
+            tracing::warn!(
+                class = "replication.failed", %dataset, %target, %error,
+                "a copy cannot be brought up to date"
+            );
+        }
+    }
+}
+
+/// Whether a value of the property `replicate` can be set.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn check(value: &str) -> Result<(), String> {
+    Standing::parse(value).map(drop)
+}
+
+/// What a standing replication wants.
+fn wish(standing: Standing, members: &[Member]) -> Option<Wish> {
+    let Standing { target, every_s, how } = standing;
+    Some(Wish {
+        dataset: members.first()?.dataset.clone(),
+        target,
+        recursive: None,
+        snapshot: None,
+        how,
+        force: false,
+        every_s: Some(every_s),
+    })
+}
+
+/// How often it is looked whether a run is due.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// After a failure, at the latest; a standing replication that runs more often does not wait.
+const AGAIN_NS: u64 = 60 * 1_000_000_000;

@@ -1,0 +1,301 @@
+//! Runs: those that wait, those under way, and how the last ones ended.
+//!
+//! Invariants:
+//! - At most one run of a copy waits or is under way.
+//! - The list is bounded: of each copy the newest run stays, and ended ones for a minute, for those
+//!   who asked for them; of more than [`JOBS_MAX`] the oldest ended one goes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use aquifer_api::{ApiError, CopyInfo, ReplicationInfo, ReplicationState, SendQuery, time};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::super::Control;
+use super::own::{self, Member, Own};
+use super::plan::Step;
+use super::pump::Gauge;
+use super::target::{How, Target};
+
+/// What is wanted.
+#[derive(Debug, Clone)]
+pub(super) struct Wish {
+    /// Full name.
+    pub dataset: String,
+    pub target: Target,
+    /// Those below as well; `None`: those that inherit the property `replicate` from it.
+    pub recursive: Option<bool>,
+    /// `None`: one is taken.
+    pub snapshot: Option<String>,
+    pub how: How,
+    pub force: bool,
+    /// By the property `replicate`.
+    pub every_s: Option<u64>,
+}
+
+/// One run.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub id: u64,
+    pub wish: Wish,
+    pub gauge: Gauge,
+    shown: Mutex<Shown>,
+}
+
+#[derive(Debug, Default)]
+struct Shown {
+    state: Option<Ended>,
+    begun_ns: Option<u64>,
+    ended_ns: Option<u64>,
+    sending: Option<String>,
+    total_bytes: Option<u64>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone)]
+enum Ended {
+    Well,
+    Badly(String),
+}
+
+impl Job {
+    /// The datasets that it is about.
+    pub fn members(&self, control: &Control) -> Result<Vec<Member>, ApiError> {
+        let Wish { dataset, target, recursive, .. } = &self.wish;
+        if let Some(recursive) = recursive {
+            return own::members(control, dataset, target, *recursive);
+        }
+        let serving = control.pool_of(dataset)?;
+        let unit = own::standing(&serving).into_iter().find_map(|(standing, members)| {
+            let is_it = members.first().is_some_and(|first| first.dataset == *dataset);
+            (is_it && standing.target == *target).then_some(members)
+        });
+        unit.ok_or_else(|| {
+            ApiError::conflict(format!("{dataset:?} is not replicated to {target} any more"))
+        })
+    }
+
+    /// Whether another run sends this dataset to the same peer: what that one took must stay.
+    pub fn is_shared(&self, control: &Control, dataset: &str) -> bool {
+        let sends = |of: &Job| {
+            let below = dataset.strip_prefix(of.wish.dataset.as_str());
+            below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+        };
+        let peer = &self.wish.target.peer;
+        let all = control.replication.jobs.lock();
+        all.iter().any(|of| {
+            of.id != self.id && of.is_running() && of.wish.target.peer == *peer && sends(of)
+        })
+    }
+
+    /// Says that this snapshot is sent now.
+    pub fn sends(&self, snapshot: String) {
+        self.shown.lock().sending = Some(snapshot);
+    }
+
+    /// Adds up how many bytes will be sent, if somebody waits for the end.
+    pub async fn measure(
+        &self,
+        control: &Control,
+        dataset: &str,
+        here: &[Own],
+        steps: &[Step],
+    ) -> Result<(), ApiError> {
+        if self.wish.every_s.is_some() {
+            return Ok(());
+        }
+        for step in steps {
+            let bytes = match &step.from {
+                None => {
+                    let of = here.iter().find(|own| own.known.name == step.to);
+                    of.map_or(0, |own| own.refer_bytes)
+                }
+                Some(from) => {
+                    let (snapshot, from) = (format!("{dataset}@{}", step.to), format!("@{from}"));
+                    stream_bytes(control, &self.gauge, snapshot, from).await?
+                }
+            };
+            let mut shown = self.shown.lock();
+            shown.total_bytes = Some(shown.total_bytes.unwrap_or(0).saturating_add(bytes));
+        }
+        Ok(())
+    }
+
+    pub fn begins(&self) {
+        self.shown.lock().begun_ns = Some(time::now_ns());
+    }
+
+    pub fn ends(&self, result: Result<(), ApiError>) {
+        let mut shown = self.shown.lock();
+        shown.ended_ns = Some(time::now_ns());
+        shown.sending = None;
+        shown.state = Some(match result {
+            Ok(()) => Ended::Well,
+            Err(error) => Ended::Badly(error.message),
+        });
+    }
+
+    /// When it ended, and whether well.
+    pub fn ended(&self) -> Option<(u64, bool)> {
+        let shown = self.shown.lock();
+        Some((shown.ended_ns?, matches!(shown.state, Some(Ended::Well))))
+    }
+
+    pub fn begun_ns(&self) -> Option<u64> {
+        self.shown.lock().begun_ns
+    }
+
+    fn is_running(&self) -> bool {
+        let shown = self.shown.lock();
+        shown.begun_ns.is_some() && shown.state.is_none()
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.shown.lock().begun_ns.is_none()
+    }
+
+    /// How it stands, with the copies of these datasets.
+    pub fn info(&self, control: &Control, members: &[Member]) -> ReplicationInfo {
+        let info = info(control, &self.wish, members);
+        let shown = self.shown.lock();
+        let (state, error) = match &shown.state {
+            Some(Ended::Well) => (ReplicationState::Done, None),
+            Some(Ended::Badly(why)) => (ReplicationState::Failed, Some(why.clone())),
+            None if shown.begun_ns.is_some() => (ReplicationState::Running, None),
+            None => (ReplicationState::Waiting, None),
+        };
+        ReplicationInfo {
+            id: Some(self.id),
+            state,
+            error,
+            begun_ns: shown.begun_ns,
+            ended_ns: shown.ended_ns,
+            sending: shown.sending.clone(),
+            sent_bytes: self.gauge.sent_bytes.load(Ordering::Relaxed),
+            total_bytes: shown.total_bytes,
+            ..info
+        }
+    }
+}
+
+/// How copies stand of which no run is known.
+pub(super) fn info(control: &Control, wish: &Wish, members: &[Member]) -> ReplicationInfo {
+    let copy = |(member, newest): (&Member, Option<Own>)| CopyInfo {
+        dataset: member.dataset.clone(),
+        copy: member.target.dataset.clone(),
+        taken_ns: newest.as_ref().map(|own| own.taken_ns),
+        behind_s: newest.as_ref().map(|own| own::seconds_since(own.taken_ns)),
+        snapshot: newest.map(|own| format!("{}@{}", member.dataset, own.known.name)),
+    };
+    ReplicationInfo {
+        id: None,
+        dataset: wish.dataset.clone(),
+        target: wish.target.to_string(),
+        every_s: wish.every_s,
+        state: ReplicationState::Waiting,
+        begun_ns: None,
+        ended_ns: None,
+        sending: None,
+        sent_bytes: 0,
+        total_bytes: None,
+        error: None,
+        copies: members.iter().zip(own::newest(control, members)).map(copy).collect(),
+    }
+}
+
+async fn stream_bytes(
+    control: &Control,
+    gauge: &Gauge,
+    snapshot: String,
+    from: String,
+) -> Result<u64, ApiError> {
+    let mut query =
+        SendQuery { snapshot, from: Some(from), size_only: true, ..SendQuery::default() };
+    let mut bytes = 0u64;
+    loop {
+        gauge.check()?;
+        let part = control.send_part(query.clone()).await?;
+        bytes = bytes.saturating_add(part.stream_bytes);
+        query.after = part.next;
+        if query.after.is_none() {
+            return Ok(bytes);
+        }
+    }
+}
+
+/// All runs.
+#[derive(Debug, Default)]
+pub(in super::super) struct Replication {
+    next: AtomicU64,
+    pub(super) jobs: Mutex<Vec<Arc<Job>>>,
+    /// Something waits, or a run has ended.
+    pub(super) news: Notify,
+    /// The failures that the log has, of copies by the property, until a run of them ends well.
+    pub(super) told: Mutex<std::collections::BTreeMap<String, String>>,
+}
+
+impl Replication {
+    /// Adds a run.
+    ///
+    /// # Errors
+    /// One of this copy waits, or is under way; there are too many.
+    pub(super) fn add(&self, wish: Wish) -> Result<u64, ApiError> {
+        let mut jobs = self.jobs.lock();
+        let target = wish.target.to_string();
+        let same = |job: &&Arc<Job>| job.wish.target == wish.target && job.ended().is_none();
+        if let Some(job) = jobs.iter().find(same) {
+            return Err(ApiError::conflict(format!(
+                "{:?} is being replicated to {target} already; `aquifer replicate` shows how far \
+                 it is, and `aquifer replicate --stop {:?} {target}` ends it",
+                job.wish.dataset, job.wish.dataset
+            )));
+        }
+        let now_ns = time::now_ns();
+        let is_superseded = |job: &Arc<Job>| {
+            let ended = job.ended().map(|(at, _)| now_ns.saturating_sub(at) > ASKED_NS);
+            ended == Some(true) && job.wish.target == wish.target
+        };
+        jobs.retain(|job| !is_superseded(job));
+        if jobs.len() >= JOBS_MAX {
+            let Some(oldest) = jobs.iter().position(|job| job.ended().is_some()) else {
+                return Err(ApiError::conflict("too many replications wait: begin it later"));
+            };
+            jobs.remove(oldest);
+        }
+        let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
+        let (gauge, shown) = (Gauge::default(), Mutex::default());
+        jobs.push(Arc::new(Job { id, wish, gauge, shown }));
+        self.news.notify_one();
+        Ok(id)
+    }
+
+    /// Those that may begin now.
+    pub(super) fn to_begin(&self) -> Vec<Arc<Job>> {
+        let jobs = self.jobs.lock();
+        let running = jobs.iter().filter(|job| job.is_running()).count();
+        let waiting = jobs.iter().filter(|job| job.is_waiting());
+        let begun = waiting.take(RUNS_MAX.saturating_sub(running)).cloned().collect::<Vec<_>>();
+        begun.iter().for_each(|job| job.begins());
+        begun
+    }
+
+    /// The newest run of each copy, and all that ended just now.
+    pub(super) fn all(&self) -> Vec<Arc<Job>> {
+        self.jobs.lock().clone()
+    }
+
+    /// The newest run of a copy.
+    pub(super) fn newest(&self, dataset: &str, target: &Target) -> Option<Arc<Job>> {
+        let jobs = self.jobs.lock();
+        let is_it = |job: &&Arc<Job>| job.wish.dataset == dataset && job.wish.target == *target;
+        jobs.iter().rev().find(is_it).cloned()
+    }
+}
+
+/// A side receives four streams at a time, of all who send.
+const RUNS_MAX: usize = 2;
+/// More copies than anybody has.
+const JOBS_MAX: usize = 1024;
+/// As long can those who asked for a run ask how it ended.
+const ASKED_NS: u64 = 60 * 1_000_000_000;

@@ -1,0 +1,187 @@
+//! One run: brings a copy up to date, with those of the datasets below.
+//!
+//! # Order
+//! First the other side is asked what it has: while it does not answer, no snapshot is taken. Then
+//! all snapshots are taken in one txg, and sent one after the other. A snapshot is held here once
+//! the copy has it on disk, and only then the one before is let go, here and there. So a run that
+//! breaks off, wherever, leaves what the next one begins with.
+
+use std::sync::Arc;
+
+use aquifer_api::{ApiError, ReceiveRequest, SendQuery, SnapshotInfo, time};
+
+use super::super::Control;
+use super::jobs::Job;
+use super::own::{self, Member};
+use super::plan::{self, Known, Plan, Step, Wanted};
+use super::pump::{self, Stream};
+use super::side::Side;
+use super::target::is_of_replication;
+
+/// A dataset, and what its copy has; `None`: there is no copy yet.
+struct Look {
+    member: Member,
+    there: Option<There>,
+}
+
+/// What a copy has.
+struct There {
+    snapshots: Vec<Known>,
+    /// Those that it does not need when it has one more.
+    over: Vec<String>,
+}
+
+/// Carries out a run.
+///
+/// # Errors
+/// What went wrong, of the datasets for which something did.
+pub(super) async fn run(control: &Arc<Control>, job: &Job) -> Result<(), ApiError> {
+    let side = Side::of(control, &job.wish.target)?;
+    let members = job.members(control)?;
+    let (mut looks, mut errors) = (Vec::new(), Vec::new());
+    for member in members {
+        job.gauge.check()?;
+        match look(control, &side, &member, job).await {
+            Ok(there) => looks.push(Look { member, there }),
+            Err(error) => errors.push(about(&member, error)),
+        }
+    }
+    let snapshot = match &job.wish.snapshot {
+        Some(name) => name.clone(),
+        None => job.wish.target.snapshot_name(time::now_ns()),
+    };
+    if job.wish.snapshot.is_none() {
+        for look in &looks {
+            if !job.is_shared(control, &look.member.dataset) {
+                let needed = common_guid(control, look);
+                own::prune(control, &look.member, needed.as_deref()).await;
+            }
+        }
+        let members: Vec<Member> = looks.iter().map(|look| look.member.clone()).collect();
+        own::take(control, &members, &snapshot).await?;
+    }
+    for Look { member, there } in looks {
+        job.gauge.check()?;
+        let done = bring(control, &side, (&member, there), &snapshot, job).await;
+        errors.extend(done.err().map(|error| about(&member, error)));
+    }
+    let mut errors = errors.into_iter();
+    match errors.next() {
+        None => Ok(()),
+        Some(first) => {
+            let more: Vec<String> = errors.map(|error| error.message).collect();
+            let message = std::iter::once(first.message).chain(more).collect::<Vec<_>>();
+            Err(ApiError::new(first.kind, message.join("\n")))
+        }
+    }
+}
+
+fn about(member: &Member, error: ApiError) -> ApiError {
+    let Member { dataset, target } = member;
+    ApiError::new(error.kind, format!("{dataset} to {target}: {}", error.message))
+}
+
+fn refused(error: &plan::NoPlan) -> ApiError {
+    ApiError::conflict(error.to_string())
+}
+
+/// What the copy has, if something can be sent to it.
+async fn look(
+    control: &Arc<Control>,
+    side: &Side,
+    member: &Member,
+    job: &Job,
+) -> Result<Option<There>, ApiError> {
+    let copy = &member.target.dataset;
+    if job.wish.snapshot.is_none() && own::stands_by(control, &member.dataset)? {
+        return Err(ApiError::conflict(
+            "it stands by, and has the snapshots that it receives: name one of them with \
+             --snapshot, or set standby=off if it takes the place of its source",
+        ));
+    }
+    let Some(found) = side.dataset(copy).await? else {
+        return Ok(None);
+    };
+    if !found.standby {
+        return Err(ApiError::conflict(format!(
+            "{copy:?} is in service there, perhaps since it took the place of this one: nothing is \
+             sent over what clients may change. `aquifer set standby=on {copy}` there makes a copy \
+             of it again"
+        )));
+    }
+    let infos = side.snapshots(copy).await?;
+    let own = infos.iter().filter(|of| member.target.is_own(last(of))).rev();
+    let over = own.skip(job.wish.how.keep - 1).filter(|of| of.holds == 0);
+    let over = over.map(|of| last(of).to_string()).collect();
+    let snapshots: Vec<Known> = infos.iter().map(known).collect();
+    let here: Vec<Known> = known_here(control, &member.dataset)?;
+    plan::check(&member.dataset, &here, &snapshots, job.wish.force)
+        .map_err(|error| refused(&error))?;
+    Ok(Some(There { snapshots, over }))
+}
+
+/// The name behind the `@`.
+fn last(of: &SnapshotInfo) -> &str {
+    of.name.rsplit_once('@').map_or("", |(_, name)| name)
+}
+
+fn known(of: &SnapshotInfo) -> Known {
+    let name = last(of).to_string();
+    Known { is_passing: is_of_replication(&name), name, guid: of.guid.clone() }
+}
+
+fn known_here(control: &Control, dataset: &str) -> Result<Vec<Known>, ApiError> {
+    Ok(own::snapshots(control, dataset)?.into_iter().map(|own| own.known).collect())
+}
+
+/// The newest snapshot that both have, by its guid.
+fn common_guid(control: &Control, look: &Look) -> Option<String> {
+    let here = known_here(control, &look.member.dataset).ok()?;
+    let (place, _) = plan::common(&here, &look.there.as_ref()?.snapshots)?;
+    here.into_iter().nth(place).map(|known| known.guid)
+}
+
+/// Brings one copy to a snapshot.
+async fn bring(
+    control: &Arc<Control>,
+    side: &Side,
+    (member, there): (&Member, Option<There>),
+    snapshot: &str,
+    job: &Job,
+) -> Result<(), ApiError> {
+    let here = own::snapshots(control, &member.dataset)?;
+    let known: Vec<Known> = here.iter().map(|own| own.known.clone()).collect();
+    let (dataset, copy) = (member.dataset.as_str(), &member.target.dataset);
+    let wanted = Wanted { dataset, to: snapshot, all: job.wish.how.all, force: job.wish.force };
+    let Plan { back_to, steps } =
+        plan::plan(wanted, &known, there.as_ref().map(|there| &there.snapshots[..]))
+            .map_err(|error| refused(&error))?;
+    if let Some(back_to) = back_to {
+        side.roll_back(format!("{copy}@{back_to}")).await?;
+    }
+    job.measure(control, dataset, &here, &steps).await?;
+    let mut over = there.map(|there| there.over).unwrap_or_default();
+    for Step { from, to } in steps {
+        let full = |name: &String| format!("{dataset}@{name}");
+        job.sends(full(&to));
+        let query =
+            SendQuery { snapshot: full(&to), from: from.as_ref().map(full), ..Default::default() };
+        let force = job.wish.force && from.is_some();
+        let sender = Some(format!("{:016x}:{dataset}", control.host.id));
+        let into = ReceiveRequest { name: copy.clone(), force, sender, ..Default::default() };
+        let prune = if to == snapshot { std::mem::take(&mut over) } else { Vec::new() };
+        let stream = Stream { query, into, prune };
+        pump::send((control, side), stream, (job.wish.how.rate_bytes, &job.gauge)).await?;
+    }
+    if let Some(new) = known.iter().find(|known| known.name == snapshot) {
+        own::settle(control, member, &new.guid).await?;
+        tracing::info!(
+            class = "replication.done", %dataset, target = %member.target, snapshot,
+            "a copy is up to date"
+        );
+        if !job.is_shared(control, dataset) {
+            own::prune(control, member, Some(&new.guid)).await;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,238 @@
+//! The side that has the copy: a peer over its API, or this daemon.
+//!
+//! Invariant: no question to a peer waits for ever. A peer whose network is gone is a failure after
+//! a time, and the run begins again later.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aquifer_api::client::{Answer, Client, ClientError};
+use aquifer_api::keys::{read_certificates, read_token};
+use aquifer_api::{
+    ApiError, DatasetInfo, DatasetQuery, ErrorKind, ReceiveEnd, ReceiveRequest, ReceiveSummary,
+    RollBack, SnapshotInfo, SnapshotQuery,
+};
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+
+use super::super::Control;
+use super::target::{Target, check_peer};
+
+/// Another Aquifer, as the configuration names it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Peer {
+    /// Its API: `https://HOST:PORT`.
+    pub url: String,
+    /// The certificate that it must show, or its authority's (PEM).
+    pub certificate: PathBuf,
+    /// The file with a token of its own.
+    pub token: PathBuf,
+}
+
+/// All peers by their names.
+pub type Peers = BTreeMap<String, Peer>;
+
+/// Whether these peers can be asked, as far as their configuration says.
+///
+/// # Errors
+/// Names and addresses that are none. Files are read when they are needed, so that they may change.
+pub fn check_peers(peers: &Peers) -> Result<(), String> {
+    for (name, peer) in peers {
+        check_peer(name).map_err(|why| format!("peers: {why}"))?;
+        Client::remote(&peer.url, Vec::new(), String::new())
+            .map_err(|error| format!("peers.{name}.url: {error}"))?;
+        for path in [&peer.certificate, &peer.token] {
+            if !path.is_absolute() {
+                return Err(format!("peers.{name}: {path:?}: name files by an absolute path"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where a copy is.
+#[derive(Debug)]
+pub(super) enum Side {
+    Here(Arc<Control>),
+    There { peer: String, client: Client },
+}
+
+impl Side {
+    /// The side of a copy.
+    ///
+    /// # Errors
+    /// The configuration has no such peer; its files cannot be used.
+    pub fn of(control: &Arc<Control>, target: &Target) -> Result<Side, ApiError> {
+        let Some(peer) = &target.peer else { return Ok(Side::Here(Arc::clone(control))) };
+        let peers = &control.config.peers;
+        let Some(Peer { url, certificate, token }) = peers.get(peer) else {
+            let known: Vec<&str> = peers.keys().map(String::as_str).collect();
+            let known = match known[..] {
+                [] => "there are none".to_string(),
+                _ => format!("there are: {}", known.join(", ")),
+            };
+            return Err(ApiError::not_found(format!(
+                "the configuration names no peer {peer:?} ({known}): add [peers.{peer}] with url, \
+                 certificate and token, and restart the daemon"
+            )));
+        };
+        let unusable = |error: &dyn std::fmt::Display| {
+            ApiError::conflict(format!("peer {peer:?} cannot be asked: {error}"))
+        };
+        let certificates = read_certificates(certificate).map_err(|error| unusable(&error))?;
+        let token = read_token(token).map_err(|error| unusable(&error))?;
+        let client = Client::remote(url, certificates, token).map_err(|error| unusable(&error))?;
+        Ok(Side::There { peer: peer.clone(), client: client.keeping_its_connection() })
+    }
+
+    /// A dataset, if it is there.
+    pub async fn dataset(&self, name: &str) -> Result<Option<DatasetInfo>, ApiError> {
+        let query = DatasetQuery { name: Some(name.into()), recursive: false };
+        let found = match self {
+            Side::Here(control) => control.datasets(&query),
+            Side::There { client, .. } => self.asked(QUESTION, client.datasets(&query)).await,
+        };
+        match found {
+            Ok(found) => Ok(found.into_iter().next()),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The snapshots of a dataset, without those of files, as they were taken.
+    pub async fn snapshots(&self, dataset: &str) -> Result<Vec<SnapshotInfo>, ApiError> {
+        let query = SnapshotQuery { name: Some(dataset.into()), recursive: false };
+        let found = match self {
+            Side::Here(control) => control.snapshots(&query).await,
+            Side::There { client, .. } => self.asked(QUESTION, client.snapshots(&query)).await,
+        };
+        Ok(found?.into_iter().filter(|of| of.path.is_none()).collect())
+    }
+
+    pub async fn roll_back(&self, snapshot: String) -> Result<(), ApiError> {
+        let request = RollBack { name: snapshot, destroy_later: true, force: true };
+        match self {
+            Side::Here(control) => control.roll_back(request).await.map(drop),
+            Side::There { client, .. } => {
+                self.asked(ACT, client.roll_back(&request)).await.map(drop)
+            }
+        }
+    }
+
+    pub async fn begin_receive(&self, request: ReceiveRequest) -> Result<u64, ApiError> {
+        let begun = match self {
+            Side::Here(control) => control.begin_receive(request).await,
+            Side::There { client, .. } => self.asked(ACT, client.begin_receive(&request)).await,
+        };
+        Ok(begun?.id)
+    }
+
+    pub async fn receive_part(&self, id: u64, part: Vec<u8>) -> Result<(), ApiError> {
+        match self {
+            Side::Here(control) => control.receive_part(id, part).await.map(drop),
+            Side::There { client, .. } => {
+                self.asked(PART, client.receive_part(id, part)).await.map(drop)
+            }
+        }
+    }
+
+    /// The copy has the snapshot when this returns; older ones of these names are destroyed.
+    pub async fn end_receive(
+        &self,
+        id: u64,
+        prune: Vec<String>,
+    ) -> Result<ReceiveSummary, ApiError> {
+        let end = ReceiveEnd { give_up: false, prune };
+        match self {
+            Side::Here(control) => control.end_receive(id, end).await,
+            Side::There { client, .. } => self.asked(END, client.end_receive(id, &end)).await,
+        }
+    }
+
+    /// Gives up what came. If the side does not hear it, it does so by itself in a minute.
+    pub async fn give_up(&self, id: u64) {
+        let end = ReceiveEnd { give_up: true, prune: Vec::new() };
+        let _ = match self {
+            Side::Here(control) => control.end_receive(id, end).await.map(drop),
+            Side::There { client, .. } => {
+                self.asked(QUESTION, client.end_receive(id, &end)).await.map(drop)
+            }
+        };
+    }
+
+    /// Waits for an answer of the peer, so long.
+    async fn asked<T>(
+        &self,
+        patience: Duration,
+        answer: impl Future<Output = Answer<T>>,
+    ) -> Result<T, ApiError> {
+        let peer = match self {
+            Side::Here(_) => "this daemon",
+            Side::There { peer, .. } => peer,
+        };
+        match timeout(patience, answer).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(told(peer, error)),
+            Err(_) => Err(ApiError::failed(format!(
+                "{peer} has not answered for {} s: look at the network, and at its disks \
+                 (`aquifer pool status` there)",
+                patience.as_secs()
+            ))),
+        }
+    }
+}
+
+/// A failure of a peer, with what to do here.
+fn told(peer: &str, error: ClientError) -> ApiError {
+    match error {
+        ClientError::Api(error) => {
+            let what = match error.kind {
+                ErrorKind::Unauthorized => format!(
+                    "; make one there (`aquifer token create NAME --role admin`), and put it into \
+                     the file that peers.{peer}.token names"
+                ),
+                ErrorKind::Forbidden => format!(
+                    "; give the token of peers.{peer}.token that role (`aquifer token create` \
+                     there)"
+                ),
+                _ => String::new(),
+            };
+            ApiError::new(error.kind, format!("{peer}: {}{what}", error.message))
+        }
+        ClientError::Unreachable { at, source, .. } if is_tls(&source) => {
+            ApiError::failed(format!(
+                "{peer}: {at} is not the daemon whose certificate peers.{peer}.certificate has \
+                 ({source}): copy its certificate.pem again, and see that it was made for this \
+                 name or address"
+            ))
+        }
+        ClientError::Unreachable { at, source, .. } => ApiError::failed(format!(
+            "{peer}: nothing answers at {at} ({source}): does the daemon run there, with `listen` \
+             under [api], and does a firewall let it through?"
+        )),
+        ClientError::Broken(why) => ApiError::failed(format!(
+            "{peer}: the connection was cut ({why}). Of what was sent nothing half stays there; \
+             the next run sends it again"
+        )),
+        ClientError::Address(url) => {
+            ApiError::invalid(format!("{peer}: {url:?} is no address of an API"))
+        }
+    }
+}
+
+/// Rustls gives its errors so; those of sockets have other kinds.
+fn is_tls(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::InvalidData
+}
+
+/// Nothing is changed: a daemon that lives says it soon.
+const QUESTION: Duration = Duration::from_secs(30);
+/// An act waits for its turn, and for disks.
+const ACT: Duration = Duration::from_secs(300);
+/// A part waits for the pace of the disks.
+const PART: Duration = Duration::from_secs(120);
+/// What was removed is freed before the end of an increment.
+const END: Duration = Duration::from_secs(1800);

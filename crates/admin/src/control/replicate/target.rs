@@ -1,0 +1,285 @@
+//! Where a copy is, and how its standing replication is written: `backup:pool/vms every=5m`.
+
+use std::fmt;
+
+use aquifer_meter::{size, time};
+
+/// A copy: a dataset of a peer, or of this daemon.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(in super::super) struct Target {
+    /// The name of the peer; `None`: it is here.
+    pub peer: Option<String>,
+    /// Full name of the dataset.
+    pub dataset: String,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.peer {
+            Some(peer) => write!(f, "{peer}:{}", self.dataset),
+            None => f.write_str(&self.dataset),
+        }
+    }
+}
+
+impl Target {
+    /// What `[PEER:]DATASET` means. A colon behind the first slash is part of a name.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Target, String> {
+        let pool = text.split('/').next().unwrap_or_default();
+        let (peer, dataset) = match pool.split_once(':') {
+            Some((peer, _)) => {
+                (Some(peer.to_string()), text.get(peer.len() + 1..).unwrap_or_default())
+            }
+            None => (None, text),
+        };
+        if let Some(peer) = &peer {
+            check_peer(peer)?;
+        }
+        if dataset.contains('@') {
+            return Err(format!("{text:?}: a copy is a dataset: leave out the '@'"));
+        }
+        if !dataset.contains('/') || dataset.ends_with('/') || dataset.starts_with('/') {
+            return Err(format!(
+                "{text:?}: a copy is a dataset below a pool's: say PEER:POOL/NAME, or POOL/NAME"
+            ));
+        }
+        Ok(Target { peer, dataset: dataset.into() })
+    }
+
+    /// The copy of a dataset that lies below the one whose copy this is.
+    pub fn of(&self, dataset: &str, member: &str) -> Target {
+        let below = member.strip_prefix(dataset).unwrap_or_default();
+        Target { peer: self.peer.clone(), dataset: format!("{}{below}", self.dataset) }
+    }
+
+    /// What snapshots that are taken for it begin with, behind the `@`.
+    fn prefix(&self) -> String {
+        format!("replicate-{}-", self.peer.as_deref().unwrap_or("local"))
+    }
+
+    /// The name of a snapshot that is taken for it now.
+    pub fn snapshot_name(&self, now_ns: u64) -> String {
+        format!("{}{}", self.prefix(), time::text(now_ns))
+    }
+
+    /// Whether a snapshot of this name was taken for it, or for another copy at the same peer.
+    pub fn is_own(&self, name: &str) -> bool {
+        name.strip_prefix(&self.prefix()).is_some_and(is_time)
+    }
+
+    /// What a hold is called on the newest snapshot that the copy has.
+    pub fn tag(&self) -> String {
+        let tag = format!("replicated to {self}");
+        if tag.len() <= TAG_BYTES_MAX {
+            return tag;
+        }
+        // FNV-1a: two long names that begin alike have two tags.
+        let hash = tag.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let start: String = tag.chars().take(TAG_BYTES_MAX - 17).collect();
+        format!("{start} {hash:016x}")
+    }
+}
+
+/// Whether a snapshot of this name was taken for a copy, whichever.
+pub(super) fn is_of_replication(name: &str) -> bool {
+    let at = name
+        .strip_prefix("replicate-")
+        .and_then(|rest| rest.split_at_checked(rest.len().checked_sub(TIME_FORM.len())?));
+    at.is_some_and(|(peer, at)| peer.len() > 1 && peer.ends_with('-') && is_time(at))
+}
+
+fn is_time(text: &str) -> bool {
+    let fits = |(of, c): (char, char)| if of == '0' { c.is_ascii_digit() } else { of == c };
+    text.len() == TIME_FORM.len() && TIME_FORM.chars().zip(text.chars()).all(fits)
+}
+
+/// How the time in a name is written.
+const TIME_FORM: &str = "0000-00-00T00:00:00.000Z";
+
+/// Whether a peer may have this name.
+///
+/// # Errors
+/// Why not.
+pub(in super::super) fn check_peer(name: &str) -> Result<(), String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    match !name.is_empty() && name.len() <= PEER_BYTES_MAX && name.chars().all(is_plain) {
+        true => Ok(()),
+        false => Err(format!(
+            "{name:?} is no name of a peer: it has 1 to {PEER_BYTES_MAX} letters, digits, '-', \
+             '_' and '.'"
+        )),
+    }
+}
+
+/// How a copy is kept up to date.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in super::super) struct Standing {
+    pub target: Target,
+    /// From the beginning of one run to that of the next.
+    pub every_s: u64,
+    pub how: How,
+}
+
+/// How a run is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in super::super) struct How {
+    /// Bytes a second at most.
+    pub rate_bytes: Option<u64>,
+    /// So many snapshots of this replication stay at the copy.
+    pub keep: usize,
+    /// Snapshots between go as well.
+    pub all: bool,
+}
+
+impl How {
+    /// Checks what somebody asked for.
+    ///
+    /// # Errors
+    /// What is out of bounds.
+    pub fn new(rate_bytes: Option<u64>, keep: Option<u64>, all: bool) -> Result<How, String> {
+        if rate_bytes.is_some_and(|rate| rate < RATE_BYTES_MIN) {
+            let min = size::human(RATE_BYTES_MIN);
+            return Err(format!("a rate is at least {min} a second"));
+        }
+        let keep = keep.unwrap_or(1);
+        if !(1..=KEEP_MAX).contains(&keep) {
+            return Err(format!("from 1 to {KEEP_MAX} snapshots stay at the copy"));
+        }
+        Ok(How { rate_bytes, keep: usize::try_from(keep).unwrap_or(usize::MAX), all })
+    }
+}
+
+impl Standing {
+    /// What a value of the property `replicate` means; `None`: `off`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(value: &str) -> Result<Option<Standing>, String> {
+        let mut words = value.split_whitespace();
+        let target = match (words.next(), value.trim()) {
+            (None, _) => return Err(format!("{value:?} names no copy; {FORM}")),
+            (_, "off") => return Ok(None),
+            (Some(target), _) => Target::parse(target)?,
+        };
+        let (mut every_s, mut rate, mut keep, mut all) = (None, None, None, false);
+        for word in words {
+            let twice = || Err(format!("{word:?}: is given twice"));
+            let bad = |what: &str| format!("{word:?}: no {what}; {FORM}");
+            match word.split_once('=') {
+                Some(("every", _)) if every_s.is_some() => return twice(),
+                Some(("rate", _)) if rate.is_some() => return twice(),
+                Some(("keep", _)) if keep.is_some() => return twice(),
+                Some(("every", span)) => {
+                    let span = time::parse_span(span).ok_or_else(|| bad("span"))?;
+                    if !(EVERY_S_MIN..=EVERY_S_MAX).contains(&span) {
+                        return Err(format!("{word:?}: from {EVERY_S_MIN}s to 365d"));
+                    }
+                    every_s = Some(span);
+                }
+                Some(("rate", rate_)) => {
+                    rate = Some(size::parse(rate_).ok_or_else(|| bad("size"))?);
+                }
+                Some(("keep", count)) => {
+                    keep = Some(count.parse::<u64>().map_err(|_| bad("number"))?);
+                }
+                None if word == "all" => all = true,
+                _ => return Err(bad("option")),
+            }
+        }
+        let how = How::new(rate, keep, all)?;
+        Ok(Some(Standing { target, every_s: every_s.unwrap_or(EVERY_S), how }))
+    }
+}
+
+const FORM: &str = "say PEER:POOL/NAME every=5m, and perhaps rate=20M keep=3 all; or off";
+/// Without `every=`.
+const EVERY_S: u64 = 15 * 60;
+/// A run takes snapshots and holds, each a txg, and asks the other side.
+const EVERY_S_MIN: u64 = 10;
+const EVERY_S_MAX: u64 = 365 * 24 * 3600;
+/// With less, a part would take longer than a silent client may.
+const RATE_BYTES_MIN: u64 = 64 << 10;
+/// As of schedules.
+const KEEP_MAX: u64 = 9999;
+const PEER_BYTES_MAX: usize = 32;
+/// As holds have them.
+const TAG_BYTES_MAX: usize = aquifer_ondisk::keeping::HOLD_TAG_BYTES_MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_dataset_of_a_peer_or_of_this_daemon() {
+        let parse = |text: &str| Target::parse(text).map(|of| (of.peer, of.dataset));
+        assert_eq!(parse("b:pool/vms"), Ok((Some("b".into()), "pool/vms".into())));
+        assert_eq!(parse("pool/vms"), Ok((None, "pool/vms".into())));
+        // A colon behind a slash is part of a name.
+        assert_eq!(parse("pool/a:b"), Ok((None, "pool/a:b".into())));
+        assert_eq!(parse("b:pool/a:b"), Ok((Some("b".into()), "pool/a:b".into())));
+        for bad in ["", "pool", "b:pool", "b:", ":pool/vms", "b c:pool/vms", "p/", "/p", "b:p/a@s"]
+        {
+            assert!(Target::parse(bad).is_err(), "{bad:?}");
+        }
+        let target = Target::parse("b:pool/copy").unwrap();
+        assert_eq!(target.of("tank/vms", "tank/vms/a/b").to_string(), "b:pool/copy/a/b");
+        assert_eq!(target.of("tank/vms", "tank/vms"), target);
+    }
+
+    #[test]
+    fn own_snapshots_are_known_by_their_whole_name() {
+        let target = Target::parse("b:pool/vms").unwrap();
+        let name = target.snapshot_name(1_795_726_800_007_000_000);
+        assert_eq!(name, "replicate-b-2026-11-26T21:00:00.007Z");
+        assert!(target.is_own(&name) && is_of_replication(&name));
+        let others =
+            ["replicate-b-", "replicate-b-before", "replicate-b-2026-11-26T21:00:00.007Zx"];
+        for other in others {
+            assert!(!target.is_own(other) && !is_of_replication(other), "{other}");
+        }
+        assert!(!Target::parse("pool/vms").unwrap().is_own(&name));
+        assert!(!Target::parse("bb:pool/vms").unwrap().is_own(&name));
+    }
+
+    #[test]
+    fn tags_fit_and_differ() {
+        let tag = |text: &str| Target::parse(text).unwrap().tag();
+        assert_eq!(tag("b:pool/vms"), "replicated to b:pool/vms");
+        let long = "x".repeat(100);
+        let (a, b) = (tag(&format!("b:pool/{long}a")), tag(&format!("b:pool/{long}b")));
+        assert!(a != b && a.len() == TAG_BYTES_MAX && b.len() == TAG_BYTES_MAX, "{a} {b}");
+    }
+
+    #[test]
+    fn a_standing_replication_is_read_and_mistakes_are_named() {
+        let parse = |text: &str| Standing::parse(text);
+        assert_eq!(parse("off"), Ok(None));
+        let standing = parse("b:pool/vms").unwrap().unwrap();
+        let how = How { rate_bytes: None, keep: 1, all: false };
+        assert_eq!((standing.every_s, standing.how), (900, how));
+        let standing = parse("b:pool/vms all rate=20M every=5m keep=3").unwrap().unwrap();
+        let how = How { rate_bytes: Some(20 << 20), keep: 3, all: true };
+        assert_eq!((standing.every_s, standing.how), (300, how));
+        for (bad, why) in [
+            ("", "names no copy"),
+            ("on", "below a pool's"),
+            ("off every=5m", "below a pool's"),
+            ("b:pool/vms every=1s", "from 10s"),
+            ("b:pool/vms every=x", "no span"),
+            ("b:pool/vms every=5m every=5m", "twice"),
+            ("b:pool/vms rate=1K", "at least 64K"),
+            ("b:pool/vms keep=0", "from 1"),
+            ("b:pool/vms keep=x", "no number"),
+            ("b:pool/vms hourly", "no option"),
+            ("b:pool/vms c:pool/vms", "no option"),
+        ] {
+            let error = parse(bad).unwrap_err();
+            assert!(error.contains(why), "{bad}: {error}");
+        }
+    }
+}
