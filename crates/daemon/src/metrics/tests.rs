@@ -109,6 +109,24 @@ fn example_memory() -> MemoryStat {
     MemoryStat { cap_bytes: 1000, nfs_bytes: 8, caches_bytes: 800, pools: vec![of_tank] }
 }
 
+fn example_leaf() -> pool::LeafStatus {
+    pool::LeafStatus {
+        offline: false,
+        stands: aquifer_ondisk::config::Stands::ForItself,
+        guid: Guid(1),
+        path: "/dev/a".into(),
+        state: LeafState::Online,
+        read_errors: 0,
+        write_errors: 1,
+        checksum_errors: 2,
+        repaired: 3,
+        last_error: None,
+        trouble: Default::default(),
+        io: IoCounts::default(),
+        free_space: Default::default(),
+    }
+}
+
 fn example() -> String {
     let counted = Count { bytes: 24_576, latency: (&histogram(&TIMES)).into() };
     let flow = Flow { reads: counted, ..Flow::default() };
@@ -131,25 +149,12 @@ fn example() -> String {
         other_disks: flow,
         ..NfsStat::default()
     };
-    let io = IoCounts::default();
-    let leaf = pool::LeafStatus {
-        offline: false,
-        stands: aquifer_ondisk::config::Stands::ForItself,
-        guid: Guid(1),
-        path: "/dev/a".into(),
-        state: LeafState::Online,
-        read_errors: 0,
-        write_errors: 1,
-        checksum_errors: 2,
-        repaired: 3,
-        last_error: None,
-        trouble: Default::default(),
-        io: io.clone(),
-        free_space: Default::default(),
-    };
+    let (leaf, io) = (example_leaf(), IoCounts::default());
+    let stats = pool::CacheDiskStats { hits: 5, blocks: 2, ..Default::default() };
+    let cache = pool::CacheStatus { leaf: leaf.clone(), usable: true, stats };
     let status = pool::PoolStatus {
         spares: Vec::new(),
-        caches: Vec::new(),
+        caches: vec![cache],
         name: "tank".into(),
         guid: Guid(1),
         txg: Txg(9),
@@ -255,6 +260,8 @@ fn a_strict_reader_reads_the_page_and_finds_what_was_counted() {
     assert_eq!(value("aquifer_pool_dirty_bytes", None), 100.0);
     assert_eq!(value("aquifer_cache_target_bytes", None), 800.0);
     assert_eq!(value("aquifer_cache_misses_total", None), 3.0);
+    assert_eq!(value("aquifer_cache_disk_hits_total", None), 5.0);
+    assert_eq!(value("aquifer_cache_disk_held_bytes", None), 8192.0);
     assert_eq!(value("aquifer_cache_hits_total", Some("data")), 20.0);
     assert_eq!(value("aquifer_cache_evictions_total", Some("nodes")), 5.0);
     let (_, active) = &families["aquifer_alert_active"];

@@ -106,9 +106,9 @@ fn take_leaf(
 /// Names each leaf that is not in use, whatever the reason. It misses all writes from now on, and
 /// the next import must not take it for whole. It may have one uberblock more than the vote knows,
 /// which never counted: that number is passed over, so that it is not given out twice. And so is
-/// the next one: the other leaf may have that one more, and take ours for one that never counted. And if it is
-/// in use elsewhere without these, its sessions must have other numbers than here: returns by how
-/// much this one is to be more than the next.
+/// the next one: the other leaf may have that one more, and take ours for one that never counted.
+/// And if it is in use elsewhere without these, its sessions must have other numbers than here:
+/// returns by how much this one is to be more than the next.
 pub(crate) fn name_unused(pool: &str, uberblock: &mut Uberblock, vdevs: &[Arc<Vdev>]) -> u64 {
     if left_out(Rule::UnusedIsNamed) {
         return 0;
