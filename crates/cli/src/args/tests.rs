@@ -5,8 +5,8 @@ fn words(text: &str) -> Vec<String> {
 }
 
 fn layout(text: &str) -> Result<Vec<(VdevKind, usize)>, String> {
-    let Vdevs { data, logs, spares } = vdevs(&words(text))?;
-    assert!(logs.is_empty() && spares.is_empty(), "{text}");
+    let Vdevs { data, logs, spares, caches } = vdevs(&words(text))?;
+    assert!(logs.is_empty() && spares.is_empty() && caches.is_empty(), "{text}");
     Ok(data.iter().map(|vdev| (vdev.kind, vdev.disks.len())).collect())
 }
 
