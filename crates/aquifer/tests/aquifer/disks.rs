@@ -185,7 +185,7 @@ fn a_pool_of_too_many_disks_is_refused_before_any_is_looked_at() {
     let many: Vec<String> = (0..128).map(|disk| place.text(&format!("none {disk}"))).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let too_many =
-        "a pool has at most 128 disks, spares and disks of the log too: that would be 129";
+        "a pool has at most 128 disks, spares and those of log and cache too: that would be 129";
     place.refuses(&[&["pool", "create", "tank"], &many[..], &["spare", &a]].concat(), too_many);
     place.must(&["pool", "create", "tank", &a]);
     place.refuses(&[&["pool", "add", "tank"], &many[..]].concat(), too_many);

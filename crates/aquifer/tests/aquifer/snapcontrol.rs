@@ -139,7 +139,11 @@ fn line(control: NfsFh3, line: &[u8]) -> Args3<'_> {
 }
 
 fn write(nfs: &str, file: NfsFh3, data: &[u8]) {
-    let args = line(file, data);
+    // On disk when it is answered: the server is killed next.
+    let mut args = line(file, data);
+    if let Args3::Write(write) = &mut args {
+        write.head.stable = StableHow::FileSync;
+    }
     assert_eq!(answer(&args, &exchange(nfs, &nfs3(0x50, 0, &args))).0, 0);
 }
 
