@@ -182,7 +182,7 @@ impl Key {
     /// Four neighbours share the low bits, which choose a table's bucket: looked up in turn, they
     /// are found in one line of the CPU's cache. The top bits, a table's tags, tell them apart.
     #[inline]
-    pub(crate) fn mixed(&self) -> u64 {
+    pub fn mixed(&self) -> u64 {
         let four = fold(fold((self.place / 4) ^ SEEDS.0, SEEDS.1) ^ self.written, SEEDS.2);
         four ^ ((self.place % 4) << 60)
     }

@@ -202,8 +202,8 @@ impl CacheDisk {
             return Some(vec![(first, sectors)]);
         }
         let mut pieces: Vec<(u32, usize)> = Vec::new();
-        for at in 0..u64::from(wanted.sectors) {
-            let sector = self.index.get((wanted.place.plus(at), wanted.written))?;
+        for (place, _) in wanted.keys() {
+            let sector = self.index.get((place, wanted.written))?;
             match pieces.last_mut() {
                 Some((first, count)) if u64::from(*first) + *count as u64 == u64::from(sector) => {
                     *count += 1;
@@ -221,12 +221,9 @@ impl CacheDisk {
                 (u64::from(*first)..u64::from(*first) + *count as u64).contains(&sector.into())
             })
         };
-        let keys = match wanted.form {
-            RunForm::Block => 1,
-            RunForm::Pages => u64::from(wanted.sectors),
-        };
-        let forgotten = (0..keys)
-            .filter(|at| self.index.remove_if((wanted.place.plus(*at), wanted.written), read))
+        let forgotten = wanted
+            .keys()
+            .filter(|(place, _)| self.index.remove_if((*place, wanted.written), read))
             .count();
         // If it lies elsewhere by now, its chunk was written over during the read.
         if forgotten > 0 {
@@ -329,15 +326,11 @@ impl CacheDisk {
     /// The blocks of a chunk, each with its sector.
     fn blocks(header: &ChunkHeader) -> impl Iterator<Item = (crate::index::Key, u32)> {
         let base = chunk_sector(header.chunk);
-        header.placed().flat_map(move |(first, run)| {
-            let keys = match run.form {
-                RunForm::Block => 1,
-                RunForm::Pages => u64::from(run.sectors),
-            };
-            (0..keys).filter_map(move |at| {
-                let fits = run.place.fits(u64::from(run.sectors));
-                let sector = u32::try_from(base + first + at).ok().filter(|_| fits)?;
-                Some(((run.place.plus(at), run.written), sector))
+        let fits = |(_, run): &(u64, &CachedRun)| run.place.fits(u64::from(run.sectors));
+        header.placed().filter(fits).flat_map(move |(first, run)| {
+            run.keys().filter_map(move |(place, at)| {
+                let sector = u32::try_from(base + first + at).ok()?;
+                Some(((place, run.written), sector))
             })
         })
     }

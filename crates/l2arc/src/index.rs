@@ -11,9 +11,8 @@ use hashbrown::HashTable;
 const SHARDS: usize = 256;
 /// Memory of an entry, when its table has just grown: 9 bytes, and more than half of it is empty.
 pub(crate) const ENTRY_BYTES_MAX: u64 = 21;
-/// Bits without structure: of the golden ratio and the roots of 2 and 3.
-const SEEDS: (u64, u64, u64) =
-    (0x9E37_79B9_7F4A_7C15, 0x6A09_E667_F3BC_C909, 0xBB67_AE85_84CA_A73B);
+/// An odd number without structure: of the golden ratio.
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The sector of a cache disk for each block.
 #[derive(Debug)]
@@ -103,21 +102,15 @@ impl Index {
 }
 
 fn split((place, written): Key) -> (usize, u32) {
-    let hash = fold(fold(place.0 ^ SEEDS.0, SEEDS.1) ^ written.0, SEEDS.2);
+    let hash = aquifer_arc::Key { place: place.0, written: written.0 }.mixed();
     let [shard, .., a, b, c, d] = hash.to_be_bytes();
     (usize::from(shard) % SHARDS, u32::from_be_bytes([a, b, c, d]))
 }
 
-/// A table takes its place from the low bits of a hash, and a mark from the high ones.
+/// A table takes its place from the low bits of a hash, and a mark from the high ones. A tag is a
+/// hash already: only the high ones are missing.
 fn spread(tag: u32) -> u64 {
-    fold(u64::from(tag) ^ SEEDS.1, SEEDS.0)
-}
-
-/// The two halves of the product, one over the other: every bit of `a` reaches every bit.
-#[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
-fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    (product >> 64) as u64 ^ product as u64
+    u64::from(tag).wrapping_mul(SPREAD)
 }
 
 #[cfg(test)]

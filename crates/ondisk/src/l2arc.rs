@@ -65,6 +65,17 @@ pub struct CachedRun {
     pub form: RunForm,
 }
 
+impl CachedRun {
+    /// The places by which it is looked for, each with its sector from the run's first on.
+    pub fn keys(&self) -> impl Iterator<Item = (Place, u64)> + use<> {
+        let (place, keys) = match self.form {
+            RunForm::Pages => (self.place, u64::from(self.sectors)),
+            RunForm::Block => (self.place, 1),
+        };
+        (0..keys).map(move |at| (place.plus(at), at))
+    }
+}
+
 /// The header of a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkHeader {

@@ -228,8 +228,9 @@ impl Pool {
         let names = async move {
             // Whatever is to be acknowledged meets the error, too.
             let _ = pool.name_outdated().await;
-            pool.try_caches_again(disk).await;
             pool.acts.disks_changed.notify_one();
+            // Behind it: an act that is under way may take long.
+            pool.try_caches_again(disk).await;
         };
         self.world.spawn("cleared", Box::pin(names));
     }

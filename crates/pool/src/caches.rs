@@ -14,11 +14,13 @@ use aquifer_ondisk::config::{LeafConfig, PoolConfig};
 use aquifer_ondisk::l2arc::CachedRun;
 use aquifer_ondisk::types::SEGMENT_SECTORS;
 use aquifer_vdev::Leaf;
+use futures_util::future::join_all;
 
 use crate::acts::QUIET_WAIT;
 use crate::create::{NamedDisk, check_new_disk};
 use crate::error::{ImportError, PoolError};
 use crate::import::FoundLeaf;
+use crate::import::leaves::place_of;
 use crate::pool::Pool;
 use crate::status::LeafStatus;
 use crate::tree::VdevTree;
@@ -47,9 +49,7 @@ pub(crate) fn assemble_caches(
     memory: &Arc<Memory>,
 ) -> Caches {
     let cache = |of: &LeafConfig| {
-        let disk = found.iter().find(|found| found.labels.label.leaf_guid == of.guid);
-        let path = disk.map_or(&of.path, |found| &found.disk.path).clone();
-        let disk = disk.map(|found| found.disk.disk.clone());
+        let (path, disk) = place_of(of, found);
         let leaf = Arc::new(Leaf::new(of.guid, path, disk, world.clone()));
         new_cache(world, config.pool_guid, leaf, (memory, config.caches.len()))
     };
@@ -90,10 +90,10 @@ impl Pool {
             }
         }
         let pages = read.await?;
-        let usable: Vec<_> = caches.iter().filter(|cache| cache.is_usable()).collect();
+        let usable = || caches.iter().filter(|cache| cache.is_usable());
         // Neighbours lie together.
-        let turn = run.place.sector() / SEGMENT_SECTORS % usable.len().max(1) as u64;
-        if let Some(cache) = usize::try_from(turn).ok().and_then(|turn| usable.get(turn)) {
+        let turn = run.place.sector() / SEGMENT_SECTORS % usable().count().max(1) as u64;
+        if let Some(cache) = usize::try_from(turn).ok().and_then(|turn| usable().nth(turn)) {
             cache.offer(run, &pages);
         }
         Ok(pages)
@@ -163,14 +163,16 @@ impl Pool {
 
     /// Waits for what cache disks are still writing, but not for ever: what comes late is no harm.
     pub(crate) async fn quiet_caches(&self) {
-        for cache in self.caches().iter() {
-            self.is_quiet_within(cache.leaf(), QUIET_WAIT).await;
-        }
+        let caches = self.caches();
+        join_all(caches.iter().map(|cache| self.is_quiet_within(cache.leaf(), QUIET_WAIT))).await;
     }
 
     /// Cache disks that failed or were left alone are tried again: one, or all. What one that
     /// failed holds is read again from the disk.
     pub(crate) async fn try_caches_again(&self, disk: Option<Guid>) {
+        if self.caches().is_empty() {
+            return;
+        }
         let _act = self.acts.turn.lock().await;
         let mut tree = VdevTree::clone(&self.tree());
         let again = |cache: &Arc<CacheDisk>| {

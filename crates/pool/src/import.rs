@@ -8,7 +8,7 @@
 //! 4. One uberblock fixes the end that was found, and a new session.
 //! 5. Replay.
 
-mod leaves;
+pub(crate) mod leaves;
 mod level;
 mod replay;
 mod root;

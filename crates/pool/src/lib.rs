@@ -56,8 +56,8 @@ mod walk;
 
 pub use acts::Drilled;
 pub use aquifer_arc::{ClassStats as CacheClassStats, Memory, Share, Stats as CacheStats};
-/// The state in which a leaf's status shows it.
 pub use aquifer_l2arc::CacheStats as CacheDiskStats;
+/// The state in which a leaf's status shows it.
 pub use aquifer_vdev::LeafState;
 pub use caches::CacheStatus;
 pub use commit::UberblockState;

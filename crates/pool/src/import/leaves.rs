@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use aquifer_blockio::World;
 use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_blockio::{Disk, World};
 use aquifer_ondisk::config::{LeafConfig, PoolConfig, VdevClass, VdevConfig};
 use aquifer_ondisk::layout::leaf_segments;
 use aquifer_ondisk::uberblock::{Outdated, Uberblock};
@@ -50,12 +50,17 @@ pub(crate) fn assemble_spares(
     let in_use = |spare: &LeafConfig| config.leaves().any(|(_, leaf)| leaf.guid == spare.guid);
     let free = config.spares.iter().filter(|spare| !in_use(spare));
     free.map(|spare| {
-        let disk = found.iter().find(|found| found.labels.label.leaf_guid == spare.guid);
-        let path = disk.map_or(&spare.path, |found| &found.disk.path).clone();
-        let disk = disk.map(|found| found.disk.disk.clone());
+        let (path, disk) = place_of(spare, found);
         Leaf::out_of_use(spare.guid, path, disk, world.clone())
     })
     .collect()
+}
+
+/// Where a leaf of the config is, or was last seen, and its disk, if it was found.
+pub(crate) fn place_of(leaf: &LeafConfig, found: &[FoundLeaf]) -> (String, Option<Arc<dyn Disk>>) {
+    let disk = found.iter().find(|found| found.labels.label.leaf_guid == leaf.guid);
+    let path = disk.map_or(&leaf.path, |found| &found.disk.path).clone();
+    (path, disk.map(|found| found.disk.disk.clone()))
 }
 
 /// A leaf of the config: in use if it is present, has missed no writes, and is as large as its
