@@ -58,19 +58,16 @@ impl Control {
             };
             tracing::info!(class, pool = name, disks, "{message}");
         }
-        for spare in spares {
-            let disk = spare.path.clone();
-            add_spare(&serving, spare, request.force).await?;
+        for (beside, open) in Beside::all(spares, caches) {
+            let disk = open.path.clone();
+            add_beside(&serving, beside, open, request.force).await?;
             taken.keep_made(std::slice::from_ref(&disk));
             added.notes.extend(self.list_anew(&serving));
-            tracing::info!(class = "spare.added", pool = name, disk, "spare added");
-        }
-        for cache in caches {
-            let disk = cache.path.clone();
-            add_cache(&serving, cache, request.force).await?;
-            taken.keep_made(std::slice::from_ref(&disk));
-            added.notes.extend(self.list_anew(&serving));
-            tracing::info!(class = "cache.added", pool = name, disk, "cache disk added");
+            let (class, message) = match beside {
+                Beside::Spare => ("spare.added", "spare added"),
+                Beside::Cache => ("cache.added", "cache disk added"),
+            };
+            tracing::info!(class, pool = name, disk, "{message}");
         }
         Ok(added)
     }
@@ -138,26 +135,39 @@ async fn add(
     .await
 }
 
-/// Makes a disk a spare of the pool.
-pub(super) async fn add_spare(
-    serving: &Serving,
-    disk: OpenDisk,
-    force: bool,
-) -> Result<(), ApiError> {
-    let named = disk.named();
-    on_pool(serving, async move |pool| pool.add_spare(named, force).await).await?;
-    serving.take_disks(vec![disk]);
-    Ok(())
+/// What a disk beside the vdevs is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// To take the place of another one.
+    Spare,
+    /// The read cache.
+    Cache,
 }
 
-/// Makes a disk a cache disk of the pool.
-pub(super) async fn add_cache(
+impl Beside {
+    /// Disks with what they are for.
+    pub fn all(
+        spares: Vec<OpenDisk>,
+        caches: Vec<OpenDisk>,
+    ) -> impl Iterator<Item = (Beside, OpenDisk)> {
+        let spares = spares.into_iter().map(|disk| (Beside::Spare, disk));
+        spares.chain(caches.into_iter().map(|disk| (Beside::Cache, disk)))
+    }
+}
+
+/// Makes a disk a spare or a cache disk of the pool.
+pub(super) async fn add_beside(
     serving: &Serving,
+    beside: Beside,
     disk: OpenDisk,
     force: bool,
 ) -> Result<(), ApiError> {
     let named = disk.named();
-    on_pool(serving, async move |pool| pool.add_cache(named, force).await).await?;
+    on_pool(serving, async move |pool| match beside {
+        Beside::Spare => pool.add_spare(named, force).await,
+        Beside::Cache => pool.add_cache(named, force).await,
+    })
+    .await?;
     serving.take_disks(vec![disk]);
     Ok(())
 }

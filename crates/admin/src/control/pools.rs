@@ -16,7 +16,7 @@ use aquifer_pool::{ImportError, Pool};
 use aquifer_vdev::label_io::erase_labels;
 use tokio::runtime::Handle;
 
-use super::add::{add_cache, add_spare};
+use super::add::{Beside, add_beside};
 use super::datasets::act_on;
 use super::history::Leaving;
 use super::serving::{Serving, close};
@@ -71,13 +71,8 @@ impl Control {
                 created.notes.push(error.to_string());
             }
         }
-        for spare in spares {
-            if let Err(error) = add_spare(&serving, spare, wanted.force).await {
-                created.notes.push(error.to_string());
-            }
-        }
-        for cache in caches {
-            if let Err(error) = add_cache(&serving, cache, wanted.force).await {
+        for (beside, disk) in Beside::all(spares, caches) {
+            if let Err(error) = add_beside(&serving, beside, disk, wanted.force).await {
                 created.notes.push(error.to_string());
             }
         }

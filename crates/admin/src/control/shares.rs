@@ -166,8 +166,8 @@ pub(super) fn set_exported(serving: &Serving, dataset: &str, value: Option<&Stri
     new.filter(|share| matches!(share.export, Ok(None))).count()
 }
 
-/// Whether a dataset is this one, or one below it.
-fn is_in(dataset: &str, top: &str) -> bool {
+/// Whether a dataset is this one, or one below it; paths likewise.
+pub(super) fn is_in(dataset: &str, top: &str) -> bool {
     let below = dataset.strip_prefix(top);
     below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
 }
@@ -299,10 +299,7 @@ fn access(verdict: Verdict) -> ShareAccess {
 /// The reason why nothing is exported at a path: the property of the dataset that the path would be
 /// of.
 fn not_exported(path: &str, shares: &[Share]) -> String {
-    let covers = |share: &&Share| {
-        let own = sharenfs::path_of(&share.dataset);
-        path.strip_prefix(&own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
+    let covers = |share: &&Share| is_in(path, &sharenfs::path_of(&share.dataset));
     match shares.iter().filter(covers).max_by_key(|share| share.dataset.len()) {
         None => format!("there is no dataset at {path}"),
         Some(Share { dataset, value, source, export: Ok(_), .. }) => {

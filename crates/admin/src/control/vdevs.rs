@@ -420,18 +420,19 @@ fn held(serving: &Serving, path: &str) -> Option<OpenDisk> {
 /// Finds a spare: by its path, another name of it, or its guid.
 pub(super) fn spare(serving: &Serving, name: &str) -> Option<Guid> {
     let spares = serving.service().pool.status().spares;
-    let same = same_disk(name);
-    let mut found =
-        spares.iter().filter(|spare| same(&spare.path) || guid_text(spare.guid.0) == name);
-    found.next().map(|spare| spare.guid)
+    disk_named(name, spares.iter().map(|spare| (&spare.path, spare.guid)))
 }
 
 /// Finds a cache disk in the same way.
 fn cache_disk(serving: &Serving, name: &str) -> Option<Guid> {
     let caches = serving.service().pool.status().caches;
+    disk_named(name, caches.iter().map(|cache| (&cache.leaf.path, cache.leaf.guid)))
+}
+
+fn disk_named<'a>(name: &str, mut of: impl Iterator<Item = (&'a String, Guid)>) -> Option<Guid> {
     let same = same_disk(name);
-    let is_it = |leaf: &LeafStatus| same(&leaf.path) || guid_text(leaf.guid.0) == name;
-    caches.iter().map(|cache| &cache.leaf).find(|leaf| is_it(leaf)).map(|leaf| leaf.guid)
+    let found = of.find(|(path, guid)| same(path) || guid_text(guid.0) == name);
+    found.map(|(_, guid)| guid)
 }
 
 /// Whether a path is another name of the disk of this name.

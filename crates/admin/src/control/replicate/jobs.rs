@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::super::Control;
+use super::super::shares::is_in;
 use super::own::{self, Member, Own};
 use super::plan::Step;
 use super::pump::Gauge;
@@ -78,10 +79,7 @@ impl Job {
 
     /// Whether another run sends this dataset to the same peer: what that one took must stay.
     pub fn is_shared(&self, control: &Control, dataset: &str) -> bool {
-        let sends = |of: &Job| {
-            let below = dataset.strip_prefix(of.wish.dataset.as_str());
-            below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
-        };
+        let sends = |of: &Job| is_in(dataset, &of.wish.dataset);
         let peer = &self.wish.target.peer;
         let all = control.replication.jobs.lock();
         all.iter().any(|of| {

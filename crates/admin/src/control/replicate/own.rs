@@ -104,23 +104,20 @@ pub(super) fn members(
 /// those below that inherit it from there.
 pub(super) fn standing(serving: &Serving) -> Vec<(Standing, Vec<Member>)> {
     let datasets = &serving.service().datasets;
-    let mut all: Vec<(String, Arc<Dataset>)> =
-        datasets.all().into_iter().map(|of| (datasets.full_name(&of), of)).collect();
-    all.sort_by(|a, b| a.0.cmp(&b.0));
-    let values: Vec<(&str, String, String)> = all
-        .iter()
-        .filter(|(_, dataset)| !dataset.is_standby())
-        .map(|(name, dataset)| {
-            let (value, source) = datasets.value(dataset, Property::Replicate);
-            (name.as_str(), value, source)
-        })
-        .collect();
-    let unit = |(name, value, source): &(&str, String, String)| {
+    let valued = |dataset: Arc<Dataset>| {
+        let (value, source) = datasets.value(&dataset, Property::Replicate);
+        // Most have none, and this is asked every few seconds: names are for those that do.
+        (source != "default").then(|| (datasets.full_name(&dataset), value, source))
+    };
+    let own = datasets.all().into_iter().filter(|dataset| !dataset.is_standby());
+    let mut values: Vec<(String, String, String)> = own.filter_map(valued).collect();
+    values.sort();
+    let unit = |(name, value, source): &(String, String, String)| {
         let standing = Standing::parse(value).ok()?.filter(|_| source == "local")?;
         let from = format!("inherited from {name}");
-        let of = |(member, _, source): &(&str, String, String)| {
+        let of = |(member, _, source): &(String, String, String)| {
             (member == name || *source == from).then(|| Member {
-                dataset: (*member).to_string(),
+                dataset: member.clone(),
                 target: standing.target.of(name, member),
             })
         };
