@@ -7,10 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aquifer_dataset::sync::orphan_key;
-use aquifer_dataset::{Called, Dataset, FILE_CLONES_MAX, ORPHANS, ROOT_DIRECTORY};
+use aquifer_dataset::{Called, Dataset, FILE_CLONES_MAX, ORPHANS};
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::file_snapshot::FileSnapshotId;
-use aquifer_ondisk::inode::FileKind;
 use aquifer_pool::SpaceClass;
 
 use crate::change::Change;
@@ -150,13 +149,8 @@ impl Files {
         if is_dot(name) {
             return Err(error(FsError::Exists));
         }
-        let mut directory = self.object(dataset, ROOT_DIRECTORY).await.map_err(error)?;
-        for part in above {
-            let found = self.find(&root, &directory, part).await.map_err(error)?.entry;
-            let entry = found.filter(|entry| entry.kind == FileKind::Directory);
-            let entry = entry.ok_or_else(|| FileNameError::NoDirectory(text.into()))?;
-            directory = self.object(dataset, entry.object).await.map_err(error)?;
-        }
+        let directory = self.directory_at(dataset, above).await.map_err(error)?;
+        let directory = directory.ok_or_else(|| FileNameError::NoDirectory(text.into()))?;
         self.check_directory(&directory).map_err(error)?;
         if self.find(&root, &directory, name).await.map_err(error)?.entry.is_some() {
             return Err(error(FsError::Exists));

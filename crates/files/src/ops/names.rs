@@ -1,6 +1,10 @@
 //! Names in directories: finding them, and the keys that they are stored under.
 
+use std::sync::Arc;
+
+use aquifer_dataset::{Dataset, ROOT_DIRECTORY};
 use aquifer_ondisk::dirent::{COLLISIONS_MAX, Dirent, NAME_BYTES_MAX, hash_key};
+use aquifer_ondisk::inode::FileKind;
 
 use crate::core::{Files, Target, require};
 use crate::error::FsError;
@@ -31,6 +35,23 @@ pub(crate) fn is_dot(name: &[u8]) -> bool {
 }
 
 impl Files {
+    /// The directory of a path from the root directory of a dataset on; `None` if there is none.
+    pub(crate) async fn directory_at(
+        &self,
+        dataset: &Arc<Dataset>,
+        path: &[Vec<u8>],
+    ) -> Result<Option<Target>, FsError> {
+        let mut directory = self.stored(dataset, ROOT_DIRECTORY).await?;
+        for part in path {
+            let found = self.find(&Credentials::root(), &directory, part).await?.entry;
+            let Some(entry) = found.filter(|entry| entry.kind == FileKind::Directory) else {
+                return Ok(None);
+            };
+            directory = self.stored(dataset, entry.object).await?;
+        }
+        Ok(Some(directory))
+    }
+
     /// Looks up a name in a directory, and a free key for it. A caller without search permission
     /// learns no name.
     pub(crate) async fn find(

@@ -58,6 +58,18 @@ pub(crate) fn is_idle(cred: &Credentials, target: &Target, set: &SetAttributes) 
     (is_taken || is_control) && sets_nothing && host_of(cred).is_ok()
 }
 
+/// Says in the log that a host took snapshots.
+fn tell_taken(pool: &str, snapshots: String, host: IpAddr) {
+    let who = format!("host {host}");
+    tracing::info!(class = "snapshot.taken", pool, snapshots, who, "snapshots taken");
+}
+
+/// The same of those that it destroyed.
+fn tell_destroyed(pool: &str, snapshots: String, host: IpAddr) {
+    let who = format!("host {host}");
+    tracing::info!(class = "snapshot.destroyed", pool, snapshots, who, "snapshots destroyed");
+}
+
 /// The host that asks.
 fn host_of(cred: &Credentials) -> Result<IpAddr, FsError> {
     let host = cred.snapcontrol.ok_or(FsError::ReadOnly)?;

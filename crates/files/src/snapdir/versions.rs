@@ -242,18 +242,12 @@ impl Files {
 
     /// Whether a path, as it is shown, is that of a directory.
     async fn is_path_of(&self, directory: &Target, path: &str) -> Result<bool, FsError> {
-        let mut at = self.stored(&directory.dataset, ROOT_DIRECTORY).await?;
-        for part in path.split('/').filter(|part| !part.is_empty()) {
-            let found = self.find(&Credentials::root(), &at, &meant(part)).await?.entry;
-            let Some(entry) = found.filter(|entry| entry.kind == FileKind::Directory) else {
-                return Ok(false);
-            };
-            at = match self.stored(&directory.dataset, entry.object).await {
-                Err(FsError::Stale) => return Ok(false),
-                below => below?,
-            };
+        let parts: Vec<Vec<u8>> =
+            path.split('/').filter(|part| !part.is_empty()).map(meant).collect();
+        match self.directory_at(&directory.dataset, &parts).await {
+            Err(FsError::Stale) => Ok(false),
+            found => Ok(found?.is_some_and(|found| found.object.id == directory.object.id)),
         }
-        Ok(at.object.id == directory.object.id)
     }
 
     /// Lists the files of a directory, each as the directory of its versions.

@@ -285,3 +285,9 @@ pub async fn settle(service: &Service, txgs: u64) {
     }
     assert!(!service.datasets.has_background_work());
 }
+
+/// The acts in the pool's history: who asked for each, and its words.
+pub async fn acts(service: &Service) -> Vec<(String, String)> {
+    let noted = service.datasets.history().list().await.unwrap();
+    noted.into_iter().map(|noted| (noted.record.who.clone(), noted.record.act.clone())).collect()
+}

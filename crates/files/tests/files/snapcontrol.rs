@@ -3,7 +3,7 @@
 use aquifer_files::history::Outcome;
 use aquifer_files::{Attributes, Credentials, FileHandle, FsError, Service, SetAttributes, access};
 
-use crate::bed::{Bed, find, make, noise, read, root, write};
+use crate::bed::{Bed, acts, find, make, noise, read, root, write};
 use crate::full::full;
 
 const VMS: &str = "tank/vms";
@@ -81,10 +81,6 @@ fn an_act_is_on_disk_when_it_is_answered() {
     bed.life(async |service| {
         assert_eq!(names(&service), Vec::<String>::new());
         assert_eq!(service.files.getattr(taken).await, Err(FsError::Stale));
-        let noted = service.datasets.history().list().await.unwrap();
-        let noted = noted.iter().map(|noted| &noted.record);
-        let told: Vec<(&str, &str)> =
-            noted.map(|record| (record.who.as_str(), record.act.as_str())).collect();
         let who = "host 10.0.0.7";
         let expected = [
             (who, "snapshot tank/vms@before"),
@@ -92,9 +88,24 @@ fn an_act_is_on_disk_when_it_is_answered() {
             (who, "rename tank/vms@later tank/vms@later"),
             (who, "destroy tank/vms@later"),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(acts(&service).await, expected.map(|(who, act)| (who.into(), act.into())));
     });
     bed.assert_clean();
+}
+
+/// Names that no snapshot can have, and the error that says so.
+pub fn bad_names() -> [(&'static [u8], FsError); 9] {
+    [
+        (b"", FsError::Invalid),
+        (b"x/y", FsError::Invalid),
+        (b"x@y", FsError::Invalid),
+        (b"x%y", FsError::Invalid),
+        (b"x\ny", FsError::Invalid),
+        (b"..", FsError::Invalid),
+        ("\u{e4}".as_bytes(), FsError::Invalid),
+        (b"\xff", FsError::Invalid),
+        (&[b'x'; 256], FsError::NameTooLong),
+    ]
 }
 
 #[test]
@@ -105,18 +116,8 @@ fn a_name_is_refused_as_on_the_command_line() {
         take(&service, &host(), b"a").await.unwrap();
         take(&service, &host(), b"a b:1.2_3-4").await.unwrap();
         let before = names(&service);
-        for (name, why) in [
-            (&b"a"[..], FsError::Exists),
-            (b"", FsError::Invalid),
-            (b"x/y", FsError::Invalid),
-            (b"x@y", FsError::Invalid),
-            (b"x%y", FsError::Invalid),
-            (b"x\ny", FsError::Invalid),
-            (b"..", FsError::Invalid),
-            ("\u{e4}".as_bytes(), FsError::Invalid),
-            (b"\xff", FsError::Invalid),
-            (&[b'x'; 256], FsError::NameTooLong),
-        ] {
+        let taken = [(&b"a"[..], FsError::Exists)];
+        for (name, why) in taken.into_iter().chain(bad_names()) {
             assert_eq!(take(&service, &host(), name).await, Err(why.clone()), "{name:?}");
             if why != FsError::Exists {
                 assert_eq!(rename(&service, b"a", name).await, Err(why), "{name:?}");

@@ -9,7 +9,7 @@ use aquifer_ondisk::Guid;
 use aquifer_ondisk::types::SNAPSHOT_DIRECTORY;
 use aquifer_pool::BoxFuture;
 
-use super::{Act, change, host_of, quoted, text};
+use super::{Act, change, host_of, quoted, tell_destroyed, tell_taken, text};
 use crate::core::{Files, Target};
 use crate::error::FsError;
 use crate::file_snapshots::FileNameError;
@@ -69,28 +69,16 @@ impl Act for OnDataset {
     }
 
     fn tell(&self, pool: &str, dataset: &str, host: IpAddr) {
-        let who = format!("host {host}");
+        let full = |name: &str| format!("{dataset}@{name}");
         match self {
-            OnDataset::Take(name) => tracing::info!(
-                class = "snapshot.taken",
-                pool,
-                snapshots = format!("{dataset}@{name}"),
-                who,
-                "snapshots taken"
-            ),
-            OnDataset::Destroy(name) => tracing::info!(
-                class = "snapshot.destroyed",
-                pool,
-                snapshots = format!("{dataset}@{name}"),
-                who,
-                "snapshots destroyed"
-            ),
+            OnDataset::Take(name) => tell_taken(pool, full(name), host),
+            OnDataset::Destroy(name) => tell_destroyed(pool, full(name), host),
             OnDataset::Rename(name, new) => tracing::info!(
                 class = "snapshot.renamed",
                 pool,
-                snapshot = format!("{dataset}@{name}"),
-                new = format!("{dataset}@{new}"),
-                who,
+                snapshot = full(name),
+                new = full(new),
+                who = format!("host {host}"),
                 "snapshot renamed"
             ),
         }

@@ -10,7 +10,7 @@ use aquifer_ondisk::{Guid, ObjectId};
 use aquifer_pool::BoxFuture;
 
 use super::orders::CONTROL;
-use super::{Act, change, host_of, quoted, text};
+use super::{Act, change, host_of, quoted, tell_destroyed, tell_taken, text};
 use crate::core::{Files, Target};
 use crate::error::FsError;
 use crate::file_snapshots::FileNameError;
@@ -77,18 +77,9 @@ impl Act for OnFile {
     }
 
     fn tell(&self, pool: &str, dataset: &str, host: IpAddr) {
-        let (snapshots, who) = (self.full(dataset), format!("host {host}"));
         match self.what {
-            What::Take => {
-                tracing::info!(class = "snapshot.taken", pool, snapshots, who, "snapshots taken");
-            }
-            What::Destroy => tracing::info!(
-                class = "snapshot.destroyed",
-                pool,
-                snapshots,
-                who,
-                "snapshots destroyed"
-            ),
+            What::Take => tell_taken(pool, self.full(dataset), host),
+            What::Destroy => tell_destroyed(pool, self.full(dataset), host),
         }
     }
 }
