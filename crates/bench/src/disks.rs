@@ -109,8 +109,7 @@ impl Disks {
     }
 
     fn status(&self) -> Result<Value> {
-        let said = self.ask(&["--json", "pool", "status", "tank"])?;
-        serde_json::from_str(&said).map_err(|error| Error::Malformed(error.to_string()))
+        self.target.json(&["pool", "status", "tank"], PATIENCE)
     }
 
     /// Bytes per second that one disk reads in pieces of 512 KiB.

@@ -4,14 +4,13 @@
 use std::time::Duration;
 
 use aquifer_rig::work::WorkDir;
-use serde_json::Value;
 
+use crate::Result;
 use crate::figures::{Figure, Figures, number};
 use crate::load::Life;
 use crate::measure;
 use crate::target::{Setup, Target};
 use crate::workload;
-use crate::{Error, Result};
 
 /// How long a command is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,9 +36,7 @@ pub fn run(setup: &Setup, length: Duration) -> Result<Vec<Figure>> {
     let mut held = 0.0;
     for _ in 0..SWEEPS_MAX {
         target.pass(&workload::sweep(), 1, Life::Once, &mut |_| Ok(()))?;
-        let said = target.ask(&["--json", "pool", "status", "tank"], PATIENCE)?;
-        let status: Value =
-            serde_json::from_str(&said).map_err(|error| Error::Malformed(error.to_string()))?;
+        let status = target.json(&["pool", "status", "tank"], PATIENCE)?;
         held = number(&status, "/caches/0/held_bytes")? / setup.file_bytes as f64;
         if held >= HELD {
             break;

@@ -81,8 +81,7 @@ impl Bench {
     }
 
     fn json(&self, words: &[&str]) -> Result<Value> {
-        let said = self.ask(&[&["--json"], words].concat())?;
-        serde_json::from_str(&said).map_err(|error| Error::Malformed(error.to_string()))
+        self.target.json(words, PATIENCE)
     }
 
     /// Milliseconds of a command.

@@ -19,6 +19,7 @@ use aquifer_rig::process::{Invocation, Process};
 use aquifer_rig::wire::Connection;
 use aquifer_rig::work::Scratch;
 use rustls::ClientConfig;
+use serde_json::Value;
 
 use crate::load::{self, Life, Plan, Tally};
 use crate::pages::Pages;
@@ -245,6 +246,15 @@ impl Target {
     /// It is another server; [`Error::Failed`] if the command fails.
     pub fn ask(&self, words: &[&str], limit: Duration) -> Result<String> {
         Ok(self.command()?.args(words).check(limit)?.text())
+    }
+
+    /// The same, of an answer in JSON.
+    ///
+    /// # Errors
+    /// The same, or it is no JSON.
+    pub fn json(&self, words: &[&str], limit: Duration) -> Result<Value> {
+        let said = self.ask(&[&["--json"], words].concat(), limit)?;
+        serde_json::from_str(&said).map_err(|error| Error::Malformed(error.to_string()))
     }
 
     /// A command of Aquifer's, without words, for another thread.
