@@ -58,3 +58,24 @@ pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     };
     (0..bytes / 8).flat_map(|_| next()).collect()
 }
+
+const MIB: usize = 1 << 20;
+
+/// Writes noise of this seed to a file, from so many MiB on.
+pub fn fill(client: &mut Client, file: &[u8], seed: u64, from: usize, mib: usize) {
+    let content = noise(seed, mib * MIB);
+    for (at, piece) in content.chunks(65536).enumerate() {
+        client.write(file, (from * MIB + at * 65536) as u64, piece, false);
+    }
+    client.commit(file);
+}
+
+/// Compares what [`fill`] wrote.
+#[track_caller]
+pub fn has(client: &mut Client, file: &[u8], seed: u64, from: usize, mib: usize) {
+    let content = noise(seed, mib * MIB);
+    for (at, piece) in content.chunks(65536).enumerate() {
+        let offset = (from * MIB + at * 65536) as u64;
+        assert!(client.read_bytes(file, offset, 65536).unwrap() == piece, "{at}");
+    }
+}

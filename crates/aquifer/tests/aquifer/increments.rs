@@ -4,28 +4,10 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use crate::bed::{noise, with_file};
+use crate::bed::{fill, has, noise, with_file};
 use crate::eyes::client::Client;
 use crate::send::{receive, send_words};
 use crate::support::{Daemon, Place, Said};
-
-const MIB: usize = 1 << 20;
-
-fn fill(client: &mut Client, file: &[u8], seed: u64, from: usize, mib: usize) {
-    let content = noise(seed, mib * MIB);
-    for (at, piece) in content.chunks(65536).enumerate() {
-        client.write(file, (from * MIB + at * 65536) as u64, piece, false);
-    }
-    client.commit(file);
-}
-
-fn has(client: &mut Client, file: &[u8], seed: u64, from: usize, mib: usize) {
-    let content = noise(seed, mib * MIB);
-    for (at, piece) in content.chunks(65536).enumerate() {
-        let offset = (from * MIB + at * 65536) as u64;
-        assert!(client.read_bytes(file, offset, 65536).unwrap() == piece, "{at}");
-    }
-}
 
 #[track_caller]
 fn received(said: Said) {

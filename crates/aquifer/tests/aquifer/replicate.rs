@@ -7,11 +7,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::bed::{noise, with_file};
+use crate::bed::{fill, has, with_file};
 use crate::eyes::client::Client;
 use crate::support::{Daemon, Place, Said};
-
-const MIB: usize = 1 << 20;
 
 /// Two machines, each of which knows the other as `other`.
 struct Pair {
@@ -72,22 +70,6 @@ fn give_token(place: &Place, token: &str) {
     std::fs::write(place.path("other.token"), token).unwrap();
     let mode = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(place.path("other.token"), mode).unwrap();
-}
-
-fn fill(client: &mut Client, file: &[u8], seed: u64, from: usize, mib: usize) {
-    let content = noise(seed, mib * MIB);
-    for (at, piece) in content.chunks(65536).enumerate() {
-        client.write(file, (from * MIB + at * 65536) as u64, piece, false);
-    }
-    client.commit(file);
-}
-
-fn has(client: &mut Client, file: &[u8], seed: u64, from: usize, mib: usize) {
-    let content = noise(seed, mib * MIB);
-    for (at, piece) in content.chunks(65536).enumerate() {
-        let offset = (from * MIB + at * 65536) as u64;
-        assert!(client.read_bytes(file, offset, 65536).unwrap() == piece, "{at}");
-    }
 }
 
 fn snapshots(place: &Place, dataset: &str) -> Vec<String> {

@@ -92,6 +92,19 @@ fn an_administrator_allows_it_and_sees_who_did_it() {
     assert!(!problem.contains("snapcontrol"), "{problem}");
 }
 
+/// Sends a call, kills the daemon so much later, and starts it again. Returns it; `nfs` is where it
+/// is now.
+fn killed(at: &Place, daemon: Daemon, nfs: &mut String, call: &[u8], wait_ms: u64) -> Daemon {
+    let mut stream = TcpStream::connect(&*nfs).unwrap();
+    stream.write_all(call).unwrap();
+    thread::sleep(Duration::from_millis(wait_ms));
+    daemon.kill9();
+    let daemon = at.serve();
+    at.wait_for(|| address(at) != *nfs);
+    *nfs = address(at);
+    daemon
+}
+
 /// The daemon is killed at some moment after a client sent its call, mostly before the answer. The
 /// call that is sent again gets its answer, and has been made once.
 #[test]
@@ -109,13 +122,7 @@ fn an_act_is_made_once_over_kill_9() {
         let acts = [mkdir(list, &name), Args3::Rmdir(place(list, &gone))];
         for (act, args) in acts.iter().enumerate() {
             let xid = 0x100 + u32::try_from(2 * round + act).unwrap();
-            let mut stream = TcpStream::connect(&nfs).unwrap();
-            stream.write_all(&nfs3(xid, 1, args)).unwrap();
-            thread::sleep(Duration::from_millis(wait_ms));
-            daemon.kill9();
-            daemon = at.serve();
-            at.wait_for(|| address(&at) != nfs);
-            nfs = address(&at);
+            daemon = killed(&at, daemon, &mut nfs, &nfs3(xid, 1, args), wait_ms);
             let (status, handle) = answer(args, &exchange(&nfs, &nfs3(xid, 2, args)));
             assert_eq!(status, 0, "{args:?} after {wait_ms} ms");
             // And once more, with the answer known.
@@ -177,13 +184,7 @@ fn an_act_on_a_file_is_made_once_over_kill_9() {
         ];
         for (act, args) in acts.iter().enumerate() {
             let xid = 0x100 + u32::try_from(acts.len() * round + act).unwrap();
-            let mut stream = TcpStream::connect(&nfs).unwrap();
-            stream.write_all(&nfs3(xid, 1, args)).unwrap();
-            thread::sleep(Duration::from_millis(wait_ms));
-            daemon.kill9();
-            daemon = at.serve();
-            at.wait_for(|| address(&at) != nfs);
-            nfs = address(&at);
+            daemon = killed(&at, daemon, &mut nfs, &nfs3(xid, 1, args), wait_ms);
             client.nfs.clone_from(&nfs);
             let (status, handle) = answer(args, &exchange(&nfs, &nfs3(xid, 2, args)));
             assert_eq!(status, 0, "{args:?} after {wait_ms} ms");

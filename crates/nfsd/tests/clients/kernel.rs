@@ -7,15 +7,26 @@ use crate::{SOON, Served};
 
 const V3: &str = "vers=3,proto=tcp,mountproto=tcp,nolock,hard";
 
-/// The kernel mounts a snapshot by itself, as a file system of its own: nothing that it knows of
-/// the live file is taken for the old one.
-#[test]
-fn guest_kernel_client_reads_snapshots() {
-    let mut served = Served::with("kernel-snapshots", Some("start-"));
+/// A server, and a guest that has its export at `/mnt`.
+fn mounted(name: &str, schedule: Option<&str>) -> (Served, Guest) {
+    let mut served = Served::with(name, schedule);
     served.server.start(SOON).unwrap();
     let config = GuestConfig { netns: Some(served.netns.clone()), ..GuestConfig::default() };
     let guest = Guest::boot(&WorkDir::open().unwrap(), &served.scratch, &config).unwrap();
     guest.mount("/vms", "/mnt", V3).unwrap();
+    (served, guest)
+}
+
+fn fails(guest: &Guest, command: &str, why: &str) {
+    let step = guest.run(command, SOON).unwrap();
+    assert!(step.status != 0 && step.output.contains(why), "{command}: {}", step.output);
+}
+
+/// The kernel mounts a snapshot by itself, as a file system of its own: nothing that it knows of
+/// the live file is taken for the old one.
+#[test]
+fn guest_kernel_client_reads_snapshots() {
+    let (mut served, guest) = mounted("kernel-snapshots", Some("start-"));
     let said = |command: &str| guest.check(command, SOON).unwrap().output;
     said("echo old >/mnt/file; mkdir /mnt/dir; sync");
     served.server.restart(SOON).unwrap();
@@ -46,16 +57,9 @@ fn guest_kernel_client_reads_snapshots() {
 /// itself.
 #[test]
 fn guest_kernel_client_takes_and_destroys_snapshots() {
-    let mut served = Served::with("kernel-snapcontrol", None);
-    served.server.start(SOON).unwrap();
-    let config = GuestConfig { netns: Some(served.netns.clone()), ..GuestConfig::default() };
-    let guest = Guest::boot(&WorkDir::open().unwrap(), &served.scratch, &config).unwrap();
-    guest.mount("/vms", "/mnt", V3).unwrap();
+    let (mut served, guest) = mounted("kernel-snapcontrol", None);
     let said = |command: &str| guest.check(command, SOON).unwrap().output;
-    let fails = |command: &str, why: &str| {
-        let step = guest.run(command, SOON).unwrap();
-        assert!(step.status != 0 && step.output.contains(why), "{command}: {}", step.output);
-    };
+    let fails = |command: &str, why: &str| fails(&guest, command, why);
     let list = "/mnt/.aquifer/snapshot";
     said("echo old >/mnt/file; sync");
     assert_eq!(said(&format!("ls {list}")), "");
@@ -84,16 +88,9 @@ fn guest_kernel_client_takes_and_destroys_snapshots() {
 /// Versions of a file beside it, and lines to `control`, by a kernel that caches names and pages.
 #[test]
 fn guest_kernel_client_acts_on_a_file() {
-    let mut served = Served::with("kernel-versions", None);
-    served.server.start(SOON).unwrap();
-    let config = GuestConfig { netns: Some(served.netns.clone()), ..GuestConfig::default() };
-    let guest = Guest::boot(&WorkDir::open().unwrap(), &served.scratch, &config).unwrap();
-    guest.mount("/vms", "/mnt", V3).unwrap();
+    let (mut served, guest) = mounted("kernel-versions", None);
     let said = |command: &str| guest.check(command, SOON).unwrap().output;
-    let fails = |command: &str, why: &str| {
-        let step = guest.run(command, SOON).unwrap();
-        assert!(step.status != 0 && step.output.contains(why), "{command}: {}", step.output);
-    };
+    let fails = |command: &str, why: &str| fails(&guest, command, why);
     said("mkdir /mnt/dir; echo old >/mnt/dir/disk; sync");
     let of = "/mnt/dir/.aquifer/disk";
     assert_eq!(said("ls -a /mnt/dir"), ".\n..\ndisk\n");
