@@ -28,10 +28,10 @@ use aquifer_stream::{Begin, Chain, ENTRIES_MAX, Encoder, Point, Record};
 use crate::core::Files;
 use crate::diff::paths::visible;
 use crate::diff::{Looks, mark_of};
-use runs::Runs;
+use runs::{Reads, Runs};
 
 /// Bytes of a page after which it ends.
-const PAGE_BYTES: usize = 4 << 20;
+const PAGE_BYTES: usize = 8 << 20;
 /// Steps after which a page ends of which only the size is asked for.
 const SIZE_STEPS_MAX: u64 = 100_000;
 /// What is looked at, if it is two snapshots.
@@ -157,6 +157,8 @@ struct Making<'a> {
     size_only: bool,
     /// Bytes of records of which only the size is wanted.
     unread_bytes: u64,
+    /// Pages that are being read.
+    pages_to_come: u64,
     steps: u64,
 }
 
@@ -187,14 +189,17 @@ impl Files {
             Some(_) => return Err(SendError::Others(name.into())),
             None => SendCursor { mark, chain: Chain::default(), place: Place::default() },
         };
+        // Of a page that is full: it ends behind the record that fills it.
+        let room = if size_only { 0 } else { PAGE_BYTES + (PAGE_BYTES >> 3) };
         let mut making = Making {
             files: self,
             dataset: &dataset,
             snapshot: name,
             looks,
-            encoder: Encoder::after(chain),
+            encoder: Encoder::after(chain).with_room(room),
             size_only,
             unread_bytes: 0,
+            pages_to_come: 0,
             steps: 0,
         };
         if cursor.is_none() {
@@ -257,7 +262,8 @@ fn point(snapshot: &Snapshot) -> Point {
 impl Making<'_> {
     fn is_full(&self) -> bool {
         let is_long = self.size_only && self.steps >= SIZE_STEPS_MAX;
-        self.encoder.len() >= PAGE_BYTES || is_long
+        let to_come = usize::try_from(self.pages_to_come).unwrap_or(usize::MAX);
+        self.encoder.len().saturating_add(to_come.saturating_mul(4096)) >= PAGE_BYTES || is_long
     }
 
     /// One more step: see [`Looks::step`].
@@ -325,6 +331,7 @@ impl Making<'_> {
         let mut scan = Scan::<Extents, _>::new(pool, inode.root, from, Some(end_page))?;
         let file = Object::new(self.dataset.id, inode);
         let (mut found, mut known_to) = (Runs::default(), from);
+        let mut reads = Reads::new(pool, &file);
         loop {
             self.step().await?;
             let extent = scan.next().await?;
@@ -337,12 +344,14 @@ impl Making<'_> {
                 None => found.close(),
             }
             if extent.is_none() || self.is_full() || found.are_many() {
-                self.put_runs(&file, found.take()).await?;
+                self.put_runs(&mut reads, found.take()).await?;
             }
             if extent.is_none() {
+                self.put_rest(&mut reads).await?;
                 return Ok(None);
             }
             if self.is_full() {
+                self.put_rest(&mut reads).await?;
                 return Ok(Some(found.open.map_or(known_to, |run| run.from_page)));
             }
         }

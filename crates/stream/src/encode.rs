@@ -3,11 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use aquifer_ondisk::Writer;
 use aquifer_ondisk::codec::checksum128;
+use aquifer_ondisk::{ObjectId, Writer};
 
 use crate::order::count;
-use crate::record::{Counts, End, PAGE_BYTES, Record};
+use crate::record::{Counts, DATA_HEAD_BYTES, DATA_KIND, End, PAGE_BYTES, Record};
 
 /// Bytes of a record before its payload.
 pub(crate) const HEADER_BYTES: usize = 16;
@@ -37,12 +37,39 @@ impl Encoder {
         Encoder { chain, bytes: Vec::new() }
     }
 
+    /// Makes room for so many bytes at once.
+    pub fn with_room(mut self, bytes: usize) -> Encoder {
+        self.bytes.reserve(bytes);
+        self
+    }
+
     /// Appends a record. The caller keeps the order of the format, and its limits.
     pub fn put(&mut self, record: &Record) {
         count(&mut self.chain.counts, record);
         let mut payload = Writer::new();
         record.encode(&mut payload);
         self.put_payload(record.kind(), payload.as_bytes());
+    }
+
+    /// Appends a [`Record::Data`] of these pages, each of which is copied once.
+    pub fn put_data<'a>(
+        &mut self,
+        (object, page): (ObjectId, u64),
+        pages: impl ExactSizeIterator<Item = &'a [u8; PAGE_BYTES]>,
+    ) {
+        let counts = &mut self.chain.counts;
+        counts.pages = counts.pages.saturating_add(pages.len() as u64);
+        let payload_bytes = DATA_HEAD_BYTES + pages.len() * PAGE_BYTES;
+        let header = header(DATA_KIND, payload_bytes, self.chain.records);
+        let start = self.bytes.len() + HEADER_BYTES;
+        self.bytes.reserve(HEADER_BYTES + payload_bytes + SUM_BYTES);
+        self.bytes.extend_from_slice(&header);
+        self.bytes.extend_from_slice(&object.0.to_le_bytes());
+        self.bytes.extend_from_slice(&page.to_le_bytes());
+        pages.for_each(|page| self.bytes.extend_from_slice(page));
+        let sum = sum(self.chain.sum, &header, self.bytes.get(start..).unwrap_or_default());
+        self.bytes.extend_from_slice(&sum.to_le_bytes());
+        self.chain = Chain { sum, records: self.chain.records + 1, ..self.chain };
     }
 
     /// Appends a record of any kind and payload, with its checksum: what a hostile sender can do.
@@ -63,7 +90,7 @@ impl Encoder {
 
     /// Bytes of a [`Record::Data`] of so many pages.
     pub fn data_bytes(pages: u64) -> u64 {
-        let around = HEADER_BYTES + 16 + SUM_BYTES;
+        let around = HEADER_BYTES + DATA_HEAD_BYTES + SUM_BYTES;
         pages.saturating_mul(PAGE_BYTES as u64).saturating_add(around as u64)
     }
 

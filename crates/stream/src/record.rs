@@ -9,6 +9,10 @@ use aquifer_ondisk::{FormatError, Guid, ObjectId, Reader, Writer};
 pub const STREAM_VERSION: u32 = 1;
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = 4096;
+/// The kind of a [`Record::Data`].
+pub(crate) const DATA_KIND: u8 = 4;
+/// Bytes of its payload before the pages.
+pub(crate) const DATA_HEAD_BYTES: usize = 16;
 /// Pages of a [`Record::Data`] at most.
 pub const DATA_PAGES_MAX: u64 = 256;
 /// Pages of a [`Record::Hole`] at most.
@@ -157,7 +161,7 @@ impl Record {
             Record::Begin(_) => 1,
             Record::Object(_) => 2,
             Record::Remove { .. } => 3,
-            Record::Data { .. } => 4,
+            Record::Data { .. } => DATA_KIND,
             Record::Hole { .. } => 5,
             Record::Entries { .. } => 6,
             Record::Drops { .. } => 7,
@@ -209,7 +213,7 @@ impl Record {
             1 => Record::Begin(Begin::decode(&mut r)?),
             2 => Record::Object(Box::new(travelled(Inode::decode(&mut r)?)?)),
             3 => Record::Remove { object: object(&mut r)?, generation: r.sequence()? },
-            4 => {
+            DATA_KIND => {
                 let (object, page) = (object(&mut r)?, r.u64()?);
                 let content = r.take(r.rest().len())?.to_vec();
                 let pages = (content.len() / PAGE_BYTES) as u64;

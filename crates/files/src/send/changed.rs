@@ -11,7 +11,7 @@ use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, Objects};
 use aquifer_stream::{ENTRIES_MAX, KEYS_MAX, Record};
 
-use super::runs::Runs;
+use super::runs::{Reads, Runs};
 use super::{Making, NEW, OLD, Place, SendError};
 use crate::diff::paths::visible;
 
@@ -87,6 +87,7 @@ impl Making<'_> {
         let mut compare = compare_extents(pool, old.root, new.root, from)?;
         let file = Object::new(self.dataset.id, new);
         let (mut changed, mut found) = (Vec::new(), Runs::default());
+        let mut reads = Reads::new(pool, &file);
         loop {
             self.step().await?;
             let is_more = compare.next(&mut changed).await?;
@@ -98,12 +99,14 @@ impl Making<'_> {
                 found.close();
             }
             if is_over || self.is_full() || found.are_many() {
-                self.put_runs(&file, found.take()).await?;
+                self.put_runs(&mut reads, found.take()).await?;
             }
             if is_over {
+                self.put_rest(&mut reads).await?;
                 return Ok(None);
             }
             if self.is_full() {
+                self.put_rest(&mut reads).await?;
                 let next = found.open.map_or(compare.known_to(), |run| run.from_page);
                 return Ok(Some(next.max(from)));
             }

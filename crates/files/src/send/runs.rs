@@ -1,44 +1,85 @@
 //! Pages of a file, as the records that carry them.
 
+use std::collections::VecDeque;
+
 use aquifer_blockio::Page;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::Object;
 use aquifer_object::extent_tree::ChangedPages;
+use aquifer_pool::{Pool, PoolError};
 use aquifer_stream::{DATA_PAGES_MAX, Encoder, HOLE_PAGES_MAX, Record};
+use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesOrdered, TryStreamExt};
 
-use super::{Making, PAGE_BYTES, SendError};
+use super::{Making, SendError};
 use crate::types::zero_page;
 
-/// Pages that are read at once: as many as make a page of the stream.
-const READ_PAGES_MAX: u64 = PAGE_BYTES as u64 / 4096;
-/// Runs that they make up.
-const READS_MAX: usize = 128;
+/// Pages that are read while those before them are encoded.
+const READ_PAGES_MAX: u64 = 1024;
+/// Runs and pages that are handed over at once.
+const RUNS_MAX: usize = 128;
+const RUN_PAGES_MAX: u64 = 256;
+
+/// Runs of a file whose content is being read. Many are read at once: the runs of a disk image are
+/// small and lie anywhere.
+pub(super) struct Reads<'a> {
+    pool: &'a Pool,
+    file: &'a Object,
+    runs: VecDeque<ChangedPages>,
+    /// One for each run of data.
+    content: FuturesOrdered<BoxFuture<'a, Result<Vec<Option<Page>>, PoolError>>>,
+}
+
+impl<'a> Reads<'a> {
+    pub fn new(pool: &'a Pool, file: &'a Object) -> Reads<'a> {
+        Reads { pool, file, runs: VecDeque::new(), content: FuturesOrdered::new() }
+    }
+}
 
 impl Making<'_> {
-    /// Puts a record of each run. Their content is read at once: the runs of a disk image are small
-    /// and lie anywhere.
+    /// Takes over runs. Returns when so few of them are read that more can follow.
     pub(super) async fn put_runs(
         &mut self,
-        file: &Object,
+        reads: &mut Reads<'_>,
         runs: Vec<ChangedPages>,
     ) -> Result<(), SendError> {
         self.step().await?;
-        let pool = &*self.files.pool;
-        let is_read = |run: &&ChangedPages| run.is_data && !self.size_only;
-        let reads = runs.iter().filter(is_read);
-        // The first of them is encoded while the others are read.
-        let reads = reads.map(|run| file.read_pages(pool, run.from_page, run.to_page));
-        let mut reads: FuturesOrdered<_> = reads.collect();
-        for run in &runs {
-            let (object, page, pages) = (file.id, run.from_page, run.to_page - run.from_page);
+        for run in runs {
+            if run.is_data && !self.size_only {
+                let content = reads.file.read_pages(reads.pool, run.from_page, run.to_page);
+                reads.content.push_back(Box::pin(content));
+                self.pages_to_come += run.to_page - run.from_page;
+            }
+            reads.runs.push_back(run);
+        }
+        self.put_read(reads, READ_PAGES_MAX).await
+    }
+
+    /// Puts a record of each run that was taken over.
+    pub(super) async fn put_rest(&mut self, reads: &mut Reads<'_>) -> Result<(), SendError> {
+        self.put_read(reads, 0).await
+    }
+
+    /// Puts records until no more pages than these are to come.
+    async fn put_read(&mut self, reads: &mut Reads<'_>, left: u64) -> Result<(), SendError> {
+        let object = reads.file.id;
+        while let Some(run) = reads.runs.front().copied() {
+            let is_read = run.is_data && !self.size_only;
+            if is_read && left > 0 && self.pages_to_come <= left {
+                break;
+            }
+            reads.runs.pop_front();
+            let (page, pages) = (run.from_page, run.to_page - run.from_page);
             if !run.is_data {
                 self.encoder.put(&Record::Hole { object, page, pages });
             } else if self.size_only {
                 self.unread_bytes += Encoder::data_bytes(pages);
             } else {
-                let content = joined(reads.try_next().await?.unwrap_or_default());
-                self.encoder.put(&Record::Data { object, page, content });
+                let content = reads.content.try_next().await?.unwrap_or_default();
+                self.pages_to_come -= pages;
+                let zeros = zero_page();
+                let content = content.iter().map(|page| &**page.as_ref().unwrap_or(&zeros));
+                self.encoder.put_data((object, page), content);
             }
         }
         Ok(())
@@ -99,17 +140,8 @@ impl Runs {
         std::mem::take(&mut self.whole)
     }
 
-    /// Whether it is time to read them.
+    /// Whether it is time to hand them over.
     pub fn are_many(&self) -> bool {
-        self.pages >= READ_PAGES_MAX || self.whole.len() >= READS_MAX
+        self.pages >= RUN_PAGES_MAX || self.whole.len() >= RUNS_MAX
     }
-}
-
-/// The content of pages, of which those that are none are zeros.
-fn joined(pages: Vec<Option<Page>>) -> Vec<u8> {
-    let mut content = Vec::with_capacity(pages.len() * 4096);
-    for page in pages {
-        content.extend_from_slice(page.unwrap_or_else(zero_page).as_slice());
-    }
-    content
 }
