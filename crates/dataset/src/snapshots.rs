@@ -18,6 +18,7 @@ mod called;
 mod views;
 
 use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 
 use aquifer_object::{Returning, covers};
@@ -173,6 +174,14 @@ impl Snapshots {
     /// Their txgs, in order.
     pub fn listed(&self) -> Vec<Txg> {
         self.list.keys().copied().collect()
+    }
+
+    /// The same, from the one before `first` to the one after `last`.
+    pub fn listed_around(&self, first: Txg, last: Txg) -> Vec<Txg> {
+        let txgs = |range| self.list.range(range).map(|(txg, _)| *txg);
+        let from = txgs((Unbounded, Excluded(first))).next_back().unwrap_or(first);
+        let to = txgs((Excluded(last), Unbounded)).next().unwrap_or(last);
+        txgs((Included(from), Included(to))).collect()
     }
 
     /// The newest one.

@@ -27,6 +27,14 @@ impl From<BTreeSet<Txg>> for These {
 }
 
 impl These {
+    /// The first and the last txg of all of them.
+    fn ends(&self) -> Option<(Txg, Txg)> {
+        let all = || std::iter::once(&self.snapshots).chain(self.files.values());
+        let first = all().filter_map(BTreeSet::first).min()?;
+        let last = all().filter_map(BTreeSet::last).max()?;
+        Some((*first, *last))
+    }
+
     /// Those that show something in a group.
     fn in_group(&self, group: u64) -> BTreeSet<Txg> {
         let files = self.files.get(&ObjectId(group)).filter(|_| group != 0);
@@ -41,9 +49,11 @@ impl Datasets {
     /// # Errors
     /// Errors of the pool.
     pub async fn unique_bytes(&self, dataset: &Dataset, these: &These) -> Result<u64, PoolError> {
-        let listed = dataset.snapshots(Txg(u64::MAX));
-        let of_them = listed.iter().filter(|of| these.snapshots.contains(&of.txg));
-        let of_them: BTreeSet<OnLine> = of_them.map(|of| (of.line, of.txg)).collect();
+        let of_them: BTreeSet<OnLine> = {
+            let listing = dataset.listing.lock();
+            let of_them = these.snapshots.iter().filter_map(|txg| listing.list.get(txg));
+            of_them.map(|of| (of.line, of.txg)).collect()
+        };
         if of_them.iter().all(|(line, _)| *line == dataset.id) {
             return dataset.unique_bytes(&self.pool, these).await;
         }
@@ -75,9 +85,10 @@ impl Dataset {
         let root = self.dead.lock().committed;
         let (lists, these) = {
             let snapshots = self.snapshots.lock();
-            let listed = snapshots.listed();
-            let these = snapshots.files.with_pinned(&listed, these);
-            (Lists::new(listed, snapshots.files.lists()), these)
+            let these = snapshots.files.with_pinned(|| snapshots.listed(), these);
+            // A list of all snapshots asks for each of them, so no more is copied than it takes.
+            let near = these.ends().map(|(first, last)| snapshots.listed_around(first, last));
+            (Lists::new(near.unwrap_or_default(), snapshots.files.lists()), these)
         };
         let mut sectors = 0u64;
         if these.snapshots.is_empty() {

@@ -296,13 +296,13 @@ impl FileSnapshots {
 
     /// Snapshots that are to be destroyed, of `listed` and of files, as their blocks go: without
     /// those that clones need, and with hidden ones that no clone needs then.
-    pub fn with_pinned(&self, listed: &[Txg], these: &These) -> These {
+    pub fn with_pinned(&self, listed: impl FnOnce() -> Vec<Txg>, these: &These) -> These {
         let mut these = these.clone();
         if self.clones.is_empty() {
             return these;
         }
         let left: Vec<Txg> =
-            listed.iter().filter(|of| !these.snapshots.contains(of)).copied().collect();
+            listed().into_iter().filter(|of| !these.snapshots.contains(of)).collect();
         let wanted = |these: &These, of: &FileSnapshot| {
             these.files.get(&of.object()).is_some_and(|txgs| txgs.contains(&of.txg()))
         };
