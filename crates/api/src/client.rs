@@ -33,7 +33,8 @@ mod send;
 mod shares;
 mod snapshots;
 
-use remote::{Remote, send};
+use remote::{Coming, Remote};
+pub use send::ComingPart;
 
 /// The type of all bodies but streams.
 const JSON: &str = "application/json";
@@ -339,6 +340,33 @@ impl Client {
         content_type: &str,
         body: Bytes,
     ) -> Answer<(HeaderMap, Bytes)> {
+        let request = self.request(method, path, content_type, body)?;
+        let answer = match &self.endpoint {
+            Endpoint::Socket(_) => self.begin(request).await?.whole().await?,
+            Endpoint::Tcp(remote) => remote.send(request).await?,
+        };
+        accepted(answer)
+    }
+
+    /// Sends a request on a connection of its own.
+    async fn begin(&self, request: Request<Full<Bytes>>) -> Answer<Coming> {
+        match &self.endpoint {
+            Endpoint::Socket(socket) => {
+                let stream = UnixStream::connect(socket).await;
+                let at = || socket.display().to_string();
+                Coming::begin(stream.map_err(|source| unreachable(at(), source))?, request).await
+            }
+            Endpoint::Tcp(remote) => remote.begin(request).await,
+        }
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Bytes,
+    ) -> Answer<Request<Full<Bytes>>> {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{PATH}{path}"))
@@ -347,24 +375,20 @@ impl Client {
         if let Endpoint::Tcp(remote) = &self.endpoint {
             request = request.header(AUTHORIZATION, remote.authorization());
         }
-        let request = request.body(Full::new(body)).map_err(broken)?;
-        let (status, headers, body) = match &self.endpoint {
-            Endpoint::Socket(socket) => {
-                let stream = UnixStream::connect(socket).await;
-                let at = || socket.display().to_string();
-                send(stream.map_err(|source| unreachable(at(), source))?, request).await?
-            }
-            Endpoint::Tcp(remote) => remote.send(request).await?,
-        };
-        if status == StatusCode::OK {
-            return Ok((headers, body));
-        }
-        let error: Result<ApiError, _> = serde_json::from_slice(&body);
-        Err(match error {
-            Ok(error) => ClientError::Api(error),
-            Err(_) => broken(format!("status {status}")),
-        })
+        request.body(Full::new(body)).map_err(broken)
     }
+}
+
+/// An answer that is no error.
+fn accepted((status, headers, body): (StatusCode, HeaderMap, Bytes)) -> Answer<(HeaderMap, Bytes)> {
+    if status == StatusCode::OK {
+        return Ok((headers, body));
+    }
+    let error: Result<ApiError, _> = serde_json::from_slice(&body);
+    Err(match error {
+        Ok(error) => ClientError::Api(error),
+        Err(_) => broken(format!("status {status}")),
+    })
 }
 
 fn parsed<T: DeserializeOwned>(answer: &[u8]) -> Answer<T> {

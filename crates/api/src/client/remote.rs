@@ -78,7 +78,7 @@ impl Remote {
         &self,
         request: Request<Full<Bytes>>,
     ) -> Answer<(StatusCode, HeaderMap, Bytes)> {
-        let Some(kept) = &self.kept else { return send(self.connect().await?, request).await };
+        let Some(kept) = &self.kept else { return self.begin(request).await?.whole().await };
         let mut lines = kept.lock().await;
         let mut request = Some(request);
         if let Some(mut line) = lines.take().filter(|line| !line.sender.is_closed())
@@ -102,6 +102,11 @@ impl Remote {
         let answer = whole(line.sender.send_request(request).await.map_err(broken)?).await?;
         *lines = Some(line);
         Ok(answer)
+    }
+
+    /// Sends a request on a connection of its own.
+    pub async fn begin(&self, request: Request<Full<Bytes>>) -> Answer<Coming> {
+        Coming::begin(self.connect().await?, request).await
     }
 
     async fn connect(&self) -> Answer<tokio_rustls::client::TlsStream<TcpStream>> {
@@ -140,13 +145,32 @@ impl Drop for Line {
     }
 }
 
-/// Sends a request on a new connection, and receives its answer.
-pub(super) async fn send<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    stream: S,
-    request: Request<Full<Bytes>>,
-) -> Answer<(StatusCode, HeaderMap, Bytes)> {
-    let mut line = Line::begin(stream).await?;
-    whole(line.sender.send_request(request).await.map_err(broken)?).await
+/// An answer whose head has come.
+pub(super) struct Coming {
+    response: Response<Incoming>,
+    _line: Line,
+}
+
+impl Coming {
+    /// Sends a request on a new connection.
+    pub async fn begin<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        stream: S,
+        request: Request<Full<Bytes>>,
+    ) -> Answer<Coming> {
+        let mut line = Line::begin(stream).await?;
+        let response = line.sender.send_request(request).await.map_err(broken)?;
+        Ok(Coming { response, _line: line })
+    }
+
+    /// What came.
+    pub fn head(&self) -> (StatusCode, &HeaderMap) {
+        (self.response.status(), self.response.headers())
+    }
+
+    /// All of it.
+    pub async fn whole(self) -> Answer<(StatusCode, HeaderMap, Bytes)> {
+        whole(self.response).await
+    }
 }
 
 /// The whole answer.

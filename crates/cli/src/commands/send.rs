@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Read, Write, stdin, stdout};
 use std::time::{Duration, Instant};
 
-use aquifer_api::client::Client;
+use aquifer_api::client::{Client, ComingPart};
 use aquifer_api::send::PART_BYTES_MAX;
 use aquifer_api::{ReceiveEnd, ReceiveRequest, ReceiveSummary, SendQuery, SentPart, SnapshotQuery};
 use tokio::sync::mpsc;
@@ -112,24 +112,51 @@ pub(super) async fn send(client: &Client, output: Output, args: SendArgs) -> Res
 
 /// Gives the bytes of a stream to a writer, and returns how many; `None`: the writer has ended,
 /// since it could not write.
+///
+/// The daemon makes a part while the one before comes. It is not asked for one that has no room
+/// here: a daemon does not wait for a slow writer.
 async fn send_one(
     client: &Client,
     mut query: SendQuery,
     to: &mpsc::Sender<Vec<u8>>,
 ) -> Result<Option<u64>, Failure> {
+    let Ok(room) = to.reserve().await else { return Ok(None) };
+    let mut coming = Some((client.begin_part(&query).await?, room));
     let mut sent_bytes = 0u64;
-    loop {
-        let SentPart { bytes, next, .. } = client.send_part(&query).await?;
-        sent_bytes = sent_bytes.saturating_add(bytes.len() as u64);
-        let is_last = next.is_none();
-        query.after = next;
-        if to.send(bytes).await.is_err() {
-            return Ok(None);
-        }
-        if is_last {
-            return Ok(Some(sent_bytes));
-        }
+    while let Some((part, room)) = coming {
+        query.after = part.next().map(Into::into);
+        let take = async {
+            let SentPart { bytes, .. } = part.whole().await?;
+            sent_bytes = sent_bytes.saturating_add(bytes.len() as u64);
+            room.send(bytes);
+            Ok(())
+        };
+        let ((), next) = tokio::try_join!(take, begin_next(client, &query, to))?;
+        coming = match next {
+            Next::Comes(part, room) => Some((part, room)),
+            Next::NobodyTakesIt => return Ok(None),
+            Next::IsNone => None,
+        };
     }
+    Ok(Some(sent_bytes))
+}
+
+enum Next<'a> {
+    Comes(ComingPart, mpsc::Permit<'a, Vec<u8>>),
+    NobodyTakesIt,
+    IsNone,
+}
+
+async fn begin_next<'a>(
+    client: &Client,
+    query: &SendQuery,
+    to: &'a mpsc::Sender<Vec<u8>>,
+) -> Result<Next<'a>, Failure> {
+    if query.after.is_none() {
+        return Ok(Next::IsNone);
+    }
+    let Ok(room) = to.reserve().await else { return Ok(Next::NobodyTakesIt) };
+    Ok(Next::Comes(client.begin_part(query).await?, room))
 }
 
 /// From each snapshot to the next one, from an older one to a newer one.
@@ -187,7 +214,7 @@ async fn would_send_changes(
     for step in steps {
         let mut query = SendQuery { size_only: true, ..step };
         loop {
-            let part = client.send_part(&query).await?;
+            let part = client.begin_part(&query).await?.whole().await?;
             stream_bytes = stream_bytes.saturating_add(part.stream_bytes);
             query.after = part.next;
             if query.after.is_none() {
