@@ -6,7 +6,9 @@
 #[cfg(sabotage)]
 compile_error!("a build with --cfg sabotage breaks rules on purpose and must not serve anybody");
 
+mod doctor;
 mod inspect;
+mod interrupt;
 mod paper;
 #[cfg(test)]
 mod tests;
@@ -18,6 +20,7 @@ use aquifer_cli::{Failure, Options, Output, print, tell};
 use aquifer_daemon::ServeArgs;
 use clap::{Parser, Subcommand};
 
+use doctor::DoctorArgs;
 use inspect::InspectArgs;
 
 #[global_allocator]
@@ -41,6 +44,9 @@ enum Command {
     Ask(aquifer_cli::Command),
     /// Read an exported pool from its disks alone and say what is wrong with it.
     Inspect(InspectArgs),
+    /// Find out what hypervisors will meet: replay their clients' steps from this machine, and look
+    /// at ports, names, exports, clock and MTU.
+    Doctor(DoctorArgs),
     /// Print a completion script.
     Completions {
         /// The shell.
@@ -115,6 +121,7 @@ fn run(Args { options, command }: Args) -> Result<(), Failure> {
         }
         Command::Ask(command) => runtime.block_on(aquifer_cli::run(command, &options)),
         Command::Inspect(args) => runtime.block_on(inspect::inspect(Output::of(&options), args)),
+        Command::Doctor(args) => runtime.block_on(doctor::doctor(&options, args)),
         Command::Completions { shell } => print(&paper::completions(shell)?),
         Command::ManPages { directory } => paper::man_pages(&directory),
     }

@@ -198,7 +198,10 @@ async fn rename(
 }
 
 /// The daemon to ask.
-pub(crate) fn client(api: &ApiArgs) -> Result<Client, Failure> {
+///
+/// # Errors
+/// Half of what a daemon on another machine needs, and files that cannot be read.
+pub fn client(api: &ApiArgs) -> Result<Client, Failure> {
     match (&api.api, &api.api_certificate, &api.api_token) {
         (None, None, None) => Ok(Client::new(&api.api_socket)),
         (Some(url), Some(certificate), Some(token)) => {

@@ -15,6 +15,7 @@ mod bed;
 mod clones;
 mod diff;
 mod disks;
+mod doctor;
 mod drill;
 mod errs;
 mod exports;
