@@ -51,6 +51,7 @@ mod snapcontrol;
 mod spares;
 mod status;
 mod support;
+mod top;
 mod trim;
 mod unprivileged;
 mod unsafe_sync;
