@@ -12,6 +12,7 @@
 //! [`server`] and [`state`] ask the daemon, [`rules`] who is let in; [`ports`], [`here`] and
 //! [`names`] look at what lies between; [`replay`] does what clients do, by calls of [`session`].
 
+pub mod bench;
 pub mod codes;
 mod here;
 mod names;

@@ -138,7 +138,8 @@ pub(crate) async fn grounds(
     grounds
 }
 
-async fn ground(
+/// Where clients of an export can be replayed from here; else `None`, and a finding.
+pub(crate) async fn ground(
     client: &Client,
     server: &Server,
     open: &[SocketAddr],

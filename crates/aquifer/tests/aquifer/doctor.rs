@@ -53,7 +53,7 @@ fn finding<'r>(report: &'r Value, code: &str) -> Option<&'r Value> {
 }
 
 /// The names in an export's root.
-fn names(place: &Place, path: &str) -> Vec<String> {
+pub fn names(place: &Place, path: &str) -> Vec<String> {
     let (mut client, root) = mounted(place, path);
     let args = Readdir3Args { dir: root, cookie: 0, cookieverf: [0; 8], count: 65_536 };
     client

@@ -12,6 +12,7 @@ mod api_page;
 mod autoreplace;
 mod away;
 mod bed;
+mod bench;
 mod clones;
 mod diff;
 mod disks;
