@@ -45,6 +45,7 @@ mod renames;
 mod replicate;
 mod revive;
 mod rollback;
+mod runbook;
 mod schedules;
 mod scrub;
 mod send;
