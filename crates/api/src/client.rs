@@ -112,6 +112,14 @@ impl Client {
         matches!(self.endpoint, Endpoint::Socket(_))
     }
 
+    /// The host of a daemon that is asked over TCP, as its address names it.
+    pub fn host(&self) -> Option<&str> {
+        match &self.endpoint {
+            Endpoint::Socket(_) => None,
+            Endpoint::Tcp(remote) => Some(remote.host()),
+        }
+    }
+
     /// The daemon's own data.
     pub async fn daemon(&self) -> Answer<DaemonInfo> {
         self.get("/daemon").await

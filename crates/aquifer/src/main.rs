@@ -6,7 +6,10 @@
 #[cfg(sabotage)]
 compile_error!("a build with --cfg sabotage breaks rules on purpose and must not serve anybody");
 
+mod bench;
+mod doctor;
 mod inspect;
+mod interrupt;
 mod paper;
 #[cfg(test)]
 mod tests;
@@ -18,6 +21,8 @@ use aquifer_cli::{Failure, Options, Output, print, tell};
 use aquifer_daemon::ServeArgs;
 use clap::{Parser, Subcommand};
 
+use bench::BenchArgs;
+use doctor::DoctorArgs;
 use inspect::InspectArgs;
 
 #[global_allocator]
@@ -41,6 +46,11 @@ enum Command {
     Ask(aquifer_cli::Command),
     /// Read an exported pool from its disks alone and say what is wrong with it.
     Inspect(InspectArgs),
+    /// Find out what hypervisors will meet: replay their clients' steps from this machine, and look
+    /// at ports, names, exports, clock and MTU.
+    Doctor(DoctorArgs),
+    /// Measure a dataset through NFS as well-known programs do, with a file of its own.
+    Bench(BenchArgs),
     /// Print a completion script.
     Completions {
         /// The shell.
@@ -115,6 +125,8 @@ fn run(Args { options, command }: Args) -> Result<(), Failure> {
         }
         Command::Ask(command) => runtime.block_on(aquifer_cli::run(command, &options)),
         Command::Inspect(args) => runtime.block_on(inspect::inspect(Output::of(&options), args)),
+        Command::Bench(args) => runtime.block_on(bench::bench(&options, args)),
+        Command::Doctor(args) => runtime.block_on(doctor::doctor(&options, args)),
         Command::Completions { shell } => print(&paper::completions(shell)?),
         Command::ManPages { directory } => paper::man_pages(&directory),
     }

@@ -10,7 +10,7 @@
 //!   the cores, that is the steadier figure.
 //!
 //! From the bottom up: [`pattern`] and [`pages`] define the content of a file. [`load`] keeps calls
-//! outstanding on a connection ([`aquifer_rig::wire`]), and [`workload`] names the workloads.
+//! outstanding on a connection ([`aquifer_client::wire`]), and [`workload`] names the workloads.
 //! [`null`] is the server that stores nothing; [`slow`] are disks that the kernel slows down;
 //! [`target`] starts servers. [`measure`], [`idle`], [`raw`] and [`system`] take the figures.
 //! [`run`] takes turns, and so does [`sync`] on slow disks, with [`depth1`]. [`report`] prints the
@@ -24,11 +24,8 @@ pub mod disks;
 pub mod figures;
 pub mod idle;
 pub mod l2arc;
-pub mod load;
 pub mod measure;
 pub mod null;
-pub mod pages;
-pub mod pattern;
 pub mod raw;
 pub mod report;
 pub mod run;
@@ -39,4 +36,5 @@ pub mod system;
 pub mod target;
 pub mod workload;
 
+pub use aquifer_client::{load, pages, pattern};
 pub use aquifer_rig::{Error, Result};

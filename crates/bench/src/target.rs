@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use aquifer_client::Error as CallError;
 use aquifer_nfs::proto::v3::NfsFh3;
 use aquifer_rig::daemon::Daemon;
 use aquifer_rig::netns::{self, NetNs, wait_for_listener};
@@ -323,7 +324,7 @@ impl Target {
     /// # Errors
     /// [`Error::Io`]; [`Error::Failed`] with the status.
     pub fn mount(&self) -> Result<NfsFh3> {
-        self.connect_to(self.ports.1)?.mount(&self.export)
+        Ok(self.connect_to(self.ports.1)?.mount(&self.export)?)
     }
 
     /// A new connection to its NFS.
@@ -333,7 +334,7 @@ impl Target {
     pub fn connect(&self) -> Result<Connection> {
         let address = self.address(self.ports.0);
         match self.tls.clone() {
-            Some(config) => Connection::over_tls(netns::connect(self.pid, address)?, config),
+            Some(config) => Ok(Connection::over_tls(netns::connect(self.pid, address)?, config)?),
             None => self.connect_to(self.ports.0),
         }
     }
@@ -343,7 +344,7 @@ impl Target {
     }
 
     fn connect_to(&self, port: u16) -> Result<Connection> {
-        Connection::new(netns::connect(self.pid, self.address(port))?)
+        Ok(Connection::new(netns::connect(self.pid, self.address(port))?)?)
     }
 
     /// Runs a plan on `connections`, each with its part of the file, while `meanwhile` watches.
@@ -373,7 +374,8 @@ impl Target {
                 .collect();
             let watched = meanwhile(pid);
             let joined = workers.into_iter().map(|worker| {
-                worker.join().map_err(|_| Error::Malformed("a worker panicked".into()))?
+                let ended = worker.join();
+                Ok(ended.map_err(|_| Error::Malformed("a worker panicked".into()))??)
             });
             let tallies = joined.collect();
             watched.and(tallies)
@@ -395,7 +397,9 @@ impl Target {
     fn explain(&self, error: Error) -> Error {
         match (self.pid(), error) {
             (Err(gone), _) => gone,
-            (Ok(_), Error::Mismatch(what)) => Error::Mismatch(format!("{}: {what}", self.name)),
+            (Ok(_), Error::Mismatch(what) | Error::Call(CallError::Mismatch(what))) => {
+                Error::Mismatch(format!("{}: {what}", self.name))
+            }
             (Ok(_), other) => Error::Failed { what: self.name.clone(), said: other.to_string() },
         }
     }

@@ -227,6 +227,8 @@ pub enum Command {
     /// Numbers: of disks, caches and clients.
     #[command(flatten)]
     Stat(StatCommand),
+    /// Show VM disks by load, each second, on the whole screen.
+    Top(crate::commands::TopArgs),
     /// Show what happened: disks that failed, what was repaired, who came, what was changed.
     Events {
         /// Go on, and show what happens.

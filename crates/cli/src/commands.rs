@@ -29,12 +29,14 @@ mod since;
 mod snapshot;
 mod status;
 mod token;
+mod top;
 
 pub use diff::DiffArgs;
 #[cfg(debug_assertions)]
 pub use inject::InjectArgs;
 pub use replicate::ReplicateArgs;
 pub use send::{ReceiveArgs, SendArgs};
+pub use top::TopArgs;
 
 use std::io::{IsTerminal, Write};
 
@@ -121,6 +123,7 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
             let query = ConnectQuery { dataset, hypervisor, host };
             connect::connect(&client, output, query).await
         }
+        Command::Top(args) => top::top(&client, output, args).await,
         Command::Stat(command) => stat(command, &client, output).await,
         #[cfg(debug_assertions)]
         Command::Inject(args) => inject::inject(&client, output, args).await,
@@ -198,7 +201,10 @@ async fn rename(
 }
 
 /// The daemon to ask.
-pub(crate) fn client(api: &ApiArgs) -> Result<Client, Failure> {
+///
+/// # Errors
+/// Half of what a daemon on another machine needs, and files that cannot be read.
+pub fn client(api: &ApiArgs) -> Result<Client, Failure> {
     match (&api.api, &api.api_certificate, &api.api_token) {
         (None, None, None) => Ok(Client::new(&api.api_socket)),
         (Some(url), Some(certificate), Some(token)) => {

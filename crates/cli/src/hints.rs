@@ -56,7 +56,7 @@ const POOL: [(&[&str], &str); 12] = [
         "a disk that comes back is resilvered by itself; `aquifer pool wait POOL` waits for \
       that",
     ),
-    (&["top"], "`aquifer nfsiostat 1` shows who is busy, `aquifer iostat -v 1` which disk"),
+    (&["top"], "`aquifer top` shows VM disks by load, `aquifer iostat -v 1` which disk is busy"),
     (
         &["snapshot", "rollback", "send", "receive", "recv"],
         "that is done with datasets: without the \
@@ -116,7 +116,7 @@ const DATASET: [(&[&str], &str); 16] = [
     ),
     (&["arc_summary", "arc"], "`aquifer arcstat -v`"),
     (&["showmount", "exportfs", "exports", "export-list"], "`aquifer share`"),
-    (&["top", "nfstop"], "`aquifer nfsiostat 1` shows who is busy"),
+    (&["nfstop"], "`aquifer top`, and `aquifer nfsiostat -c 1` by client"),
     (&["help"], "`aquifer --help`, and `aquifer COMMAND --help`"),
     (&["alert"], "`aquifer alerts`"),
 ];

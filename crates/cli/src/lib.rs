@@ -9,7 +9,7 @@ mod hints;
 mod table;
 
 pub use args::{Command, Options};
-pub use commands::{Output, print, run, tell};
+pub use commands::{Output, client, print, run, tell};
 pub use completion::completing;
 pub use failure::Failure;
 pub use hints::hint;

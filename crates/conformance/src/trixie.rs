@@ -65,7 +65,7 @@ fn programs(unpacked: &Path) -> Result<Vec<GuestFile>> {
         .arg(unpacked.join(program.trim_start_matches('/')))
         .check(MINUTE)?
         .text();
-    let inside = |path: &str, file: &Path| {
+    let inside = |path: &str, file: &Path| -> Result<GuestFile> {
         Ok(GuestFile { path: path.into(), mode: 0o755, content: read(file)? })
     };
     let mut files = vec![

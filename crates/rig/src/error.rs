@@ -1,7 +1,7 @@
 //! Errors of the harness: few kinds, each with the words needed to act on it.
 //!
-//! A finding about the server under test is [`Error::Mismatch`]; every other error is a problem of
-//! the harness, the machine or a program that it ran.
+//! A finding about the server under test is [`Error::Mismatch`], here or in `Call`; every other
+//! error is a problem of the harness, the machine or a program that it ran.
 
 use std::path::Path;
 use std::time::Duration;
@@ -52,6 +52,10 @@ pub enum Error {
     /// The server under test is wrong: its content, attribute or status is not the expected one.
     #[error("mismatch: {0}")]
     Mismatch(String),
+    /// A client's call, or its load, failed.
+    #[cfg(feature = "wire")]
+    #[error(transparent)]
+    Call(#[from] aquifer_client::Error),
 }
 
 impl Error {

@@ -10,21 +10,21 @@
 //! - All files are written under one directory ([`work`]); downloads are reused.
 //!
 //! From the bottom up: [`process`], [`netns`] and [`work`] isolate a run from the machine.
-//! [`daemon`], [`server`] and [`peer`] run the programs under test. `wire` is a client's connection
-//! to them. [`tls`] carries clients without TLS over TLS.
+//! [`daemon`], [`server`] and [`peer`] run the programs under test. [`tls`] carries clients without
+//! TLS over TLS. Clients' own connections and random numbers are those of `aquifer_client`.
 
 pub mod daemon;
 mod error;
 pub mod netns;
 pub mod peer;
 pub mod process;
-pub mod random;
 #[cfg(feature = "fuse")]
 pub mod removable;
 pub mod server;
 pub mod tls;
-#[cfg(feature = "wire")]
-pub mod wire;
 pub mod work;
 
+pub use aquifer_client::random;
+#[cfg(feature = "wire")]
+pub use aquifer_client::wire;
 pub use error::{Error, Result};

@@ -1,10 +1,8 @@
 //! RPC-with-TLS for clients without it (RFC 9289): a relay that accepts connections in the clear
 //! and carries them over TLS, and an authority that makes certificates for both sides.
-//!
-//! The probe is written here byte by byte, independent of the code of the server under test.
 
 use std::fs;
-use std::io::{self, Read, Result, Write};
+use std::io::{self, Result};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use aquifer_client::starttls::{ANSWER, PROBE};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
 };
@@ -216,38 +215,4 @@ fn wrong(error: impl ToString) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// Asks over a blocking stream to switch to TLS.
-///
-/// # Errors
-/// The server does not.
-pub fn ask(stream: &mut std::net::TcpStream) -> Result<()> {
-    stream.write_all(&PROBE)?;
-    let mut answer = [0; ANSWER.len()];
-    stream.read_exact(&mut answer)?;
-    if answer == ANSWER { Ok(()) } else { Err(wrong("the server does not say STARTTLS")) }
-}
-
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A NULL call of NFSv3 with an empty credential of flavor 7 (AUTH_TLS), marked as a record.
-const PROBE: [u8; 44] = [
-    0x80, 0, 0, 40, // the mark: the last fragment, 40 bytes
-    0x70, 0x72, 0x62, 0x65, // xid
-    0, 0, 0, 0, // a call
-    0, 0, 0, 2, // of RPC version 2
-    0, 1, 0x86, 0xa3, // to program 100003
-    0, 0, 0, 3, // version 3
-    0, 0, 0, 0, // procedure NULL
-    0, 0, 0, 7, 0, 0, 0, 0, // AUTH_TLS, empty
-    0, 0, 0, 0, 0, 0, 0, 0, // AUTH_NONE, empty
-];
-
-/// Accepted, with a verifier of STARTTLS.
-const ANSWER: [u8; 36] = [
-    0x80, 0, 0, 32, // the mark
-    0x70, 0x72, 0x62, 0x65, // xid
-    0, 0, 0, 1, // a reply
-    0, 0, 0, 0, // accepted
-    0, 0, 0, 0, 0, 0, 0, 8, b'S', b'T', b'A', b'R', b'T', b'T', b'L', b'S', // AUTH_NONE
-    0, 0, 0, 0, // success
-];

@@ -68,6 +68,11 @@ impl Remote {
         self.kept = Some(Kept::default());
     }
 
+    /// The host, as the address names it.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     /// The header that shows the token.
     pub fn authorization(&self) -> String {
         format!("Bearer {}", self.token)

@@ -264,7 +264,8 @@ impl KillLoop {
 
 /// Connects to the server that is process `pid`.
 pub fn connect(pid: u32) -> Result<Connection> {
-    Connection::new(netns::connect(Some(pid), SocketAddr::from(([127, 0, 0, 1], 2049)))?)
+    let address = SocketAddr::from(([127, 0, 0, 1], 2049));
+    Ok(Connection::new(netns::connect(Some(pid), address)?)?)
 }
 
 fn told(tally: Tally) -> String {

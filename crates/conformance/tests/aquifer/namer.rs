@@ -286,10 +286,12 @@ impl Known {
 fn look(connection: &mut Connection, dir: NfsFh3, at: usize) -> Result<File> {
     let name = name(at);
     let place = DirOpArgs3 { dir, name: name.as_bytes() };
-    connection.call_nfs(&Args3::Lookup(place), |from| match decode::<Lookup3Res>(from)? {
-        Res3::Fail { status: Nfsstat3::NoEnt, .. } => Ok(None),
-        results => Ok(Some(granted("LOOKUP", results)?.object)),
-    })
+    let looked =
+        connection.call_nfs(&Args3::Lookup(place), |from| match decode::<Lookup3Res>(from)? {
+            Res3::Fail { status: Nfsstat3::NoEnt, .. } => Ok(None),
+            results => Ok(Some(granted("LOOKUP", results)?.object)),
+        })?;
+    Ok(looked)
 }
 
 fn apply(files: &mut [File], act: Act, made: File) {

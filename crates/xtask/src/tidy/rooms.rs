@@ -15,10 +15,10 @@ struct Room {
 }
 
 /// In the order of the line; the crates outside come last.
-const ROOMS: [Room; 32] = [
+const ROOMS: [Room; 34] = [
     Room {
         name: "aquifer",
-        uses: &["cli", "daemon", "admin", "api", "blockio", "inspect"],
+        uses: &["cli", "daemon", "doctor", "admin", "api", "blockio", "inspect"],
         why: "the one binary: command line or daemon; here the second opinion is asked",
     },
     Room {
@@ -142,9 +142,19 @@ const ROOMS: [Room; 32] = [
         why: "outside: a second opinion is worth something only without the engine's code",
     },
     Room {
-        name: "rig",
+        name: "doctor",
+        uses: &["client", "api", "nfs", "rpc", "meter"],
+        why: "outside: sees the server as hypervisors do, and asks it as administrators do",
+    },
+    Room {
+        name: "client",
         uses: &["nfs", "rpc"],
-        why: "outside: what runs a server and calls it; of ours it has only the words of the wire",
+        why: "outside: calls a server; of ours it has only the words of the wire",
+    },
+    Room {
+        name: "rig",
+        uses: &["client"],
+        why: "outside: what runs a server; calls to it are the client's",
     },
     Room {
         name: "conformance",
@@ -158,7 +168,7 @@ const ROOMS: [Room; 32] = [
     },
     Room {
         name: "bench",
-        uses: &["rig", "nfs", "rpc"],
+        uses: &["rig", "client", "nfs", "rpc"],
         why: "outside: loads servers as clients do; of ours it has only the words of the wire",
     },
     Room {
@@ -173,12 +183,14 @@ const ROOMS: [Room; 32] = [
 ];
 
 /// Crates on the line may use these only in tests. (The binary is the end of the line: it may use
-/// the inspector.)
-const OUTSIDE: [&str; 10] = [
+/// the inspector and the doctor.)
+const OUTSIDE: [&str; 12] = [
     "sim",
     "checker",
     "threads",
     "inspect",
+    "doctor",
+    "client",
     "rig",
     "conformance",
     "demo",

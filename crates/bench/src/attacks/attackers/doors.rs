@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use aquifer_rig::tls::ask;
+use aquifer_client::starttls::ask;
 use aquifer_rig::wire::SERVER as TLS_NAME;
 use aquifer_rig::wire::call::Source;
 use rustls::pki_types::ServerName;

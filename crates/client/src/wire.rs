@@ -24,7 +24,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustls::ClientConfig;
 
-use crate::tls::ask;
+use crate::starttls::ask;
 use crate::{Error, Result};
 use call::{What, of_mount, of_nfs, superuser};
 pub use session::SERVER;

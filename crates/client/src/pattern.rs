@@ -5,7 +5,7 @@
 //! and any changed bit. It costs an addition and a comparison per word. The step is odd and large:
 //! no four bytes repeat nearby, and no compression saves an eighth.
 
-use aquifer_rig::random::mix;
+use crate::random::mix;
 
 /// Bytes of a page: the unit that generations are counted in.
 pub const PAGE_BYTES: usize = 4096;

@@ -2,7 +2,7 @@
 //! own.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
@@ -40,21 +40,21 @@ pub fn of_nfs(args: &v3::Args3<'_>) -> What {
 /// The address and the kind of port that a machine calls from.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
-    address: Ipv4Addr,
+    address: IpAddr,
     is_root: bool,
 }
 
 impl Source {
     /// From any port.
     #[must_use]
-    pub fn user(address: Ipv4Addr) -> Self {
-        Source { address, is_root: false }
+    pub fn user(address: impl Into<IpAddr>) -> Self {
+        Source { address: address.into(), is_root: false }
     }
 
     /// From a port below 1024, which only a superuser gets.
     #[must_use]
-    pub fn root(address: Ipv4Addr) -> Self {
-        Source { address, is_root: true }
+    pub fn root(address: impl Into<IpAddr>) -> Self {
+        Source { address: address.into(), is_root: true }
     }
 
     /// Ports to try. Each caller begins with another: the last port may be in use for a while.
@@ -66,6 +66,10 @@ impl Source {
         low.into_iter().flatten().chain(any)
     }
 
+    fn family(self) -> AddressFamily {
+        if self.address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
+    }
+
     /// A connection from there.
     ///
     /// # Errors
@@ -74,12 +78,12 @@ impl Source {
         let mut last = io::Error::from(io::ErrorKind::AddrInUse);
         for port in self.ports() {
             let flags = SocketFlags::CLOEXEC;
-            let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+            let socket = socket_with(self.family(), SocketType::STREAM, flags, None)?;
             sockopt::set_socket_reuseaddr(&socket, true)?;
             // A connection that the server does not accept must not wait.
             sockopt::set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
             sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
-            let connected = bind(&socket, &SocketAddrV4::new(self.address, port))
+            let connected = bind(&socket, &SocketAddr::new(self.address, port))
                 .and_then(|()| connect(&socket, &to));
             match connected {
                 Ok(()) => {
@@ -188,7 +192,7 @@ pub fn record_of(caller: AuthSys<'_>, xid: u32, what: What, args: &impl Encode) 
 
 /// Who calls if nobody else is named.
 pub(super) fn superuser() -> AuthSys<'static> {
-    AuthSys { stamp: 0, machine_name: b"bench", uid: 0, gid: 0, gids: Gids::default() }
+    AuthSys { stamp: 0, machine_name: b"aquifer-client", uid: 0, gid: 0, gids: Gids::default() }
 }
 
 /// Appends a call, with its mark.

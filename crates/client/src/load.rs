@@ -13,12 +13,12 @@ use aquifer_nfs::proto::v3::{
     Args3, Commit3Args, Commit3Res, Getattr3Args, Getattr3Res, NfsFh3, Read3Args, Read3Res,
     StableHow, Write3Args, Write3Head, Write3Res, WriteVerf3,
 };
-use aquifer_rig::random::Random;
-use aquifer_rig::wire::{Connection, decode, granted, results};
 use aquifer_rpc::xdr::{Decoder, Span};
 use hdrhistogram::Histogram;
 
 use crate::pages::Share;
+use crate::random::Random;
+use crate::wire::{Connection, decode, granted, results};
 use crate::{Error, Result};
 
 /// The work of a worker.
