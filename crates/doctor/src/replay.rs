@@ -1,6 +1,6 @@
 //! What clients of hypervisors do, step by step. The order and the options of their calls are those
 //! of their sources: xapi-project/sm (`nfs.py`, `NFSSR.py`, `FileSR.py`), Linux's `fs/nfs` and
-//! `fs/lockd`, libnfs; those of ESXi are seen on the wire.
+//! `fs/lockd`, libnfs; that of ESXi as its users describe it.
 
 mod esxi;
 mod linux;
