@@ -6,7 +6,7 @@
 //!   class 5   a sample for each ten seconds: 180 slots, a day
 //!   class 6   a sample for each ten minutes: 93 slots, 31 days
 //!   slot      begin / (48 samples) mod the number of slots: a later span takes the slot over
-//!   of        0 the disks of the pool, 1 its clients, else xxh3 of file system and file, at least 2
+//!   of        0 the disks of the pool, 1 its clients, else of file system and file, at least 2
 //! value:
 //!   version u16  kind u8 (1 disks, 2 clients, 3 a VM disk)  pad u8 (0)
 //!   begin u64, seconds since 1970, a multiple of 48 samples
