@@ -28,6 +28,7 @@ pub mod history;
 mod inject;
 mod kept_events;
 mod layout;
+mod load;
 mod locks;
 mod memory;
 mod pools;

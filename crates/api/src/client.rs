@@ -27,6 +27,7 @@ use crate::{
 
 mod datasets;
 mod diff;
+mod load;
 mod remote;
 mod replicate;
 mod send;

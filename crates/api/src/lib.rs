@@ -26,6 +26,7 @@ mod imports;
 #[cfg(debug_assertions)]
 mod inject;
 pub mod keys;
+mod load;
 mod locks;
 mod memory;
 mod pools;
@@ -68,6 +69,7 @@ pub use history::{HISTORY_ITSELF, HistoryChange, HistoryEntry, HistoryOutcome};
 pub use imports::{DroppedLog, FoundPool, FoundVdev, ImportRequest, ScanRequest, ScanResult};
 #[cfg(debug_assertions)]
 pub use inject::{InjectRequest, Share};
+pub use load::{LoadColumns, LoadQuery, LoadSeries, LoadSpan, LoadSum, LoadedDisk};
 pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 pub use memory::{CacheClass, CacheStat, MemoryStat, PoolMemory};
 pub use pools::{

@@ -10,6 +10,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 mod alerts;
 mod list;
+mod past;
 mod pool;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ mod token;
 
 pub use alerts::AlertsCommand;
 pub use list::{GetArgs, GetColumn, ListArgs, ListKind, SortKey, Source};
+pub use past::PastArgs;
 pub use pool::{DrillArgs, InitializeArgs, PoolCommand, TrimArgs};
 pub use token::TokenCommand;
 
@@ -282,6 +284,8 @@ pub enum StatCommand {
         /// Instead, how many operations took how long.
         #[arg(short = 'w')]
         histograms: bool,
+        #[command(flatten)]
+        past: PastArgs,
         /// A pool, an interval in seconds, and how many reports.
         #[arg(value_name = "POOL] [INTERVAL] [COUNT", num_args = 0..=3)]
         words: Vec<String>,

@@ -18,6 +18,7 @@ mod iostat;
 mod list;
 mod locks;
 mod nfs;
+mod past;
 mod pool;
 mod progress;
 mod repeat;
@@ -135,7 +136,10 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
 /// Shows numbers.
 async fn stat(command: StatCommand, client: &Client, output: Output) -> Result<(), Failure> {
     match command {
-        StatCommand::Iostat { verbose, latency, histograms, words } => {
+        StatCommand::Iostat { latency, past, words, .. } if past.history.is_some() => {
+            past::iostat(client, output, &past, latency, &words).await
+        }
+        StatCommand::Iostat { verbose, latency, histograms, words, .. } => {
             let show = iostat::Show { verbose, latency, histograms };
             iostat::iostat(client, output, show, &words).await
         }

@@ -1,9 +1,10 @@
-// A chart of the last minutes, by uPlot.
+// A chart of times, by uPlot.
 
 import { h, Component } from './vendor/preact.js';
 
 /// Props: title, series: [{label, color, of}], points, format, incrs: steps between its lines, if
-/// they are not tens; spans: a line goes on where there was nothing to measure. `color` names a colour of app.css.
+/// they are not tens; spans: a line goes on where there was nothing to measure; dates: the time is
+/// days, not hours. `color` names a colour of app.css.
 export class Chart extends Component {
   componentDidMount() {
     this.draw();
@@ -51,7 +52,8 @@ export class Chart extends Component {
 
   draw() {
     this.plot?.destroy();
-    const { series, format, incrs, spans } = this.props;
+    const { series, format, incrs, spans, dates } = this.props;
+    const when = dates ? day : clock;
     const own = getComputedStyle(this.figure);
     const [faint, line] = [own.color, own.borderTopColor];
     const axis = {
@@ -63,11 +65,11 @@ export class Chart extends Component {
       legend: { live: true }, padding: [8, 16, 0, 0],
       scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.15, 1)] } },
       axes: [
-        { ...axis, space: 90, size: 26, values: (_, ticks) => ticks.map(clock) },
+        { ...axis, space: 90, size: 26, values: (_, ticks) => ticks.map(when) },
         { ...axis, size: 54, space: 34, incrs, values: (_, ticks) => ticks.map((tick) => (tick === 0 ? '0' : format(tick))) },
       ],
       series: [
-        { label: 'Time', value: (_, at) => (at == null ? '–' : clock(at)) },
+        { label: 'Time', value: (_, at) => (at == null ? '–' : dates ? `${day(at)} ${clock(at)}` : clock(at)) },
         ...series.map(({ label, color }) => ({
           label, stroke: this.color(color), width: 1.5, points: { show: false }, spanGaps: spans ?? false,
           value: (_, value) => (value == null ? '–' : format(value)),
@@ -96,6 +98,11 @@ function clock(at) {
   const time = new Date(at * 1000);
   const two = (number) => String(number).padStart(2, '0');
   return `${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}`;
+}
+
+function day(at) {
+  const time = new Date(at * 1000);
+  return `${time.getMonth() + 1}/${time.getDate()}`;
 }
 
 const HEIGHT = 160;

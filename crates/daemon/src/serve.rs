@@ -156,6 +156,7 @@ async fn run(
             starting.replace_gone_disks(),
             starting.note_acts_by_itself(),
             starting.keep_events(),
+            starting.keep_load(),
             starting.watch_problems(),
             starting.tell_events(),
         );

@@ -24,15 +24,18 @@ use aquifer_object::btree;
 use aquifer_ondisk::dataset::{Item, ItemKey};
 use aquifer_ondisk::history::{HistoryClass, HistoryCounters, history_key, history_place};
 use aquifer_ondisk::inode::Time;
+use aquifer_ondisk::load::LOAD_FIRST;
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::tree_node::{Namespace, NodeOwner};
 use aquifer_ondisk::{BlockPointer, Corruption};
 use aquifer_pool::{Pool, PoolError, SyncContext};
 use aquifer_sync::Mutex;
 
+use crate::load::{Load, LoadAsked, LoadRecord};
+
 pub use aquifer_ondisk::history::{HistoryChange, HistoryRecord, Outcome};
 
-/// Items that a sync writes at most: it reserves no space for them.
+/// Items that a sync writes at most, beside those of the load: it reserves no space for them.
 const WRITTEN_MAX: usize = 16;
 
 /// Records that wait for a sync, beyond which no event is noted: of a pool without its disks.
@@ -76,6 +79,7 @@ pub struct History {
     /// Orders from here on belong to this life.
     first: u64,
     state: Mutex<State>,
+    load: Load,
 }
 
 #[derive(Debug)]
@@ -156,7 +160,11 @@ impl History {
             Err(error) if error.is_damage() => state.give_up(&error),
             Err(error) => return Err(error),
         }
-        Ok(History { pool, first: state.next.order, state: Mutex::new(state) })
+        let load = Load::default();
+        if state.damaged {
+            load.give_up();
+        }
+        Ok(History { pool, first: state.next.order, state: Mutex::new(state), load })
     }
 
     /// Notes that an act begins. On disk with the next sync.
@@ -246,6 +254,22 @@ impl History {
         self.records(|class| class == HistoryClass::Event).await
     }
 
+    /// The load that waits to be written.
+    pub fn load(&self) -> &Load {
+        &self.load
+    }
+
+    /// The load of a time, by spans, the oldest first.
+    ///
+    /// # Errors
+    /// Errors of the pool. Invalid records are skipped.
+    pub async fn read_load(&self, asked: &LoadAsked) -> Result<Vec<LoadRecord>, PoolError> {
+        // Before the root is taken.
+        let _reading = self.pool.reading();
+        let root = self.state.lock().committed;
+        self.load.read(&self.pool, root, asked).await
+    }
+
     /// The records of some classes, in order.
     async fn records(
         &self,
@@ -260,7 +284,8 @@ impl History {
         let is_wanted = |key| history_place(key).is_some_and(|(class, _)| is_wanted(class));
         let mut records = BTreeMap::new();
         let first = ItemKey { item: 1, ..HistoryCounters::KEY };
-        let mut scan = btree::Scan::<Namespace, Pool>::new(&self.pool, root, first, None)?;
+        let mut scan =
+            btree::Scan::<Namespace, Pool>::new(&self.pool, root, first, Some(LOAD_FIRST))?;
         while let Some(item) = scan.next().await? {
             if is_wanted(item.key)
                 && !pending.contains_key(&item.key)
@@ -285,10 +310,27 @@ impl History {
 
     /// Writes new records, and returns the tree's root.
     pub(crate) async fn sync(&self, sync: &SyncContext) -> Result<Option<BlockPointer>, PoolError> {
-        let (root, ops, written) = {
+        let root = self.state.lock().root;
+        match self.merge(sync, root).await {
+            Err(error) if error.is_damage() => {
+                self.state.lock().give_up(&error);
+                self.load.give_up();
+                Ok(root)
+            }
+            merged => merged,
+        }
+    }
+
+    async fn merge(
+        &self,
+        sync: &SyncContext,
+        root: Option<BlockPointer>,
+    ) -> Result<Option<BlockPointer>, PoolError> {
+        let load = self.load.take(sync, root, self.pool.world().now()).await?;
+        let (ops, written) = {
             let state = self.state.lock();
-            if state.pending.is_empty() || state.damaged {
-                return Ok(state.root);
+            if state.damaged || state.pending.is_empty() && load.is_empty() {
+                return Ok(root);
             }
             let counters = (HistoryCounters::KEY, Some(state.next.encode()));
             // Records of class `Begun` come last: an act is rather in one class too many than in
@@ -299,18 +341,12 @@ impl History {
             let records = now
                 .map(|(key, pending)| (*key, pending.record.as_ref().map(HistoryRecord::encode)));
             let items = std::iter::once(counters).chain(records);
-            let ops: Vec<_> =
-                items.map(|(key, value)| (key, value.map(|value| Item { key, value }))).collect();
-            (state.root, ops, written)
+            let items = items.map(|(key, value)| (key, value.map(|value| Item { key, value })));
+            // The keys of the load lie behind all others.
+            (items.chain(load).collect::<Vec<_>>(), written)
         };
-        let merged = btree::merge::<Namespace, SyncContext>(sync, root, NodeOwner::default(), ops);
-        let merged = match merged.await {
-            Err(error) if error.is_damage() => {
-                self.state.lock().give_up(&error);
-                return Ok(root);
-            }
-            merged => merged?,
-        };
+        let owner = NodeOwner::default();
+        let merged = btree::merge::<Namespace, SyncContext>(sync, root, owner, ops).await?;
         let mut state = self.state.lock();
         (state.root, state.written) = (merged, written);
         Ok(merged)
@@ -325,6 +361,8 @@ impl History {
                 state.pending.remove(&key);
             }
         }
+        drop(state);
+        self.load.committed();
     }
 }
 

@@ -10,7 +10,7 @@
 //! - No change of a dataset with `sync=disabled` is logged: see `unlogged`.
 //! - A call that must not run twice enters the reply table in the txg of its changes: see
 //!   [`replies`].
-//! - The history of acts is a tree of the pool: see [`history`].
+//! - The history of acts is a tree of the pool: see [`history`]; so is that of the [`load`].
 //! - A damaged node stops the objects in it, not the pool: see [`aquifer_object::sync`] and
 //!   [`Datasets::note_table_damage`]. Only the namespace, which is kept twice, belongs to the pool
 //!   itself.
@@ -31,6 +31,7 @@ pub mod history;
 mod holds;
 mod increment;
 mod lines;
+pub mod load;
 mod namespace;
 mod promote;
 pub mod property;

@@ -15,6 +15,7 @@ use aquifer_ondisk::history::{HistoryCounters, HistoryRecord};
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::layout::CONFIG_SECTORS;
+use aquifer_ondisk::load::LoadRecord;
 use aquifer_ondisk::log_batch::BatchHeader;
 use aquifer_ondisk::log_change::LogChange;
 use aquifer_ondisk::pool_root::PoolRoot;
@@ -75,6 +76,7 @@ pub fn run(input: &[u8]) {
         32 => read_as::<FileSweepRecord>(bytes),
         33 => read_as::<ReceivingRecord>(bytes),
         34 => read_as::<FileRollbackRecord>(bytes),
+        35 => read_as::<LoadRecord>(bytes),
         _ => {}
     }
 }

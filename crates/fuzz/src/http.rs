@@ -276,7 +276,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 58] = [
+const ROUTES: [&str; 60] = [
     "GET /v1/alerts",
     "POST /v1/alerts/test",
     "GET /v1/daemon",
@@ -284,6 +284,8 @@ const ROUTES: [&str; 58] = [
     "GET /v1/pools",
     "GET /v1/pools/tank",
     "GET /v1/pools/tank/events",
+    "GET /v1/pools/tank/load?span=month&of=clients&step_s=",
+    "GET /v1/pools/tank/load/disks?from_s=",
     "GET /v1/pools/%FF",
     "GET /v1/locks",
     "GET /v1/datasets?",

@@ -50,6 +50,32 @@ pub fn parse_date(text: &str) -> Option<u64> {
     first_second((parts.next()??, parts.next()??, parts.next()??))
 }
 
+/// A moment, in UTC: `2027-01-31T03:20`, with seconds or without, with a space for `T`, with `Z`
+/// or without; a day alone is its first second; a time alone (`03:20`) is the last such before
+/// `now_s`.
+pub fn parse_moment(text: &str, now_s: u64) -> Option<u64> {
+    let text = text.strip_suffix('Z').unwrap_or(text);
+    if let Some((day, time)) = text.split_once(['T', ' ']) {
+        return parse_date(day)?.checked_add(second_of_day(time)?);
+    }
+    if !text.contains(':') {
+        return parse_date(text);
+    }
+    let (today, second) = (now_s - now_s % DAY_S, second_of_day(text)?);
+    let day = if today + second > now_s { today.checked_sub(DAY_S)? } else { today };
+    Some(day + second)
+}
+
+fn second_of_day(text: &str) -> Option<u64> {
+    let parts: Option<Vec<u64>> = text.split(':').map(|part| part.parse().ok()).collect();
+    let (hour, minute, second) = match parts?[..] {
+        [hour, minute] => (hour, minute, 0),
+        [hour, minute, second] => (hour, minute, second),
+        _ => return None,
+    };
+    (hour < 24 && minute < 60 && second < 60).then_some(hour * 3600 + minute * 60 + second)
+}
+
 /// The first second of a day, given by year, month and day, in UTC.
 pub fn first_second(wanted: (u64, u64, u64)) -> Option<u64> {
     // Finds the day by converting each to its date: there is only one conversion, and it is tested.
@@ -116,6 +142,19 @@ mod tests {
             ("9999-12-31", "9999-12-31T00:00:00Z"),
         ] {
             assert_eq!(text_s(parse_date(date).unwrap()), text);
+        }
+        let now_s = parse_date("2027-01-31").unwrap() + 3600;
+        for (moment, text) in [
+            ("2027-01-31T03:20", "2027-01-31T03:20:00Z"),
+            ("2027-01-31 23:59:59Z", "2027-01-31T23:59:59Z"),
+            ("2027-01-31", "2027-01-31T00:00:00Z"),
+            ("00:59", "2027-01-31T00:59:00Z"),
+            ("01:01", "2027-01-30T01:01:00Z"),
+        ] {
+            assert_eq!(text_s(parse_moment(moment, now_s).unwrap()), text);
+        }
+        for wrong in ["24:00", "1:60", "", "now", "2027-01-31T", "1:2:3:4", "T12:00"] {
+            assert_eq!(parse_moment(wrong, now_s), None, "{wrong}");
         }
         for wrong in ["2027-02-29", "2027-13-01", "1969-12-31", "2027-1", "soon", "10000-01-01"] {
             assert_eq!(parse_date(wrong), None, "{wrong}");

@@ -214,10 +214,11 @@ impl Flow {
         self.reads.latency.count() + self.writes.latency.count() + self.others
     }
 
-    /// The counts since `earlier`, an earlier state of the same ones.
+    /// The counts since `earlier`, an earlier state of the same ones; of calls and bytes all, if
+    /// they are lower, as they were counted again from 0.
     pub fn since(&self, earlier: &Flow) -> Flow {
         let stream = |now: &Stream, then: &Stream| Stream {
-            bytes: now.bytes.saturating_sub(then.bytes),
+            bytes: now.bytes.checked_sub(then.bytes).unwrap_or(now.bytes),
             latency: now.latency.since(&then.latency),
         };
         Flow {

@@ -20,6 +20,7 @@ pub mod inode;
 pub mod keeping;
 pub mod l2arc;
 pub mod layout;
+pub mod load;
 pub mod log_batch;
 pub mod log_change;
 pub mod open_work;

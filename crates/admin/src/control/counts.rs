@@ -82,18 +82,34 @@ impl Control {
         self.events.wait_after(query.after, Duration::from_millis(query.wait_ms)).await
     }
 
-    /// Files with their names. One walk of a dataset finds all of its names, on request: an
-    /// operation on a file does not know the file's name.
+    /// Files with their names.
     async fn named(&self, disks: &[(DiskKey, Disk)]) -> Vec<DiskStat> {
+        let keys: Vec<DiskKey> = disks.iter().map(|(key, _)| *key).collect();
+        let names = self.names_of(&keys).await;
+        let each = disks.iter().zip(names).map(|((key, disk), (dataset, file))| DiskStat {
+            fs_guid: guid_text(key.fs_guid),
+            object: key.object,
+            dataset,
+            file,
+            client: disk.client.to_string(),
+            shared: disk.shared,
+            flow: flow_of(&disk.flow),
+        });
+        each.collect()
+    }
+
+    /// Datasets and paths of files: empty names of datasets that are gone, `#` and the number of
+    /// files that are. One walk of a dataset finds all of its names, on request: an operation on a
+    /// file does not know the file's name.
+    pub(super) async fn names_of(&self, keys: &[DiskKey]) -> Vec<(String, String)> {
         let pools = self.all_serving();
         let mut names = self.names.lock().await;
-        let there: HashSet<DiskKey> = disks.iter().map(|(key, _)| *key).collect();
-        names.retain(|key, (_, found)| there.contains(key) && found.elapsed() < NAME_AGE_MAX);
+        names.retain(|_, (_, found)| found.elapsed() < NAME_AGE_MAX);
         let mut of_guid: HashMap<u64, (String, Vec<DiskKey>)> = HashMap::new();
-        for (key, _) in disks {
-            let (_, keys) = of_guid.entry(key.fs_guid).or_default();
+        for key in keys {
+            let (_, unknown) = of_guid.entry(key.fs_guid).or_default();
             if !names.contains_key(key) {
-                keys.push(*key);
+                unknown.push(*key);
             }
         }
         for (guid, (dataset, unknown)) in &mut of_guid {
@@ -103,20 +119,10 @@ impl Control {
                 names.extend(find(serving, dataset, unknown).await);
             }
         }
-        let each = disks.iter().map(|(key, disk)| {
+        let each = keys.iter().map(|key| {
             let path = names.get(key).and_then(|(path, _)| path.clone());
-            DiskStat {
-                fs_guid: guid_text(key.fs_guid),
-                object: key.object,
-                dataset: of_guid
-                    .get(&key.fs_guid)
-                    .map(|(name, _)| name.clone())
-                    .unwrap_or_default(),
-                file: path.unwrap_or_else(|| format!("#{}", key.object)),
-                client: disk.client.to_string(),
-                shared: disk.shared,
-                flow: flow_of(&disk.flow),
-            }
+            let dataset = of_guid.get(&key.fs_guid).map(|(name, _)| name.clone());
+            (dataset.unwrap_or_default(), path.unwrap_or_else(|| format!("#{}", key.object)))
         });
         each.collect()
     }

@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::drill::NewestDrill;
+use super::load::LoadMeter;
 use crate::devices::{Claimed, OpenDisk};
 use crate::engine::{EngineThread, Unfinished};
 
@@ -41,6 +42,8 @@ pub(super) struct Serving {
     import_notes: Vec<String>,
     /// Its newest drill.
     pub drill: NewestDrill,
+    /// What its load is measured from.
+    pub load: LoadMeter,
     /// Its datasets were offered to clients.
     pub is_offered: AtomicBool,
     engine: EngineThread,
@@ -114,8 +117,9 @@ impl Serving {
         }
         let (disks, left) = (Mutex::new(disks), Left::default());
         let drill = NewestDrill::default();
+        let load = LoadMeter::default();
         let is_offered = AtomicBool::new(false);
-        Serving { service, disks, dropped_log, import_notes, drill, is_offered, engine, left }
+        Serving { service, disks, dropped_log, import_notes, drill, load, is_offered, engine, left }
     }
 
     /// The engine.
@@ -192,6 +196,7 @@ impl Serving {
     /// Commits everything and marks the pool cleanly exported; it answers nothing any more. Returns
     /// the reason if it could not be marked. Clients must be gone.
     pub async fn export(&self) -> Option<String> {
+        self.service.datasets.history().load().leaves();
         let pool = self.service.pool.clone();
         match self.engine.run(async move { pool.export().await }).await {
             Ok(exported) => exported.err().map(|error| error.to_string()),

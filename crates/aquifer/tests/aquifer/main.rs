@@ -38,6 +38,7 @@ mod lost;
 mod once;
 mod page;
 mod paper;
+mod past;
 mod prometheus;
 mod refusals;
 mod remote;

@@ -135,6 +135,37 @@ fn pools_have_the_command_lines_numbers() {
     assert_eq!(bed.browser.complaints, [""; 0]);
 }
 
+/// Of a pool and of a file, of a day and of a month: as many steps as the API has.
+#[test]
+fn charts_of_the_past_have_the_steps_that_the_pool_keeps() {
+    let Some(mut bed) = bed() else { return };
+    bed.go("pools", "tank");
+    bed.browser.wait_for("Number(document.querySelector('[data-past=day]')?.dataset.points) >= 0");
+    let known = |place: &Place| {
+        let past = place.json(&["iostat", "--history=2h", "tank"]);
+        past["tank"]["at_s"].as_array().unwrap().len()
+    };
+    let points = "document.querySelector('[data-past]').dataset.points";
+    // A step of a minute has begun, and the page has asked for it.
+    for _ in 0..60 {
+        bed.client.write(&bed.file.clone(), 0, &[7; 4096], true);
+        if known(&bed.place) > 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(500));
+    }
+    assert!(known(&bed.place) > 0);
+    bed.browser.click("[data-act=past-month]");
+    bed.browser.wait_for("document.querySelector('[data-past=month]') !== null");
+    bed.browser.click("[data-act=past-day]");
+    bed.browser.wait_for(&format!("Number({points}) >= 1"));
+    let key = "fetch('/v1/nfs').then(answer => answer.json()).then(({ disks }) => { \
+               location.hash = `#/disks/${disks[0].fs_guid}%3A${disks[0].object}`; })";
+    bed.browser.eval(key);
+    bed.browser.wait_for("document.querySelector('[data-view=disks] [data-past=day]') !== null");
+    assert_eq!(bed.browser.complaints, [""; 0]);
+}
+
 #[test]
 fn datasets_have_the_command_lines_numbers() {
     let Some(mut bed) = bed() else { return };

@@ -49,14 +49,24 @@ impl Span {
 
     /// As [`Span::rate`], with one decimal for small values.
     pub fn rate_text(self, output: Output, count: u64) -> String {
-        match (output.exact, self.rate(count)) {
-            (false, rate @ 1000..) => thousands(rate),
-            (false, 0..10) => {
-                let tenths = self.rate(count.saturating_mul(10));
-                format!("{}.{}", tenths / 10, tenths % 10)
-            }
-            (_, rate) => rate.to_string(),
+        text_of(output, self.rate(count), || self.rate(count.saturating_mul(10)))
+    }
+}
+
+/// A count in so many seconds, for each second: with one decimal for small values.
+pub(super) fn rate_text(output: Output, count: u64, seconds: u64) -> String {
+    let seconds = seconds.max(1);
+    text_of(output, count / seconds, || count.saturating_mul(10) / seconds)
+}
+
+fn text_of(output: Output, rate: u64, tenths: impl FnOnce() -> u64) -> String {
+    match (output.exact, rate) {
+        (false, rate @ 1000..) => thousands(rate),
+        (false, 0..10) => {
+            let tenths = tenths();
+            format!("{}.{}", tenths / 10, tenths % 10)
         }
+        (_, rate) => rate.to_string(),
     }
 }
 

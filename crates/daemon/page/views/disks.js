@@ -4,21 +4,26 @@ import { h, card, table, link, button } from '../dom.js';
 import { flow, seconds, mean_ns, quantile_ns, file_key } from '../rates.js';
 import { size, rate, took } from '../words.js';
 import { flows } from './overview.js';
+import { past, charts } from './past.js';
 
 const TOP = 50;
 
 export const disks = {
   title: 'VM disks',
-  needs: () => ({
-    locks: { path: '/locks', every_ms: 10_000 },
-  }),
+  needs: ([chosen], app) => {
+    const open = app.answers.nfs?.now?.disks.find((disk) => file_key(disk) === chosen);
+    const locks = { path: '/locks', every_ms: 10_000 };
+    return { locks, ...(open?.dataset ? past(pool_of(open), chosen, app) : {}) };
+  },
   draw: ([chosen], app) => {
     const { now, then } = app.answers.nfs ?? {};
     if (!now) return card(null, h('p', { class: 'empty' }, 'One moment…'));
     const open = now.disks.find((disk) => file_key(disk) === chosen);
-    return [open && detail(open, chosen, app), list(now, then, chosen, app)];
+    return [open && detail(open, chosen, app), open?.dataset && charts(`${open.file} in the past`, past(pool_of(open), chosen, app), app), list(now, then, chosen, app)];
   },
 };
+
+const pool_of = (disk) => disk.dataset.split('/')[0];
 
 const COLUMNS = [
   { key: 'file', head: 'File', sort: true }, { key: 'dataset', head: 'Dataset', wide: true, sort: true },

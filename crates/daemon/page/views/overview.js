@@ -89,25 +89,28 @@ function load(app) {
 }
 
 /// Steps of bytes.
-const POWERS = Array.from({ length: 50 }, (_, bits) => 2 ** bits);
+export const POWERS = Array.from({ length: 50 }, (_, bits) => 2 ** bits);
 
-/// The charts of the traffic of all, or of one file.
-export function flows(points) {
+/// The charts of the traffic of all, or of one file: of minutes, or of another `span`.
+export function flows(points, span = 'minutes') {
+  const dates = span === 'month';
   const two = (read, write) => [
     { label: 'Reads', color: 'read', of: read },
     { label: 'Writes', color: 'write', of: write },
   ];
   return [
     h(Chart, {
-      key: 'ops', title: 'Operations a second', points, format: rate,
+      key: 'ops ' + span, title: 'Operations a second', points, format: rate, dates,
       series: two((point) => point.reads, (point) => point.writes),
     }),
     h(Chart, {
-      key: 'bytes', title: 'Bytes a second', points, format: size, incrs: POWERS,
+      key: 'bytes ' + span, title: 'Bytes a second', points, format: size, incrs: POWERS, dates,
       series: two((point) => point.read_bytes, (point) => point.write_bytes),
     }),
     h(Chart, {
-      key: 'times', title: 'Latency of operations', points, format: took, spans: true,
+      key: 'times ' + span, title: 'Latency of operations', points, format: took, dates,
+      // Between two calls nothing was to be measured; of a day, that may be hours.
+      spans: span === 'minutes',
       series: [
         { label: 'Reads, mean', color: 'read', of: (point) => point.read_ns },
         { label: 'Writes, mean', color: 'write', of: (point) => point.write_ns },

@@ -3,19 +3,22 @@
 import { h, card, link, state, table, button, bar, commands } from '../dom.js';
 import { size, moment, span, plural } from '../words.js';
 import { statuses } from './overview.js';
+import { past, charts } from './past.js';
 
 export const pools = {
   title: 'Pools',
-  needs: (_, app) => ({
+  needs: ([only], app) => ({
     pools: { path: '/pools', every_ms: 2000 },
     ...fresh(statuses(app)),
+    ...(only ? past(only, 'disks', app) : {}),
   }),
   draw: ([only], app) => {
     const all = app.answers.pools?.now;
     if (!all) return card(null, h('p', { class: 'empty' }, 'One moment…'));
     const shown = all.filter((pool) => !only || pool.name === only);
     if (shown.length === 0) return card(null, h('p', { class: 'empty' }, only ? 'There is no such pool.' : 'There is no pool yet.'));
-    return shown.map((pool) => one(pool, app.answers['pool ' + pool.name]?.now, app));
+    const each = shown.map((pool) => one(pool, app.answers['pool ' + pool.name]?.now, app));
+    return only ? [...each, charts(`The disks of ${only} in the past`, past(only, 'disks', app), app)] : each;
   },
 };
 

@@ -9,6 +9,8 @@
 //! GET  /pools/{name}            read                      -> PoolStatus
 //! GET  /pools/{name}/history    read                      -> [HistoryEntry]
 //! GET  /pools/{name}/events     read                      -> [Event]
+//! GET  /pools/{name}/load       read      LoadQuery       -> LoadSeries
+//! GET  /pools/{name}/load/disks read      LoadQuery       -> [LoadedDisk]
 //! GET  /locks                   read                      -> LocksInfo
 //! GET  /datasets                read      DatasetQuery    -> [DatasetInfo]
 //! GET  /snapshots               read      SnapshotQuery   -> [SnapshotInfo]
@@ -121,8 +123,12 @@ mod told;
 mod trials;
 
 fn table() -> Table {
-    use Role::{Admin, Metrics, Operator, Read};
-    let table = Table::default()
+    acts(questions(Table::default()))
+}
+
+fn questions(table: Table) -> Table {
+    use Role::{Metrics, Read};
+    table
         .question(Metrics, "/metrics", metrics)
         .question(Read, "/openapi.json", async || ([(CONTENT_TYPE, "application/json")], OPENAPI))
         .question(Read, "/daemon", async |State(c): Control_| answer(Ok(c.info())))
@@ -130,6 +136,8 @@ fn table() -> Table {
         .question(Read, "/pools/{name}", pool_status)
         .question(Read, "/pools/{name}/history", told::history)
         .question(Read, "/pools/{name}/events", told::kept_events)
+        .question(Read, "/pools/{name}/load", told::load)
+        .question(Read, "/pools/{name}/load/disks", told::loaded_disks)
         .question(Read, "/locks", async |State(c): Control_| answer(Ok(c.locks().await)))
         .question(Read, "/datasets", datasets)
         .question(Read, "/snapshots", snapshots::list)
@@ -147,6 +155,11 @@ fn table() -> Table {
         .question(Read, "/replications", replicate::list)
         .question(Read, "/tokens", async |State(t): Tokens_| answer(Ok(t.list())))
         .question(Read, "/session", tokens::session)
+}
+
+fn acts(table: Table) -> Table {
+    use Role::{Admin, Operator};
+    let table = table
         .search(Operator, "/scan", scan)
         .search(Operator, "/alerts/test", told::test_alerts)
         .act(Operator, "/import", import_pool)

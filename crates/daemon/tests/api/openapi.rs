@@ -139,7 +139,7 @@ fn of<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
 type Type = (&'static str, fn(&mut SchemaGenerator) -> Value);
 
 /// What the table names.
-const TYPES: [Type; 80] = [
+const TYPES: [Type; 83] = [
     ("AddVdevs", of::<api::AddVdevs>),
     ("AlertsInfo", of::<api::AlertsInfo>),
     ("ApiError", of::<api::ApiError>),
@@ -173,6 +173,9 @@ const TYPES: [Type; 80] = [
     ("HoldSnapshots", of::<api::HoldSnapshots>),
     ("ImportRequest", of::<api::ImportRequest>),
     ("IoQuery", of::<api::IoQuery>),
+    ("LoadQuery", of::<api::LoadQuery>),
+    ("LoadSeries", of::<api::LoadSeries>),
+    ("LoadedDisk", of::<api::LoadedDisk>),
     ("LocksInfo", of::<api::LocksInfo>),
     ("MemoryStat", of::<api::MemoryStat>),
     ("NfsStat", of::<api::NfsStat>),

@@ -25,6 +25,8 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "GET /pools/{name}",
             "GET /pools/{name}/history",
             "GET /pools/{name}/events",
+            "GET /pools/{name}/load",
+            "GET /pools/{name}/load/disks",
             "GET /locks",
             "GET /datasets",
             "GET /snapshots",

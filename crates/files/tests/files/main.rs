@@ -29,6 +29,7 @@ mod l2arc;
 mod labels;
 mod large;
 mod links;
+mod load;
 mod memory;
 mod moves;
 mod permissions;

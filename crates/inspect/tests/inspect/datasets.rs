@@ -4,6 +4,7 @@ use aquifer_inspect::{Kind, Report};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::history::{HistoryClass, HistoryCounters, HistoryRecord, Outcome, history_key};
 use aquifer_ondisk::inode::Time;
+use aquifer_ondisk::load::{LoadGrain, LoadOf, LoadRecord};
 use aquifer_ondisk::reply::{CallId, ReplyEntry};
 use aquifer_ondisk::tree_node::{Namespace, NodeOwner, Replies};
 use aquifer_ondisk::{DatasetId, Guid, ObjectId};
@@ -229,6 +230,16 @@ fn history_is_below_its_counters_and_bounded() {
         let finding = only(&report, Kind::HistoryInvalid);
         assert!(finding.sentence.contains(says), "{finding}");
     }
+    let load = |of, begin_s| {
+        let record = LoadRecord::new(LoadGrain::TenSeconds, of, begin_s);
+        Item { key: record.key(), value: record.encode() }
+    };
+    let whole = history(vec![load(LoadOf::Disks, 480), load(LoadOf::Clients, 480)]);
+    assert!(whole.is_clean(), "{whole}");
+    let moved = Item { key: load(LoadOf::Disks, 960).key, ..load(LoadOf::Disks, 480) };
+    let report = history(vec![moved]);
+    let finding = only(&report, Kind::HistoryInvalid);
+    assert!(finding.sentence.contains("a record of Disks from 480 s"), "{finding}");
     let report = history(many(4097));
     assert!(only(&report, Kind::HistoryInvalid).sentence.contains("4097 records"), "{report}");
     let bare = content(|pool, _, _| {

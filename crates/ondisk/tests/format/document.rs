@@ -105,6 +105,7 @@ fn the_tables_of_fields_add_up() {
     let open_work_record = 102;
     let line_record = 36;
     let history_counters = HistoryCounters::default().encode().len();
+    let load_part = 8;
     let logged_page = 7;
     let dead_block = 16;
     let expected = [
@@ -122,6 +123,7 @@ fn the_tables_of_fields_add_up() {
         open_work_record,
         line_record,
         history_counters,
+        load_part,
         logged_page,
         DeadKey::BYTES,
         dead_block,
@@ -157,7 +159,7 @@ fn the_magics_and_versions_are_those_on_disk() {
         }
     }
     let of_magic = magics.iter().filter(|(field, _)| field == "magic").count();
-    assert_eq!((of_magic, magics.len()), (7, 7 + 29), "{magics:?}");
+    assert_eq!((of_magic, magics.len()), (7, 7 + 30), "{magics:?}");
 }
 
 #[test]
@@ -184,6 +186,7 @@ fn every_example_and_module_is_named() {
         "free_work",
         "open_work",
         "history",
+        "load",
         "log_batch",
         "log_change",
         "dead",

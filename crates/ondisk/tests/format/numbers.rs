@@ -8,7 +8,7 @@ use aquifer_ondisk::layout::{self, Geometry};
 use aquifer_ondisk::types::{SEGMENT_SECTORS, SEQUENCE_LIMIT};
 use aquifer_ondisk::{
     Place, Txg, block_pointer, config, damage, dataset, dead, dirent, extent, history, inode,
-    keeping, l2arc, log_batch, pool_root, reply, tree_node, txg_record, uberblock,
+    keeping, l2arc, load, log_batch, pool_root, reply, tree_node, txg_record, uberblock,
 };
 use proptest::prelude::*;
 
@@ -51,6 +51,7 @@ fn constants() -> String {
         history::HISTORY_HOST_BYTES_MAX, history::HISTORY_ACT_BYTES_MAX,
         history::HISTORY_RESULT_BYTES_MAX, history::HISTORY_CHANGES_MAX,
         history::HISTORY_CHANGES_BYTES_MAX, history::HistoryCounters::LIMIT,
+        load::LOAD_SAMPLES, load::LOAD_RECORDS_MAX,
         l2arc::CHUNK_SECTORS, l2arc::CHUNK_HEADER_SECTORS,
         keeping::HOLDS_MAX, keeping::HOLD_TAG_BYTES_MAX,
     );

@@ -82,6 +82,7 @@ fn values_and_pointers() {
     round_trips(damages::open_work());
     round_trips(histories::history());
     round_trips(histories::counters());
+    round_trips(histories::load());
     round_trips(option::of(strategy::pointer()));
 }
 

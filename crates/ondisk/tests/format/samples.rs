@@ -10,6 +10,7 @@ use aquifer_ondisk::pool_root::PoolRoot;
 use aquifer_ondisk::tree_node::{Dead, Directory, Extents, Form, Namespace, Objects, Replies};
 
 use crate::damages::{one_free_work, one_open_work};
+use crate::histories::{load_of_disks, one_load};
 use crate::keeping::{hold_clock, keep};
 use crate::memory::peak_of;
 use crate::snapshots::{
@@ -148,6 +149,8 @@ fn small() -> Vec<Sample> {
         sample("open_work_record_v1", "value of a namespace item of class 19", one_open_work()),
         sample("history_record_v1", "value of an item of the history, class 1 or 2", act()),
         sample("history_counters_v1", "value of the history's first item", counters()),
+        sample("load_disks_v1", "value of an item of the history, class 5", load_of_disks()),
+        sample("load_record_v1", "the same of a VM disk, with two samples", one_load()),
     ]
 }
 

@@ -20,6 +20,7 @@ use aquifer_ondisk::history::{HistoryCounters, HistoryRecord};
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::l2arc::ChunkHeader;
+use aquifer_ondisk::load::{LoadGrain, LoadRecord};
 use aquifer_ondisk::log_batch::BatchHeader;
 use aquifer_ondisk::log_change::{self, LogChange};
 use aquifer_ondisk::open_work::OpenWorkRecord;
@@ -414,6 +415,18 @@ impl Structure for HistoryCounters {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         HistoryCounters::decode(bytes)
+    }
+}
+
+impl Structure for LoadRecord {
+    const NAME: &'static str = "load record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    // The class of its key says how fine it is.
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        LoadRecord::decode(LoadGrain::TenSeconds, bytes)
     }
 }
 

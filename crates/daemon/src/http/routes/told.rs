@@ -1,6 +1,6 @@
-//! Routes of what was done and what happened: histories, events, alerts.
+//! Routes of what was done and what happened: histories, load, events, alerts.
 
-use aquifer_api::{self as api, EventQuery};
+use aquifer_api::{self as api, EventQuery, LoadQuery};
 use axum::extract::State;
 use axum::response::Response;
 
@@ -12,6 +12,22 @@ pub(super) async fn history(State(control): Control_, Name(name): Name) -> Respo
 
 pub(super) async fn kept_events(State(control): Control_, Name(name): Name) -> Response {
     answer(control.kept_events(&name).await)
+}
+
+pub(super) async fn load(
+    State(control): Control_,
+    Name(name): Name,
+    Question(query): Question<LoadQuery>,
+) -> Response {
+    answer(control.load(&name, &query).await)
+}
+
+pub(super) async fn loaded_disks(
+    State(control): Control_,
+    Name(name): Name,
+    Question(query): Question<LoadQuery>,
+) -> Response {
+    answer(control.loaded_disks(&name, &query).await)
 }
 
 pub(super) async fn events(

@@ -24,7 +24,7 @@ impl File {
     }
 }
 
-const FILES: [File; 21] = [
+const FILES: [File; 22] = [
     File::of("index.html", HTML, include_bytes!("../../../page/index.html")),
     File::of("app.css", CSS, include_bytes!("../../../page/app.css")),
     File::of("icon.svg", SVG, include_bytes!("../../../page/icon.svg")),
@@ -40,6 +40,7 @@ const FILES: [File; 21] = [
     File::of("views/disks.js", JS, include_bytes!("../../../page/views/disks.js")),
     File::of("views/events.js", JS, include_bytes!("../../../page/views/events.js")),
     File::of("views/overview.js", JS, include_bytes!("../../../page/views/overview.js")),
+    File::of("views/past.js", JS, include_bytes!("../../../page/views/past.js")),
     File::of("views/pools.js", JS, include_bytes!("../../../page/views/pools.js")),
     File::of("vendor/preact.js", JS, include_bytes!("../../../page/vendor/preact.js")),
     File::of("vendor/preact.LICENSE", TEXT, include_bytes!("../../../page/vendor/preact.LICENSE")),
