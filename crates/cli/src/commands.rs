@@ -20,6 +20,7 @@ mod locks;
 mod nfs;
 mod pool;
 mod progress;
+mod receives;
 mod repeat;
 mod replicate;
 mod scrub;

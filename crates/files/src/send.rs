@@ -21,6 +21,7 @@ use aquifer_object::extent_tree::ChangedPages;
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::inode::{FileKind, Inode};
+use aquifer_ondisk::resume::StreamPlace;
 use aquifer_ondisk::tree_node::{Directory, Extents, Objects};
 use aquifer_pool::PoolError;
 use aquifer_stream::{Begin, Chain, ENTRIES_MAX, Encoder, Point, Record};
@@ -47,6 +48,8 @@ pub struct SendWanted<'a> {
     pub from: Option<&'a str>,
     /// Only the size of the stream is wanted: content is not read.
     pub size_only: bool,
+    /// Only what comes from there on: the rest of a stream that broke off.
+    pub start: Option<StreamPlace>,
 }
 
 /// Where the next page begins.
@@ -155,6 +158,8 @@ struct Making<'a> {
     looks: Looks<'a>,
     encoder: Encoder,
     size_only: bool,
+    /// The object of which the attributes come once more.
+    again: Option<u64>,
     /// Bytes of records of which only the size is wanted.
     unread_bytes: u64,
     steps: u64,
@@ -185,7 +190,7 @@ impl Files {
         let SendCursor { chain, place, .. } = match cursor {
             Some(cursor) if cursor.mark == mark => cursor,
             Some(_) => return Err(SendError::Others(name.into())),
-            None => SendCursor { mark, chain: Chain::default(), place: Place::default() },
+            None => SendCursor { mark, chain: Chain::default(), place: first_place(wanted.start) },
         };
         let mut making = Making {
             files: self,
@@ -194,6 +199,7 @@ impl Files {
             looks,
             encoder: Encoder::after(chain),
             size_only,
+            again: cursor.is_none().then_some(place.object).filter(|_| place.within.is_some()),
             unread_bytes: 0,
             steps: 0,
         };
@@ -204,6 +210,7 @@ impl Files {
                 dataset: self.datasets.full_name(&dataset),
                 from: from.as_ref().map(|(_, from)| point(from)),
                 to: point(&snapshot),
+                start: wanted.start,
                 properties: dataset.local_values(),
             }));
         }
@@ -247,6 +254,11 @@ impl Files {
         }
         Ok(Some((full, old)))
     }
+}
+
+fn first_place(start: Option<StreamPlace>) -> Place {
+    let start = start.unwrap_or_default();
+    Place { object: start.object.0, within: start.within }
 }
 
 fn point(snapshot: &Snapshot) -> Point {
@@ -305,7 +317,7 @@ impl Making<'_> {
         within: Option<u64>,
     ) -> Result<Option<u64>, SendError> {
         self.check(&inode)?;
-        if within.is_none() {
+        if within.is_none() || self.again.take() == Some(inode.object.0) {
             self.encoder.put(&Record::Object(Box::new(inode.clone())));
         }
         let from = within.unwrap_or(0);

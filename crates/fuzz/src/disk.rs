@@ -20,6 +20,7 @@ use aquifer_ondisk::log_change::LogChange;
 use aquifer_ondisk::pool_root::PoolRoot;
 use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::reply::ReplyEntry;
+use aquifer_ondisk::resume::ResumeRecord;
 use aquifer_ondisk::tree_node::{Dead, Directory, Extents, Namespace, Node, Objects, Replies};
 use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
 use aquifer_ondisk::uberblock::Uberblock;
@@ -75,6 +76,7 @@ pub fn run(input: &[u8]) {
         32 => read_as::<FileSweepRecord>(bytes),
         33 => read_as::<ReceivingRecord>(bytes),
         34 => read_as::<FileRollbackRecord>(bytes),
+        35 => read_as::<ResumeRecord>(bytes),
         _ => {}
     }
 }

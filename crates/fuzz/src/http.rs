@@ -335,6 +335,8 @@ const ROUTES: [&str; 58] = [
     "POST /v1/receive",
     "POST /v1/receive/0",
     "POST /v1/receive/0/end",
+    "POST /v1/receives/give-up",
+    "GET /v1/receives?name=",
 ];
 const KEYS: [&str; 24] = [
     "name",

@@ -24,6 +24,7 @@
 //! GET  /shares/why              read      ShareQuery      -> ShareWhy
 //! GET  /connect                 read      ConnectQuery    -> ConnectAdvice
 //! GET  /replications            read      ReplicationQuery -> [ReplicationInfo]
+//! GET  /receives                read      ReceivesQuery   -> [ReceiveInfo]
 //! GET  /tokens                  read                      -> [TokenInfo]
 //! GET  /session                 read                      -> SessionInfo
 //! POST /scan                    operator  ScanRequest     -> ScanResult
@@ -62,6 +63,7 @@
 //! POST /receive                 admin     ReceiveRequest  -> ReceiveBegun
 //! POST /receive/{name}          admin     bytes           -> ReceivedPart   (6)
 //! POST /receive/{name}/end      admin     ReceiveEnd      -> ReceiveSummary
+//! POST /receives/give-up        admin     GiveUpReceive   -> DatasetDone
 //! POST /replicate               admin     ReplicateRequest -> ReplicationBegun
 //! POST /replicate/stop          admin     StopReplication -> DatasetDone
 //! POST /locks/clear             admin     ClearLocks      -> ClearedLocks
@@ -145,6 +147,7 @@ fn table() -> Table {
         .question(Read, "/shares/why", share_why)
         .question(Read, "/connect", connect)
         .question(Read, "/replications", replicate::list)
+        .question(Read, "/receives", send::receives)
         .question(Read, "/tokens", async |State(t): Tokens_| answer(Ok(t.list())))
         .question(Read, "/session", tokens::session)
         .search(Operator, "/scan", scan)
@@ -182,6 +185,7 @@ fn table() -> Table {
         .act(Admin, "/receive", send::begin)
         .search(Admin, "/receive/{name}", send::part)
         .act(Admin, "/receive/{name}/end", send::end)
+        .act(Admin, "/receives/give-up", send::give_up)
         .act(Admin, "/replicate", replicate::begin)
         .act(Admin, "/replicate/stop", replicate::stop)
         .act(Admin, "/locks/clear", clear_locks)
