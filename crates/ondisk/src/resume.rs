@@ -53,8 +53,8 @@ pub struct ResumeRecord {
 impl ResumeRecord {
     /// The item's value.
     pub fn encode(&self) -> Vec<u8> {
-        let within = self.place.within.map_or(0, |_| WITHIN);
-        let mut w = begin_with(u16::from(self.own_handles) * OWN_HANDLES | within);
+        let within = if self.place.within.is_some() { WITHIN } else { 0 };
+        let mut w = begin_with(if self.own_handles { OWN_HANDLES | within } else { within });
         w.u64(self.to.0);
         w.u64(self.from.map_or(0, |from| from.0));
         w.u64(self.begun.0);
