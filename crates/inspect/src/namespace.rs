@@ -198,9 +198,7 @@ impl Items {
                 self.of_a_snapshot(dataset, (class, Txg(number)), &item.value)
             }
             (_, CLASS_RECEIVING) if number == 0 => self.of_a_receive(dataset, &item.value),
-            (_, CLASS_RESUME) if number == 0 => ResumeRecord::decode(&item.value).map(|record| {
-                self.resumes.insert(dataset, record);
-            }),
+            (_, CLASS_RESUME) if number == 0 => self.of_a_resume(dataset, &item.value),
             (_, CLASS_ROLLBACK) if number == 0 => self.of_a_rollback(dataset, &item.value),
             _ => return invalid("of no known class".into()),
         };
@@ -228,6 +226,11 @@ impl Items {
 
     fn of_a_receive(&mut self, dataset: DatasetId, value: &[u8]) -> Result<(), FormatError> {
         self.receiving.insert(dataset, ReceivingRecord::decode(value)?.from);
+        Ok(())
+    }
+
+    fn of_a_resume(&mut self, dataset: DatasetId, value: &[u8]) -> Result<(), FormatError> {
+        self.resumes.insert(dataset, ResumeRecord::decode(value)?);
         Ok(())
     }
 
