@@ -63,6 +63,10 @@ struct Life<'a> {
 }
 
 impl Life<'_> {
+    fn count(&self, count: impl FnOnce(&mut Run)) {
+        count(&mut self.run.lock().unwrap());
+    }
+
     fn note(&self, at: usize, note: impl FnOnce(&mut Copy)) {
         note(&mut self.model.lock().unwrap().copies[at]);
     }
@@ -163,15 +167,15 @@ async fn step(life: &Life<'_>, rng: &mut Rng, at: usize) -> Result<(), String> {
     let mut receiver = Receiver::new(&life.service.files, COPIES[at].into(), GOES_ON);
     let upto = if breaks_off { rng.index(bytes.len()) } else { bytes.len() };
     let given = give(life, rng, &mut receiver, &bytes[..upto]).await?;
-    let mut run = life.run.lock().unwrap();
     let error = match given {
         Ok(()) if breaks_off => return Err(format!("{}: half a stream was received", COPIES[at])),
         Ok(()) => {
-            run.received += 1;
-            run.resumed += u64::from(waits.is_some());
+            life.count(|run| {
+                run.received += 1;
+                run.resumed += u64::from(waits.is_some());
+            });
             let newest = Some(number);
             life.note(at, |copy| *copy = Copy { newest, ..Copy::default() });
-            drop(run);
             return is_as_known(life.service, life.model, at).await;
         }
         Err(error) => error,
@@ -179,8 +183,7 @@ async fn step(life: &Life<'_>, rng: &mut Rng, at: usize) -> Result<(), String> {
     if !breaks_off && !is_full(&error.to_string()) {
         return Err(format!("{}: {error}", COPIES[at]));
     }
-    run.parked += 1;
-    drop(run);
+    life.count(|run| run.parked += 1);
     let left = receiver.leave(Some(&error)).await;
     let stays = match left {
         Err(error) if is_full(&error.to_string()) => true,
@@ -204,7 +207,7 @@ async fn give_up(life: &Life<'_>, at: usize) -> Result<(), String> {
         Err(error) if is_full(&error.to_string()) => return Ok(()),
         done => done.map_err(|error| format!("{}: give up: {error}", COPIES[at]))?,
     }
-    life.run.lock().unwrap().given_up += 1;
+    life.count(|run| run.given_up += 1);
     if partial(life.service, at).is_some() {
         return Err(format!("{}: what was given up waits", COPIES[at]));
     }
@@ -288,12 +291,12 @@ async fn live(
 /// Gives up and destroys all of it. Then nothing is left.
 async fn end(world: Arc<dyn World>, disks: &[SimDisk], model: &Mutex<Model>) -> Result<(), String> {
     let service = opened(&world, disks).await?;
-    for at in 0..COPIES.len() {
+    for (at, name) in COPIES.into_iter().enumerate() {
         is_as_known(&service, model, at).await?;
         destroy(&service, model, at).await?;
         if partial(&service, at).is_some() {
-            let done = service.datasets.give_up_partial(COPIES[at]).await;
-            done.map_err(|error| format!("{}: give up: {error}", COPIES[at]))?;
+            let done = service.datasets.give_up_partial(name).await;
+            done.map_err(|error| format!("{name}: give up: {error}"))?;
         }
     }
     is_freed(&service, disks, 400).await
