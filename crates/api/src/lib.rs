@@ -83,7 +83,8 @@ pub use replicate::{
 };
 pub use scrub::{RepairedFile, ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
 pub use send::{
-    ReceiveBegun, ReceiveEnd, ReceiveRequest, ReceiveSummary, ReceivedPart, SendQuery, SentPart,
+    GiveUpReceive, ReceiveBegun, ReceiveEnd, ReceiveInfo, ReceiveRequest, ReceiveSummary,
+    ReceivedPart, ReceivesQuery, SendQuery, SentPart,
 };
 pub use shares::{HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
 pub use snapshots::{

@@ -8,8 +8,13 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SendQuery {
-    /// Full name of the snapshot.
+    /// Full name of the snapshot; with `token`, anything.
+    #[serde(default)]
     pub snapshot: String,
+    /// The rest of a stream that broke off, as the receiver's `ReceiveInfo` names it. `from` has no
+    /// meaning then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
     /// Only what changed since this older one of the same dataset: `@name`, or its full name.
     #[serde(default)]
     pub from: Option<String>,
@@ -65,6 +70,57 @@ pub struct ReceiveRequest {
     /// same sender to the same dataset is given up, since that sender has died or lost it.
     #[serde(default)]
     pub sender: Option<String>,
+    /// What came stays if the stream breaks off, and the rest of it may come later.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resumable: bool,
+}
+
+/// `GET /receives?name=..`; without a name, those of all pools.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ReceivesQuery {
+    /// Only what comes into this dataset.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Also what comes into those below it.
+    #[serde(default)]
+    pub recursive: bool,
+}
+
+/// What came of a stream that may go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ReceiveInfo {
+    /// Full name of the dataset. It need not be there yet.
+    pub dataset: String,
+    /// Full name of the snapshot where it comes from; empty if that was too long.
+    pub sent: String,
+    /// Its guid.
+    pub to_guid: String,
+    /// The guid of the snapshot since which it has what changed; none if all is sent.
+    #[serde(default)]
+    pub from_guid: Option<String>,
+    /// It is being sent just now; else it broke off.
+    pub receiving: bool,
+    /// Bytes of content that came.
+    pub received_bytes: u64,
+    /// Bytes that it keeps on disk, of a dataset that is not there yet.
+    #[serde(default)]
+    pub used_bytes: Option<u64>,
+    /// When the last of it came, in nanoseconds since 1970.
+    pub heard_ns: u64,
+    /// For `POST /send` where it comes from: the rest of the stream.
+    pub receive_resume_token: String,
+}
+
+/// `POST /receives/give-up`: what came of a stream that broke off is dropped.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct GiveUpReceive {
+    /// Full name of the dataset.
+    pub name: String,
 }
 
 /// The answer to `POST /receive`.
@@ -88,7 +144,7 @@ pub struct ReceivedPart {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReceiveEnd {
-    /// Drops what came.
+    /// The client leaves: what came is dropped, or stays if the stream may go on.
     #[serde(default)]
     pub give_up: bool,
     /// Names, behind the `@`, of older snapshots of the dataset: they are destroyed when the new

@@ -279,6 +279,10 @@ pub enum Rule {
     IncrementIsRolledBack,
     /// What changed is there with its snapshot, in one txg.
     IncrementIsOneTxg,
+    /// The place at which a stream goes on has nothing before it that was not made.
+    PlaceFollowsChanges,
+    /// The record of that place goes in the txg that ends the receive.
+    ResumeEndsWithItsTxg,
     /// An id that comes back waits until what it meant is free.
     IdsAreFreeFirst,
     /// What changed is found by pointers, not by births.

@@ -21,6 +21,7 @@ mod nfs;
 mod past;
 mod pool;
 mod progress;
+mod receives;
 mod repeat;
 mod replicate;
 mod scrub;

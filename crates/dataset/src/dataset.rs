@@ -21,6 +21,7 @@ use crate::dead::DeadTree;
 use crate::entrance::{Entrance, Passage};
 use crate::increment::Slot;
 use crate::property::{LocalValues, Properties};
+use crate::resume::Resume;
 use crate::snapshots::{Listing, Snapshots};
 use crate::table::{CLEAN_OBJECTS_MAX, Table};
 use crate::tails::Tails;
@@ -56,6 +57,8 @@ pub struct Dataset {
     pub(crate) entrance: Arc<Entrance>,
     /// What is being received into it: see [`crate::increment`].
     pub(crate) increment: Slot,
+    /// How far that is, or all of it, if the stream may go on: see [`crate::resume`].
+    pub(crate) resume: Mutex<Option<Resume>>,
     /// The txg in which it was destroyed, 0 if it was not.
     destroyed: AtomicU64,
     /// The txg that gives it its name, if it is received: before, it is none yet.
@@ -126,6 +129,7 @@ impl Dataset {
             unlogged: Unlogged::no(),
             entrance: Entrance::new(),
             increment: Slot::default(),
+            resume: Mutex::default(),
             destroyed: AtomicU64::new(0),
             named: AtomicU64::new(0),
             standby: AtomicBool::new(false),
@@ -408,6 +412,11 @@ impl Dataset {
         self.orphans.lock().remove(&id);
     }
 
+    /// The object table as of the last commit.
+    pub fn committed_objects(&self) -> Option<BlockPointer> {
+        self.table.lock().committed
+    }
+
     pub(crate) fn dirty_objects(&self, txg: Txg) -> Vec<Arc<Object>> {
         let table = self.table.lock();
         let ids = table.dirty.get(&txg).into_iter().flatten();
@@ -460,6 +469,7 @@ impl Dataset {
             table.least = (change, ctime);
             *self.orphans.lock() = table.roll_back(back);
             self.increment.set(None);
+            *self.resume.lock() = None;
             self.entrance.open();
         }
         {

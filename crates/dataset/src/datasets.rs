@@ -8,6 +8,7 @@ use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey};
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::Cadence;
 use aquifer_ondisk::pool_root::TreeSlot;
+use aquifer_ondisk::resume::ResumeRecord;
 use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg, Writer};
 use aquifer_pool::{Admission, BoxFuture, Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
 use aquifer_sync::atomic::{AtomicBool, Ordering};
@@ -165,11 +166,9 @@ impl Datasets {
                 damaged.extend(unreadable.map(|error| (id, error)));
                 *dataset.keeping.lock() = keeping.remove(&id).unwrap_or_default();
                 *dataset.origin.lock() = found.lines.get(&id).and_then(Origin::of);
-                let left = found.receiving.get(&id);
-                let left = left.map(|from| Coming { from: *from, stage: Stage::Left });
-                dataset.increment.set(left);
+                let receive = (found.receiving.get(&id), found.resumes.get(&id));
+                load_receive(&dataset, receive, destroyed.contains(&id));
                 if destroyed.contains(&id) {
-                    dataset.set_destroyed(Txg(1));
                     state.hidden.insert(id);
                 }
                 if found.hidden_lines.contains(&id) {
@@ -331,6 +330,30 @@ impl Datasets {
         w.u64(self.state.lock().next_dataset);
         let key = ItemKey::new(DatasetId(0), ItemClass::Record, 0);
         Item { key, value: w.into_bytes() }
+    }
+}
+
+/// Import: what waits for the rest of its stream stays; else what is half goes back, and what is
+/// destroyed is.
+fn load_receive(
+    dataset: &Dataset,
+    (from, resume): (Option<&Txg>, Option<&ResumeRecord>),
+    is_destroyed: bool,
+) {
+    // A new one has a record of a destroyed dataset, and no snapshot to go back to.
+    let is_new = is_destroyed && from.is_none();
+    let resume = resume.filter(|of| of.from.is_none() == is_new && (is_new || from.is_some()));
+    let stage = if resume.is_some() { Stage::Comes } else { Stage::Left };
+    dataset.increment.set(from.map(|from| Coming { from: *from, stage }));
+    match resume {
+        Some(record) => {
+            dataset.load_resume(record.clone());
+            if is_new {
+                dataset.set_received();
+            }
+        }
+        None if is_destroyed => dataset.set_destroyed(Txg(1)),
+        None => {}
     }
 }
 

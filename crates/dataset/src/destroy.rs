@@ -31,6 +31,7 @@ use crate::damage::only;
 use crate::dataset::{Dataset, Phase};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
+use crate::increment::IncrementError;
 use crate::lines::{Ending, OnLine};
 use crate::snapshots::Called;
 use crate::sync::free_dirty;
@@ -163,8 +164,8 @@ impl Datasets {
                 let properties = dataset.local.lock().clone();
                 let properties = properties.into_keys();
                 let keys = properties.map(|property| (ItemClass::Property, property as u64));
-                let own = [(ItemClass::Record, 0), (ItemClass::Receiving, 0)];
-                for (class, number) in keys.chain(own) {
+                let own = [ItemClass::Record, ItemClass::Receiving, ItemClass::Resume];
+                for (class, number) in keys.chain(own.map(|class| (class, 0))) {
                     items.insert(ItemKey::new(dataset.id, class, number), None);
                 }
             }
@@ -204,6 +205,9 @@ impl Datasets {
             let children = children.iter().filter(|child| known.insert(child.id));
             let children: Vec<Arc<Dataset>> = children.cloned().collect();
             let name = || self.full_name(&dataset);
+            if let Some(part) = children.iter().find(|of| of.is_received() && !recursive) {
+                return Err(IncrementError::Partial(self.full_name(part)).into());
+            }
             if !children.is_empty() && !recursive {
                 return Err(DatasetError::HasChildren(name()));
             }

@@ -30,7 +30,7 @@ use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::keeping::KeepRecord;
 use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::tree_node::Objects;
-use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
+use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg};
 use aquifer_pool::{Pool, PoolError, turn_of_others};
 
 use crate::dataset::{Dataset, ORPHANS};
@@ -38,6 +38,7 @@ use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::property::{LocalValues, Property};
 use crate::receive::{stays, travelling};
+use crate::resume::Resumable;
 use crate::rollback::RollbackOptions;
 use crate::snapshots::{Act, Snapshot, check_name, to_be_taken};
 
@@ -72,6 +73,8 @@ pub struct Wanted {
     pub properties: Vec<(String, String)>,
     /// Drops what was changed in the dataset since its newest snapshot.
     pub force: bool,
+    /// It may go on if it breaks off.
+    pub resumable: Option<Resumable>,
 }
 
 impl Dataset {
@@ -99,6 +102,16 @@ pub struct Increment {
 }
 
 impl Increment {
+    pub(crate) fn new(dataset: Arc<Dataset>, wanted: Wanted) -> Increment {
+        Increment { dataset, wanted }
+    }
+
+    /// The object table of the old snapshot.
+    pub fn old_objects(&self) -> Option<BlockPointer> {
+        let from = self.dataset.increment.get()?.from;
+        self.dataset.snapshots.lock().get(from)?.record.objects
+    }
+
     /// The dataset. Only the receiver may change it.
     pub fn dataset(&self) -> &Arc<Dataset> {
         &self.dataset
@@ -140,6 +153,9 @@ impl Datasets {
     /// Fails if something is being received into a dataset.
     pub(crate) fn check_no_increment(&self, dataset: &Dataset) -> Result<(), DatasetError> {
         match dataset.is_receiving() {
+            true if dataset.is_parked() => {
+                Err(IncrementError::Partial(self.full_name(dataset)).into())
+            }
             true => Err(IncrementError::Busy(self.full_name(dataset)).into()),
             false => Ok(()),
         }
@@ -222,6 +238,7 @@ impl Datasets {
         if dataset.dead.lock().damaged {
             return Err(DatasetError::DeadUnreadable(wanted.name));
         }
+        self.admit_resumable(wanted.resumable.as_ref()).await?;
         for feature in
             [FEATURE_SNAPSHOTS, FEATURE_ROLLBACK, FEATURE_RECEIVE, FEATURE_RECEIVE_INCREMENT]
         {
@@ -255,6 +272,8 @@ impl Datasets {
                 let mut state = self.state.lock();
                 state.items.entry(hold.txg()).or_default().insert(key, Some(Item { key, value }));
             }
+            let of = (Some(wanted.from.1), false);
+            self.begin_resumable((&dataset, hold.txg()), wanted.resumable.as_ref(), of);
         }
         self.act_on_disk().await?;
         dataset.increment.set(Some(Coming { from: from.txg, stage: Stage::Comes }));
@@ -331,6 +350,8 @@ impl Datasets {
             let mut state = self.state.lock();
             let items = state.items.entry(hold.txg()).or_default();
             items.extend([no_record(dataset.id)]);
+            self.end_resumable(&mut state, dataset, hold.txg());
+            let items = state.items.entry(hold.txg()).or_default();
             for property in before.keys().chain(after.keys()) {
                 let key = ItemKey::new(dataset.id, ItemClass::Property, *property as u64);
                 let value = after.get(property).map(|value| value.clone().into_bytes());
@@ -349,6 +370,7 @@ impl Datasets {
         self.act_on_disk().await?;
         self.act(taken_later).await?;
         dataset.increment.set(None);
+        *dataset.resume.lock() = None;
         // Objects that are read from disk again show what clients must see.
         dataset.table.lock().let_clean_ones_go();
         Ok(())
@@ -382,7 +404,9 @@ impl Datasets {
     /// fails, the dataset stays out of use: no pool stays out of service for a copy.
     pub async fn settle_all(&self) {
         let _act = self.acts.lock().await;
-        for dataset in self.living().into_iter().filter(|dataset| dataset.is_receiving()) {
+        let is_left =
+            |of: &Arc<Dataset>| of.increment.get().is_some_and(|of| of.stage == Stage::Left);
+        for dataset in self.living().into_iter().filter(is_left) {
             if let Err(error) = self.settle(&dataset).await {
                 tracing::error!(
                     class = "receive.half", dataset = %self.full_name(&dataset), %error,
@@ -396,7 +420,7 @@ impl Datasets {
     pub(crate) async fn settle(&self, dataset: &Arc<Dataset>) -> Result<(), DatasetError> {
         let Some(Coming { from, stage }) = dataset.increment.get() else { return Ok(()) };
         if stage != Stage::Left {
-            return Err(IncrementError::Busy(self.full_name(dataset)).into());
+            return self.check_no_increment(dataset);
         }
         if left_out(Rule::IncrementIsRolledBack) {
             dataset.increment.set(None);

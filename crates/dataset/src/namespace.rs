@@ -11,6 +11,7 @@ use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::open_work::OpenWorkRecord;
 use aquifer_ondisk::receiving::ReceivingRecord;
+use aquifer_ondisk::resume::ResumeRecord;
 use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::Namespace;
 use aquifer_ondisk::{BlockPointer, DatasetId, Reader, Txg};
@@ -44,6 +45,8 @@ pub(crate) struct Found {
     pub lines: BTreeMap<DatasetId, LineRecord>,
     /// Datasets of which the head is half of something, with the snapshots to go back to.
     pub receiving: BTreeMap<DatasetId, Txg>,
+    /// How far streams have come that may go on.
+    pub resumes: BTreeMap<DatasetId, ResumeRecord>,
     /// What clones, and snapshots of them, have of their origins.
     pub inherited: BTreeMap<OnLine, u64>,
     pub next_dataset: u64,
@@ -66,6 +69,7 @@ impl Found {
             hold_clock: None,
             lines: BTreeMap::new(),
             receiving: BTreeMap::new(),
+            resumes: BTreeMap::new(),
             inherited: BTreeMap::new(),
             next_dataset: 1,
         };
@@ -181,6 +185,9 @@ impl Found {
             }
             ItemClass::Receiving => {
                 self.receiving.insert(dataset, ReceivingRecord::decode(value)?.from);
+            }
+            ItemClass::Resume => {
+                self.resumes.insert(dataset, ResumeRecord::decode(value)?);
             }
             // Of the pool alone.
             ItemClass::Damage

@@ -2,9 +2,9 @@
 //!
 //! A dataset is built over many txgs, and nobody sees it before its last one. Until then its record
 //! is that of a destroyed dataset: what a crash or a restart leaves is taken down by what takes
-//! down those ([`crate::destroy`]), and so is what an abort leaves. The last txg replaces that
-//! record by the dataset's own, with its properties, and takes the snapshot. So head and snapshot
-//! are there together, or not at all.
+//! down those ([`crate::destroy`]), unless it may go on ([`crate::resume`]), and so is what an
+//! abort leaves. The last txg replaces that record by the dataset's own, with its properties, and
+//! takes the snapshot. So head and snapshot are there together, or not at all.
 //!
 //! Invariants:
 //! - Nothing of it is logged: its changes are durable with their txg, and the last one has them
@@ -27,7 +27,9 @@ use crate::create::{directory_inode, new_record};
 use crate::dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
+use crate::increment::IncrementError;
 use crate::property::{LocalValues, Properties, Property, SyncMode};
+use crate::resume::Resumable;
 use crate::snapshots::{Act, check_name, to_be_taken};
 use crate::tree::split_new;
 
@@ -48,6 +50,8 @@ pub struct Wanted {
     pub snapshot_created: Time,
     /// Properties that were set where it comes from. Those that make no sense here are left out.
     pub properties: Vec<(String, String)>,
+    /// It may go on if it breaks off.
+    pub resumable: Option<Resumable>,
 }
 
 /// A dataset that is being received.
@@ -59,9 +63,18 @@ pub struct Receiving {
 }
 
 impl Receiving {
+    pub(crate) fn new(dataset: Arc<Dataset>, wanted: Wanted, begun: Txg) -> Receiving {
+        Receiving { dataset, wanted, begun }
+    }
+
     /// The dataset. Only who receives it may change it.
     pub fn dataset(&self) -> &Arc<Dataset> {
         &self.dataset
+    }
+
+    /// Whether its file handles are not the sender's.
+    pub fn has_own_handles(&self) -> bool {
+        self.wanted.fs_guid.is_none()
     }
 
     /// The full name of its snapshot.
@@ -84,13 +97,16 @@ impl Datasets {
         check_name(&format!("{}@{}", wanted.name, wanted.snapshot), &wanted.snapshot)?;
         let (above, last) = split_new(&wanted.name)?;
         let above = self.by_name(above).ok_or_else(|| DatasetError::NotFound(above.into()))?;
-        let is_taken = self.living().iter().any(|other| {
+        let taken = self.living().into_iter().find(|other| {
             let other = other.record.lock();
             other.parent == above.id && other.name == last
         });
-        match is_taken {
-            true => Err(DatasetError::Exists(wanted.name.clone())),
-            false => Ok((above.id, last)),
+        match taken {
+            Some(taken) if taken.is_parked() => {
+                Err(IncrementError::Partial(wanted.name.clone()).into())
+            }
+            Some(_) => Err(DatasetError::Exists(wanted.name.clone())),
+            None => Ok((above.id, last)),
         }
     }
 
@@ -103,6 +119,7 @@ impl Datasets {
         let (parent, last) = self.place_of(&wanted)?;
         self.use_feature(FEATURE_SNAPSHOTS).await?;
         self.use_feature(FEATURE_RECEIVE).await?;
+        self.admit_resumable(wanted.resumable.as_ref()).await?;
         let now = Time::from_ns(self.pool.world().wall_ns());
         let fs_guid = wanted.fs_guid.unwrap_or_else(|| self.new_guid());
         let record = DatasetRecord {
@@ -112,6 +129,8 @@ impl Datasets {
         let (dataset, begun) = {
             let hold = self.hold_act().await?;
             let dataset = self.enter_received(hold.txg(), record, local_values(&wanted))?;
+            let of = (None, wanted.fs_guid.is_none());
+            self.begin_resumable((&dataset, hold.txg()), wanted.resumable.as_ref(), of);
             self.refresh_properties();
             (dataset, hold.txg())
         };
@@ -184,6 +203,7 @@ impl Datasets {
             }
             // Its record is written whatever else changes.
             state.renamed.entry(txg).or_default().insert(dataset.id);
+            self.end_resumable(&mut state, dataset, txg);
             dataset.set_named(txg);
             match left_out(Rule::ReceivedIsOneTxg) {
                 true => taken_later.push(take),
@@ -192,6 +212,7 @@ impl Datasets {
         }
         self.act_on_disk().await?;
         self.act(taken_later).await?;
+        *dataset.resume.lock() = None;
         self.state.lock().hidden.remove(&dataset.id);
         Ok(())
     }
@@ -201,13 +222,18 @@ impl Datasets {
     /// # Errors
     /// Errors of the pool: then the next import frees it.
     pub async fn abort_receive(&self, receiving: &Receiving) -> Result<(), DatasetError> {
-        let dataset = &receiving.dataset;
         let _act = self.acts.lock().await;
+        self.drop_received(&receiving.dataset).await
+    }
+
+    /// The same. The caller holds the lock of acts.
+    pub(crate) async fn drop_received(&self, dataset: &Dataset) -> Result<(), DatasetError> {
         {
             let hold = self.hold_act().await?;
             if dataset.is_destroyed() || !dataset.is_received() {
                 return Ok(());
             }
+            self.end_resumable(&mut self.state.lock(), dataset, hold.txg());
             dataset.set_destroyed(hold.txg());
             self.refresh_properties();
         }
@@ -222,7 +248,7 @@ fn line_item(dataset: &Dataset, fork: Txg) -> Item {
 }
 
 /// The values that a received dataset has of its own.
-fn local_values(wanted: &Wanted) -> LocalValues {
+pub(crate) fn local_values(wanted: &Wanted) -> LocalValues {
     let mut local = travelling(&wanted.properties);
     if wanted.fs_guid.is_some() {
         local.insert(Property::Standby, "on".into());

@@ -42,6 +42,7 @@ use crate::file_snapshots::FileSnapshot;
 use crate::increment::no_record;
 use crate::lines::Ending;
 use crate::property::{LocalValues, Properties};
+use crate::resume::no_resume;
 use crate::snapshots::{Act, Snapshot, inherited_item};
 
 /// How a dataset is rolled back.
@@ -325,7 +326,7 @@ impl Datasets {
         };
         items.push(rollback_item(id, Some(record)));
         items.extend(self.roll_file_clones_back(&dataset, (txg, to)));
-        items.push(no_record(id));
+        items.extend([no_record(id), no_resume(id)]);
         items.extend(dataset.inherited.lock().map(|bytes| inherited_item(id, Txg(0), bytes)));
         items.extend(self.leave_head(txg, before, to));
         items

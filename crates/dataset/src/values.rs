@@ -114,7 +114,10 @@ impl Datasets {
 
     /// Makes all changes of these datasets logged from now on. None begins until the returned
     /// guards are dropped.
-    async fn log_again(&self, datasets: &[Arc<Dataset>]) -> Result<Vec<Shut>, PoolError> {
+    pub(crate) async fn log_again(
+        &self,
+        datasets: &[Arc<Dataset>],
+    ) -> Result<Vec<Shut>, PoolError> {
         let mut left: Vec<&Arc<Dataset>> =
             datasets.iter().filter(|of| of.unlogged.is_on()).collect();
         let shut = left.iter().map(|of| of.entrance.shut_for_a_while()).collect();

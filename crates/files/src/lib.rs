@@ -51,3 +51,5 @@ pub use scrub::{RepairedFile, RepairedFiles, ScrubError};
 pub use send::{SendCursor, SendError, SendPage, SendWanted};
 pub use service::{Service, ServiceError};
 pub use types::*;
+
+pub use aquifer_stream::Token;

@@ -14,15 +14,19 @@
 //! - The receiver alone changes the dataset, one record at a time.
 
 mod changed;
+mod judged;
 mod make;
 mod sums;
 
 use std::sync::{Arc, Weak};
 
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_dataset::{
-    Dataset, DatasetError, Increment, IncrementWanted, ReceiveWanted, Receiving,
+    Dataset, DatasetError, Increment, IncrementError, IncrementWanted, ReceiveWanted, Receiving,
+    Resumable,
 };
-use aquifer_ondisk::Guid;
+use aquifer_ondisk::resume::StreamPlace;
+use aquifer_ondisk::{Guid, ObjectId};
 use aquifer_pool::PoolError;
 use aquifer_stream::{Begin, Counts, Decoder, End, Point, RECORD_BYTES_MAX, Record, StreamError};
 
@@ -41,6 +45,8 @@ pub struct ReceiveOptions {
     pub new_handles: bool,
     /// Of what changed since a snapshot: drops what was changed here since then.
     pub force: bool,
+    /// What came stays if the stream breaks off, and it may go on ([`Receiver::leave`]).
+    pub resumable: bool,
 }
 
 /// A dataset was received.
@@ -77,6 +83,9 @@ pub enum ReceiveError {
     /// Only the first of several can be compared with the dataset.
     #[error("one stream comes behind the other, and -n checks one at a time: send -i, not -I")]
     DryRow,
+    /// The part before is not in it.
+    #[error("a stream that goes on cannot be checked by itself: receive it without -n")]
+    DryRest,
     /// A quota.
     #[error(
         "{0:?} would be larger than its quota, or one above it, allows: raise the quota, or \
@@ -120,6 +129,10 @@ pub struct Receiver {
     behind: Vec<u8>,
     way: Way,
     sums: Sums,
+    /// All before that was made, and so many pages.
+    place: (StreamPlace, u64),
+    /// The stream is the rest of one that broke off.
+    goes_on: bool,
 }
 
 /// Where records go.
@@ -146,6 +159,58 @@ impl Way {
             Way::Into(increment) => Some(increment.dataset()),
         }
     }
+
+    /// The dataset that is changed.
+    fn changes(&self) -> Option<&Arc<Dataset>> {
+        match self {
+            Way::Unknown | Way::Nowhere | Way::Compared(_) => None,
+            Way::New(receiving) => Some(receiving.dataset()),
+            Way::Into(increment) => Some(increment.dataset()),
+        }
+    }
+}
+
+impl ReceiveError {
+    /// Whether the same stream may do better when it goes on.
+    fn may_pass(&self) -> bool {
+        match self {
+            ReceiveError::Stream(error) => {
+                matches!(error, StreamError::Checksum { .. } | StreamError::Truncated { .. })
+            }
+            ReceiveError::Dataset(error) => {
+                matches!(error, DatasetError::Increment(IncrementError::NotFreed { .. }))
+            }
+            ReceiveError::Quota(_)
+            | ReceiveError::NoSpace(_)
+            | ReceiveError::Left
+            | ReceiveError::Pool(_) => true,
+            _ => false,
+        }
+    }
+}
+
+/// Where a stream goes on behind a record; `None`: where it did before.
+fn place_behind(record: &Record) -> Option<(StreamPlace, u64)> {
+    let within = |object, within| StreamPlace { object, within: Some(within) };
+    let after = |object: ObjectId| StreamPlace {
+        object: ObjectId(object.0.saturating_add(1)),
+        within: None,
+    };
+    Some(match record {
+        Record::Object(inode) if left_out(Rule::PlaceFollowsChanges) => (after(inode.object), 0),
+        Record::Object(inode) => (within(inode.object, 0), 0),
+        Record::Remove { object, .. } => (after(*object), 0),
+        Record::Data { object, page, content } => {
+            let pages = (content.len() / 4096) as u64;
+            (within(*object, page.saturating_add(pages)), pages)
+        }
+        Record::Hole { object, page, pages } => (within(*object, page.saturating_add(*pages)), 0),
+        // Those that are gone came before, up to the same key.
+        Record::Entries { object, entries } => {
+            (within(*object, entries.last()?.key.saturating_add(1)), 0)
+        }
+        Record::Drops { .. } | Record::Begin(_) | Record::End(_) => return None,
+    })
 }
 
 impl Receiver {
@@ -162,6 +227,8 @@ impl Receiver {
             behind: Vec::new(),
             way: Way::Unknown,
             sums,
+            place: (StreamPlace::default(), 0),
+            goes_on: false,
         }
     }
 
@@ -179,7 +246,11 @@ impl Receiver {
             match record {
                 Record::Begin(begin) => self.begin(&files, begin).await?,
                 Record::End(End { counts, .. }) => self.about.counts.add(&counts),
-                record => self.take(&files, record).await?,
+                record => {
+                    let behind = place_behind(&record);
+                    self.take(&files, record).await?;
+                    self.passes(behind);
+                }
             }
         }
         Ok(())
@@ -212,15 +283,29 @@ impl Receiver {
         Ok(Some(Record::Begin(begin)))
     }
 
+    /// All of a record was made.
+    fn passes(&mut self, behind: Option<(StreamPlace, u64)>) {
+        // Of a stream that goes on, what was there already comes once more.
+        if let Some((place, pages)) = behind.filter(|(place, _)| *place > self.place.0) {
+            self.place = (place, self.place.1.saturating_add(pages));
+        }
+    }
+
     async fn take(&mut self, files: &Files, record: Record) -> Result<(), ReceiveError> {
         if let Some(dataset) = self.way.old().cloned() {
             return self.take_changed((files, &dataset), record).await;
         }
-        self.sums.take(&record).map_err(ReceiveError::Contradicts)?;
+        if !self.goes_on {
+            self.sums.take(&record).map_err(ReceiveError::Contradicts)?;
+        }
         let Way::New(receiving) = &self.way else { return Ok(()) };
-        let to = (files, receiving.dataset());
+        let dataset = receiving.dataset().clone();
+        let to = (files, &dataset);
         match record {
-            Record::Object(inode) => self.make_object(to, *inode, None).await,
+            Record::Object(inode) => {
+                let old = if self.goes_on { self.found(to, inode.object).await? } else { None };
+                self.make_object(to, *inode, old).await
+            }
             Record::Data { object, page, content } => self.data(to, object, page, &content).await,
             Record::Entries { object, entries } => self.entries(to, object, entries).await,
             // Only what changed has others.
@@ -244,6 +329,16 @@ impl Receiver {
 
     /// All of a stream has come.
     async fn end(&mut self) -> Result<(), ReceiveError> {
+        if self.goes_on
+            && let Some(dataset) = self.way.changes().cloned()
+        {
+            let old = match &self.way {
+                Way::Into(increment) => increment.old_objects(),
+                _ => None,
+            };
+            let files = self.files()?;
+            self.judge((&files, &dataset), old).await?;
+        }
         self.sums.check().map_err(ReceiveError::Contradicts)?;
         self.check_ways(self.way.old()).await?;
         match &self.way {
@@ -252,7 +347,24 @@ impl Receiver {
             _ => {}
         }
         self.way = Way::Unknown;
+        (self.goes_on, self.place) = (false, (StreamPlace::default(), 0));
         Ok(())
+    }
+
+    /// The stream breaks off, perhaps by an error. If it may go on, what came stays, and is on disk
+    /// when this returns; else it is given up. Returns whether it stays.
+    ///
+    /// # Errors
+    /// Errors of the pool: then the next import does the same.
+    pub async fn leave(&mut self, why: Option<&ReceiveError>) -> Result<bool, ReceiveError> {
+        let dataset = self.way.changes().filter(|of| of.is_resumable()).cloned();
+        let stays = why.is_none_or(ReceiveError::may_pass);
+        let Some(dataset) = dataset.filter(|_| stays) else {
+            return self.abort().await.map(|()| false);
+        };
+        self.way = Way::Unknown;
+        self.files()?.datasets.park(&dataset, self.place).await?;
+        Ok(true)
     }
 
     /// Gives up: what came is freed in the background, and what it was received into is as before.
@@ -268,6 +380,11 @@ impl Receiver {
         Ok(())
     }
 
+    /// The full name of the dataset.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     fn files(&self) -> Result<Arc<Files>, ReceiveError> {
         self.files.upgrade().ok_or(ReceiveError::Left)
     }
@@ -281,6 +398,10 @@ impl Receiver {
         if is_first {
             self.about.since = begin.from.as_ref().map(full);
         }
+        if begin.start.is_some() && self.options.dry {
+            return Err(ReceiveError::DryRest);
+        }
+        self.goes_on = begin.start.is_some();
         match begin.from.clone() {
             Some(from) => self.begin_changed(files, begin, from).await,
             None => self.begin_new(files, begin).await,
@@ -288,20 +409,30 @@ impl Receiver {
     }
 
     async fn begin_new(&mut self, files: &Files, begin: Begin) -> Result<(), ReceiveError> {
-        let Begin { fs_guid, next_object, to, properties, .. } = begin;
+        let resumable = self.resumable(&begin);
+        let Begin { fs_guid, next_object, to, start, properties, .. } = begin;
+        let has_own = self.options.new_handles && start.is_none();
         let wanted = ReceiveWanted {
             name: self.name.clone(),
-            fs_guid: (!self.options.new_handles).then_some(fs_guid),
+            fs_guid: (!has_own).then_some(fs_guid),
             next_object,
             snapshot: to.name,
-            snapshot_guid: if self.options.new_handles { random_guid(files) } else { to.guid },
+            snapshot_guid: if has_own { random_guid(files) } else { to.guid },
             snapshot_created: to.created,
             properties,
+            resumable,
         };
-        self.way = match self.options.dry {
-            true => files.datasets.check_receive(&wanted).map(|()| Way::Nowhere)?,
-            false => Way::New(files.datasets.begin_receive(wanted).await?),
+        let datasets = &files.datasets;
+        self.way = match (self.options.dry, start) {
+            (true, _) => datasets.check_receive(&wanted).map(|()| Way::Nowhere)?,
+            (false, None) => Way::New(datasets.begin_receive(wanted).await?),
+            (false, Some(start)) => {
+                let receiving = datasets.resume_receive(wanted, start).await?;
+                self.newest = self.newest.filter(|_| !receiving.has_own_handles());
+                Way::New(receiving)
+            }
         };
+        self.begins_at();
         Ok(())
     }
 
@@ -311,7 +442,8 @@ impl Receiver {
         begin: Begin,
         from: Point,
     ) -> Result<(), ReceiveError> {
-        let Begin { fs_guid, next_object, dataset, to, properties, .. } = begin;
+        let resumable = self.resumable(&begin);
+        let Begin { fs_guid, next_object, dataset, to, start, properties, .. } = begin;
         if self.options.new_handles {
             return Err(ReceiveError::NewHandles(format!("{dataset}@{}", from.name)));
         }
@@ -326,13 +458,30 @@ impl Receiver {
             snapshot_created: to.created,
             properties,
             force: self.options.force,
+            resumable,
         };
         self.sums.of_changes();
-        self.way = match self.options.dry {
-            true => Way::Compared(files.datasets.check_increment(&wanted).await?),
-            false => Way::Into(files.datasets.begin_increment(wanted).await?),
+        let datasets = &files.datasets;
+        self.way = match (self.options.dry, start) {
+            (true, _) => Way::Compared(datasets.check_increment(&wanted).await?),
+            (false, None) => Way::Into(datasets.begin_increment(wanted).await?),
+            (false, Some(start)) => Way::Into(datasets.resume_increment(wanted, start).await?),
         };
+        self.begins_at();
         Ok(())
+    }
+
+    /// How it may go on, if it may.
+    fn resumable(&self, begin: &Begin) -> Option<Resumable> {
+        let sent = format!("{}@{}", begin.dataset, begin.to.name);
+        let may = self.options.resumable || begin.start.is_some();
+        may.then_some(Resumable { to: begin.to.guid, sent })
+    }
+
+    /// How far it came before.
+    fn begins_at(&mut self) {
+        let place = self.way.changes().and_then(|dataset| dataset.resumed_place());
+        self.place = place.unwrap_or_default();
     }
 }
 

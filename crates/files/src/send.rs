@@ -21,6 +21,7 @@ use aquifer_object::extent_tree::ChangedPages;
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::inode::{FileKind, Inode};
+use aquifer_ondisk::resume::StreamPlace;
 use aquifer_ondisk::tree_node::{Directory, Extents, Objects};
 use aquifer_pool::PoolError;
 use aquifer_stream::{Begin, Chain, ENTRIES_MAX, Encoder, Point, Record};
@@ -47,6 +48,8 @@ pub struct SendWanted<'a> {
     pub from: Option<&'a str>,
     /// Only the size of the stream is wanted: content is not read.
     pub size_only: bool,
+    /// Only what comes from there on: the rest of a stream that broke off.
+    pub start: Option<StreamPlace>,
 }
 
 /// Where the next page begins.
@@ -155,6 +158,8 @@ struct Making<'a> {
     looks: Looks<'a>,
     encoder: Encoder,
     size_only: bool,
+    /// The object of which the attributes come once more.
+    again: Option<u64>,
     /// Bytes of records of which only the size is wanted.
     unread_bytes: u64,
     /// Pages that are being read.
@@ -187,7 +192,7 @@ impl Files {
         let SendCursor { chain, place, .. } = match cursor {
             Some(cursor) if cursor.mark == mark => cursor,
             Some(_) => return Err(SendError::Others(name.into())),
-            None => SendCursor { mark, chain: Chain::default(), place: Place::default() },
+            None => SendCursor { mark, chain: Chain::default(), place: first_place(wanted.start) },
         };
         // Of a page that is full: it ends behind the record that fills it.
         let room = if size_only { 0 } else { PAGE_BYTES + (PAGE_BYTES >> 3) };
@@ -198,6 +203,7 @@ impl Files {
             looks,
             encoder: Encoder::after(chain).with_room(room),
             size_only,
+            again: cursor.is_none().then_some(place.object).filter(|_| place.within.is_some()),
             unread_bytes: 0,
             pages_to_come: 0,
             steps: 0,
@@ -209,6 +215,7 @@ impl Files {
                 dataset: self.datasets.full_name(&dataset),
                 from: from.as_ref().map(|(_, from)| point(from)),
                 to: point(&snapshot),
+                start: wanted.start,
                 properties: dataset.local_values(),
             }));
         }
@@ -252,6 +259,11 @@ impl Files {
         }
         Ok(Some((full, old)))
     }
+}
+
+fn first_place(start: Option<StreamPlace>) -> Place {
+    let start = start.unwrap_or_default();
+    Place { object: start.object.0, within: start.within }
 }
 
 fn point(snapshot: &Snapshot) -> Point {
@@ -311,7 +323,7 @@ impl Making<'_> {
         within: Option<u64>,
     ) -> Result<Option<u64>, SendError> {
         self.check(&inode)?;
-        if within.is_none() {
+        if within.is_none() || self.again.take() == Some(inode.object.0) {
             self.encoder.put(&Record::Object(Box::new(inode.clone())));
         }
         let from = within.unwrap_or(0);

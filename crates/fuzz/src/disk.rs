@@ -21,6 +21,7 @@ use aquifer_ondisk::log_change::LogChange;
 use aquifer_ondisk::pool_root::PoolRoot;
 use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::reply::ReplyEntry;
+use aquifer_ondisk::resume::ResumeRecord;
 use aquifer_ondisk::tree_node::{Dead, Directory, Extents, Namespace, Node, Objects, Replies};
 use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
 use aquifer_ondisk::uberblock::Uberblock;
@@ -77,6 +78,7 @@ pub fn run(input: &[u8]) {
         33 => read_as::<ReceivingRecord>(bytes),
         34 => read_as::<FileRollbackRecord>(bytes),
         35 => read_as::<LoadRecord>(bytes),
+        36 => read_as::<ResumeRecord>(bytes),
         _ => {}
     }
 }

@@ -276,7 +276,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 60] = [
+const ROUTES: [&str; 62] = [
     "GET /v1/alerts",
     "POST /v1/alerts/test",
     "GET /v1/daemon",
@@ -337,6 +337,8 @@ const ROUTES: [&str; 60] = [
     "POST /v1/receive",
     "POST /v1/receive/0",
     "POST /v1/receive/0/end",
+    "POST /v1/receives/give-up",
+    "GET /v1/receives?name=",
 ];
 const KEYS: [&str; 24] = [
     "name",

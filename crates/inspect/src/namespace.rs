@@ -16,6 +16,7 @@ use aquifer_ondisk::open_work::OpenWorkRecord;
 use aquifer_ondisk::pool_root::{PoolRoot, TreeSlot};
 use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::reply::REPLIES_MAX;
+use aquifer_ondisk::resume::ResumeRecord;
 use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::{Namespace, NodeOwner, Replies};
 use aquifer_ondisk::types::{DatasetId, ObjectId, Txg};
@@ -64,6 +65,8 @@ struct Items {
     others: BTreeSet<DatasetId>,
     /// Datasets of which the head is half of something, with the snapshots they go back to.
     receiving: BTreeMap<DatasetId, Txg>,
+    /// How far streams have come that may go on.
+    resumes: BTreeMap<DatasetId, ResumeRecord>,
     /// The counter of dataset ids.
     next: Option<u64>,
 }
@@ -195,6 +198,7 @@ impl Items {
                 self.of_a_snapshot(dataset, (class, Txg(number)), &item.value)
             }
             (_, CLASS_RECEIVING) if number == 0 => self.of_a_receive(dataset, &item.value),
+            (_, CLASS_RESUME) if number == 0 => self.of_a_resume(dataset, &item.value),
             (_, CLASS_ROLLBACK) if number == 0 => self.of_a_rollback(dataset, &item.value),
             _ => return invalid("of no known class".into()),
         };
@@ -202,7 +206,7 @@ impl Items {
             invalid("it has a record already".into());
         }
         let is_record = matches!(class, CLASS_RECORD | CLASS_DESTROYED | CLASS_HIDDEN_LINE);
-        if !is_record {
+        if !is_record && class != CLASS_RESUME {
             self.others.insert(dataset);
         }
         if let Err(error) = read {
@@ -222,6 +226,11 @@ impl Items {
 
     fn of_a_receive(&mut self, dataset: DatasetId, value: &[u8]) -> Result<(), FormatError> {
         self.receiving.insert(dataset, ReceivingRecord::decode(value)?.from);
+        Ok(())
+    }
+
+    fn of_a_resume(&mut self, dataset: DatasetId, value: &[u8]) -> Result<(), FormatError> {
+        self.resumes.insert(dataset, ResumeRecord::decode(value)?);
         Ok(())
     }
 
@@ -272,6 +281,7 @@ impl Items {
         self.check_lines(&mut invalid);
         self.check_listers(&mut invalid);
         self.check_receiving(&mut invalid);
+        self.check_resumes(&mut invalid);
         let (mut names, mut guids) = (BTreeSet::new(), BTreeSet::new());
         for id in &self.others {
             if self.datasets.get(id).is_some_and(|dataset| dataset.destroyed) {
@@ -401,3 +411,4 @@ const OF_FILES: [u8; 4] = [
     ItemClass::FileClone as u8,
 ];
 const CLASS_RECEIVING: u8 = ItemClass::Receiving as u8;
+const CLASS_RESUME: u8 = ItemClass::Resume as u8;

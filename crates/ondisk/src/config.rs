@@ -64,8 +64,10 @@ pub const FEATURE_FILE_ROLLBACK: &str = "file-rollback";
 pub const FEATURE_RECEIVE_INCREMENT: &str = "receive-increment";
 /// A file began as a snapshot of another one.
 pub const FEATURE_FILE_CLONES: &str = "file-clones";
+/// A stream that broke off may go on.
+pub const FEATURE_RESUMABLE_RECEIVE: &str = "resumable-receive";
 /// The features that this software knows.
-pub const FEATURES: [&str; 12] = [
+pub const FEATURES: [&str; 13] = [
     FEATURE_SNAPSHOTS,
     FEATURE_KEEPING,
     FEATURE_MOVED,
@@ -78,6 +80,7 @@ pub const FEATURES: [&str; 12] = [
     FEATURE_FILE_ROLLBACK,
     FEATURE_RECEIVE_INCREMENT,
     FEATURE_FILE_CLONES,
+    FEATURE_RESUMABLE_RECEIVE,
 ];
 /// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.
 pub const VDEV_SEGMENTS_MAX: u64 = Place::SECTOR_LIMIT / SEGMENT_SECTORS - 1;

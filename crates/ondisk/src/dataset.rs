@@ -21,6 +21,8 @@
 //!   class 17  what such a one alone showed is freed; the same number
 //!   class 20  a file was rolled back to such a one; the same number
 //!   class 21  a clone of a file (see [`crate::file_clone`]); number = its object id
+//!   class 22  what is being received into the head (see [`crate::receiving`]); number = 0
+//!   class 23  how far a stream has come that may go on (see [`crate::resume`]); number = 0
 //!   dataset 0, class 15  see [`crate::free_work`]; number = the low 56 bits of a disk's guid
 //! entry: key 16 bytes, value string (u16 length)
 //!
@@ -49,6 +51,8 @@ use crate::inode::Time;
 use crate::tree_node::ENTRY_BYTES_MAX;
 use crate::types::{DatasetId, Guid, Txg};
 
+pub use crate::item_class::ItemClass;
+
 const VERSION: u16 = 1;
 /// Longest value of an item, bytes.
 pub const ITEM_VALUE_BYTES_MAX: usize = 1200;
@@ -58,84 +62,6 @@ const _: () = assert!(18 + ITEM_VALUE_BYTES_MAX <= ENTRY_BYTES_MAX);
 pub const PROPERTY_STANDBY: u64 = 14;
 /// Longest name of one dataset (one component), bytes.
 pub const DATASET_NAME_BYTES_MAX: usize = 255;
-
-/// The class of an item: the high byte of its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum ItemClass {
-    /// The dataset itself (of dataset 0: counters).
-    Record = 0,
-    /// A property.
-    Property = 1,
-    /// A snapshot.
-    Snapshot = 2,
-    /// A line of history.
-    Line = 3,
-    /// A destroyed dataset that is being emptied: its record.
-    Destroyed = 4,
-    /// Of dataset 0: a damage.
-    Damage = 5,
-    /// Of dataset 0: the newest scrub.
-    Scrub = 6,
-    /// A sweep.
-    Sweep = 7,
-    /// The newest rollback.
-    Rollback = 8,
-    /// Why a snapshot stays or goes.
-    Keep = 10,
-    /// Of dataset 0: the hold clock.
-    HoldClock = 11,
-    /// Which dataset lists a snapshot.
-    Lister = 12,
-    /// A line whose dataset was destroyed: its record.
-    HiddenLine = 13,
-    /// What a clone has of its origin.
-    Inherited = 14,
-    /// Of dataset 0: when the free space of a disk was last worked on.
-    FreeWork = 15,
-    /// A snapshot of a file.
-    FileSnapshot = 16,
-    /// A sweep of a destroyed one.
-    FileSweep = 17,
-    /// Of dataset 0: work on the free space of a disk that goes on or is suspended.
-    OpenWork = 19,
-    /// A rollback of a file.
-    FileRollback = 20,
-    /// A clone of a file.
-    FileClone = 21,
-    /// What is being received into the head.
-    Receiving = 22,
-}
-
-impl ItemClass {
-    /// The class of this number.
-    pub fn from_u8(class: u8) -> Option<ItemClass> {
-        Some(match class {
-            0 => ItemClass::Record,
-            1 => ItemClass::Property,
-            2 => ItemClass::Snapshot,
-            3 => ItemClass::Line,
-            4 => ItemClass::Destroyed,
-            5 => ItemClass::Damage,
-            6 => ItemClass::Scrub,
-            7 => ItemClass::Sweep,
-            8 => ItemClass::Rollback,
-            10 => ItemClass::Keep,
-            11 => ItemClass::HoldClock,
-            12 => ItemClass::Lister,
-            13 => ItemClass::HiddenLine,
-            14 => ItemClass::Inherited,
-            15 => ItemClass::FreeWork,
-            16 => ItemClass::FileSnapshot,
-            17 => ItemClass::FileSweep,
-            19 => ItemClass::OpenWork,
-            20 => ItemClass::FileRollback,
-            21 => ItemClass::FileClone,
-            22 => ItemClass::Receiving,
-            _ => return None,
-        })
-    }
-}
 
 /// Orders the items of the namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -16,6 +16,7 @@ mod encode;
 mod error;
 mod order;
 mod record;
+mod token;
 
 pub use decode::Decoder;
 pub use encode::{Chain, Encoder};
@@ -24,3 +25,4 @@ pub use record::{
     Begin, Counts, DATA_PAGES_MAX, ENTRIES_MAX, End, HOLE_PAGES_MAX, KEYS_MAX, PAGE_BYTES,
     PROPERTIES_MAX, Point, RECORD_BYTES_MAX, Record, STREAM_VERSION,
 };
+pub use token::{BadToken, Token};

@@ -3,6 +3,7 @@
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::dirent::{COLLISIONS_MAX, hash_key};
 use aquifer_ondisk::inode::{FileKind, Inode};
+use aquifer_ondisk::resume::StreamPlace;
 
 use crate::record::{Counts, PAGE_BYTES, Record, may_travel};
 
@@ -10,6 +11,8 @@ use crate::record::{Counts, PAGE_BYTES, Record, may_travel};
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     is_incremental: bool,
+    /// It goes on there, if its first object did not come yet.
+    start: Option<StreamPlace>,
     began: bool,
     ended: bool,
     /// The newest object.
@@ -54,6 +57,7 @@ impl Order {
         match record {
             Record::Begin(begin) => {
                 (self.began, self.is_incremental) = (true, begin.from.is_some());
+                self.start = begin.start;
             }
             Record::Object(inode) => {
                 self.next_object(inode.object)?;
@@ -96,7 +100,7 @@ impl Order {
                     return Err("a name that goes from what is new".into());
                 }
                 for key in keys {
-                    if *key < self.next_drop {
+                    if *key < self.next_drop.max(self.next_data) {
                         return Err(format!("key {key} of a name that goes"));
                     }
                     self.next_drop = key.saturating_add(1);
@@ -120,7 +124,13 @@ impl Order {
         if !may_travel(object) || object <= self.newest {
             return Err(format!("object {} comes after {}", object.0, self.newest.0));
         }
-        (self.newest, self.next_data, self.next_drop) = (object, 0, 0);
+        let within = match self.start.take() {
+            None => 0,
+            Some(StreamPlace { object: at, within: None }) if at <= object => 0,
+            Some(StreamPlace { object: at, within: Some(within) }) if at == object => within,
+            Some(_) => return Err(format!("object {} is not where it goes on", object.0)),
+        };
+        (self.newest, self.next_data, self.next_drop) = (object, within, within);
         Ok(())
     }
 

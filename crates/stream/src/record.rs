@@ -2,6 +2,7 @@
 
 use aquifer_ondisk::dirent::{DIRENT_BYTES_MAX, Dirent};
 use aquifer_ondisk::inode::{Inode, Time};
+use aquifer_ondisk::resume::StreamPlace;
 use aquifer_ondisk::types::SEQUENCE_LIMIT;
 use aquifer_ondisk::{FormatError, Guid, ObjectId, Reader, Writer};
 
@@ -37,6 +38,10 @@ const _: () = assert!(KEYS_MAX * 8 + 10 <= RECORD_BYTES_MAX, "keys fit");
 
 pub(crate) const MAGIC: [u8; 8] = *b"AQSTREAM";
 const WHAT: &str = "stream";
+/// Only what changed since another snapshot.
+const FLAG_FROM: u32 = 1;
+/// It goes on where another one broke off.
+const FLAG_START: u32 = 2;
 
 /// A snapshot in a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +67,9 @@ pub struct Begin {
     pub from: Option<Point>,
     /// The snapshot that the receiver has then.
     pub to: Point,
+    /// The stream goes on there: what comes before was in an earlier one, which broke off. Of an
+    /// object that came in part, the attributes come once more.
+    pub start: Option<StreamPlace>,
     /// Properties that are set on the dataset itself, by their names.
     pub properties: Vec<(String, String)>,
 }
@@ -264,7 +272,8 @@ impl Begin {
     fn encode(&self, w: &mut Writer) {
         w.put(&MAGIC);
         w.u32(STREAM_VERSION);
-        w.u32(u32::from(self.from.is_some()));
+        let from = if self.from.is_some() { FLAG_FROM } else { 0 };
+        w.u32(from | if self.start.is_some() { FLAG_START } else { 0 });
         w.u64(self.fs_guid.0);
         w.u64(self.next_object);
         w.string(self.dataset.as_bytes());
@@ -272,6 +281,11 @@ impl Begin {
             from.encode(w);
         }
         self.to.encode(w);
+        if let Some(start) = self.start {
+            w.u64(start.object.0);
+            w.u8(start.within.is_some().into());
+            w.u64(start.within.unwrap_or(0));
+        }
         w.count(self.properties.len());
         for (name, value) in &self.properties {
             w.string(name.as_bytes());
@@ -283,13 +297,14 @@ impl Begin {
         r.magic(MAGIC)?;
         r.version(STREAM_VERSION)?;
         let flags = r.u32()?;
-        if flags > 1 {
+        if flags & !(FLAG_FROM | FLAG_START) != 0 {
             return Err(FormatError::invalid("flags of a stream", flags));
         }
         let (fs_guid, next_object) = (Guid(r.u64()?), r.sequence()?);
         let dataset = r.text(NAME_BYTES_MAX)?;
-        let from = (flags == 1).then(|| Point::decode(r)).transpose()?;
+        let from = (flags & FLAG_FROM != 0).then(|| Point::decode(r)).transpose()?;
         let to = Point::decode(r)?;
+        let start = (flags & FLAG_START != 0).then(|| start(r)).transpose()?;
         let count = match r.u32()? {
             count if usize::try_from(count).is_ok_and(|count| count <= PROPERTIES_MAX) => count,
             count => return Err(FormatError::invalid("properties of a stream", count)),
@@ -299,7 +314,7 @@ impl Begin {
         if fs_guid.0 == 0 {
             return Err(FormatError::invalid("guid of a file system", 0u64));
         }
-        Ok(Begin { fs_guid, next_object, dataset, from, to, properties })
+        Ok(Begin { fs_guid, next_object, dataset, from, to, start, properties })
     }
 }
 
@@ -339,6 +354,15 @@ fn travelled(inode: Inode) -> Result<Inode, FormatError> {
     match inode == travelling(&inode) {
         true => Ok(inode),
         false => Err(FormatError::invalid("inode that names blocks", inode.object.0)),
+    }
+}
+
+fn start(r: &mut Reader<'_>) -> Result<StreamPlace, FormatError> {
+    let (object, is_within, within) = (object(r)?, r.u8()?, r.u64()?);
+    match (is_within, within) {
+        (0, 0) => Ok(StreamPlace { object, within: None }),
+        (1, _) => Ok(StreamPlace { object, within: Some(within) }),
+        _ => Err(FormatError::invalid("place at which a stream goes on", within)),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use aquifer_ondisk::dirent::{Dirent, hash_key};
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
+use aquifer_ondisk::resume::StreamPlace;
 use aquifer_ondisk::{Guid, ObjectId};
 use aquifer_stream::{
     Begin, Chain, Decoder, Encoder, HOLE_PAGES_MAX, PAGE_BYTES, Point, Record, StreamError,
@@ -19,6 +20,7 @@ fn begin(is_incremental: bool) -> Record {
         dataset: "tank/vms".into(),
         from: is_incremental.then(|| point(7, "a")),
         to: point(8, "b"),
+        start: None,
         properties: vec![("compression".into(), "zstd".into())],
     })
 }
@@ -92,6 +94,18 @@ fn sample(is_incremental: bool) -> Vec<Record> {
         records.push(Record::Remove { object: ObjectId(18), generation: 9 });
     }
     records
+}
+
+/// What goes on within object 16, of which pages came up to this one.
+fn rest(within: u64) -> Vec<Record> {
+    let Record::Begin(begin) = begin(true) else { unreachable!("made here") };
+    let start = Some(StreamPlace { object: ObjectId(16), within: Some(within) });
+    let all = sample(true).into_iter();
+    let behind =
+        all.skip_while(|record| !matches!(record, Record::Object(of) if of.object.0 == 16));
+    let is_left = |record: &Record| !matches!(record, Record::Data { page: 1, .. });
+    let begin = Record::Begin(Begin { start, ..begin });
+    std::iter::once(begin).chain(behind.filter(is_left)).collect()
 }
 
 fn encoded(records: &[Record]) -> Vec<u8> {
@@ -251,12 +265,53 @@ fn what_no_sender_says_is_refused() {
         (true, vec![root.clone(), entries(Vec::new())]),
         (true, vec![root.clone(), drops(vec![512, 256])]),
         (false, vec![root.clone(), drops(vec![256])]),
+        (
+            true,
+            vec![root.clone(), entries(vec![entry("x", 16, FileKind::Regular)]), drops(vec![9])],
+        ),
         (true, vec![remove(16), data(16, 0, 1)]),
     ];
     for (is_incremental, records) in cases {
         let all: Vec<Record> = [vec![begin(is_incremental)], records].concat();
         let error = decode(&encoded(&all), 4096).unwrap_err();
         assert!(matches!(error, StreamError::Invalid { .. }), "{error}: {all:?}");
+    }
+}
+
+/// A stream that goes on begins where it says, and not elsewhere.
+#[test]
+fn what_goes_on_begins_where_it_says() {
+    let records = rest(3);
+    let mut came = decode(&encoded(&records), 7).unwrap();
+    assert!(matches!(came.pop(), Some(Record::End(_))));
+    assert_eq!(came, records);
+    let with = |start: StreamPlace, behind: &[Record]| {
+        let Record::Begin(begin) = begin(true) else { unreachable!("made here") };
+        let begin = Record::Begin(Begin { start: Some(start), ..begin });
+        decode(&encoded(&[&[begin], behind].concat()), 4096)
+    };
+    let at = |object, within| StreamPlace { object: ObjectId(object), within };
+    let file = || object(16, FileKind::Regular, 40_000);
+    let remove = || Record::Remove { object: ObjectId(18), generation: 9 };
+    for (start, behind) in [
+        (at(16, None), vec![file(), data(16, 1, 2)]),
+        (at(16, None), vec![remove()]),
+        (at(16, Some(1)), vec![file(), data(16, 1, 2)]),
+        (at(16, Some(9)), vec![file()]),
+        (at(0, None), vec![object(1, FileKind::Directory, 0)]),
+        (at(99, Some(1)), vec![]),
+    ] {
+        with(start, &behind).unwrap();
+    }
+    for (start, behind) in [
+        (at(17, None), vec![file()]),
+        (at(16, Some(2)), vec![file(), data(16, 1, 2)]),
+        (at(16, Some(2)), vec![data(16, 2, 1)]),
+        (at(16, Some(2)), vec![remove()]),
+        (at(15, Some(2)), vec![file()]),
+    ] {
+        let error = with(start, &behind).unwrap_err();
+        assert!(matches!(error, StreamError::Invalid { .. }), "{error}");
     }
 }
 
@@ -279,9 +334,11 @@ fn what_is_no_stream_is_told_from_one_of_a_newer_release() {
 /// file, for a new version of the format.
 #[test]
 fn the_stream_is_that_of_the_golden_file() {
-    for (name, is_incremental) in [("full", false), ("incremental", true)] {
+    for (name, records) in
+        [("full", sample(false)), ("incremental", sample(true)), ("rest", rest(3))]
+    {
         let path = format!("{}/tests/golden/{name}.stream", env!("CARGO_MANIFEST_DIR"));
-        let bytes = encoded(&sample(is_incremental));
+        let bytes = encoded(&records);
         if std::env::var_os("AQUIFER_BLESS").is_some() {
             std::fs::write(&path, &bytes).unwrap();
         }

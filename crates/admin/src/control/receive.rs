@@ -3,9 +3,9 @@
 //! Invariants:
 //! - A part is taken in to its end, also if its client hangs up: nothing is taken in by half.
 //! - A session ends with its stream, its first error, or when its client is silent for
-//!   [`SILENCE_MAX`]. What came is given up then.
+//!   [`SILENCE_MAX`]. What came is given up then, or waits for the rest if the stream may go on.
 //! - A session keeps no pool in service: after an export its next part fails, and the next import
-//!   frees what came.
+//!   frees what came, or keeps it for the rest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,14 +13,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aquifer_api::{
-    ApiError, DestroySnapshots, ReceiveBegun, ReceiveEnd, ReceiveRequest, ReceiveSummary,
-    ReceivedPart,
+    ApiError, DatasetDone, DestroySnapshots, GiveUpReceive, ReceiveBegun, ReceiveEnd, ReceiveInfo,
+    ReceiveRequest, ReceiveSummary, ReceivedPart, ReceivesQuery, guid_text,
 };
-use aquifer_files::{ReceiveError, ReceiveOptions, Receiver};
+use aquifer_dataset::Partial;
+use aquifer_files::{ReceiveError, ReceiveOptions, Receiver, Token};
+use aquifer_ondisk::resume::ResumeRecord;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::datasets::act_on;
 use super::serving::Serving;
+use super::shares::is_in;
 use super::{Control, properties};
 
 /// A client that is silent for longer is gone. Clients that wait for data themselves say so.
@@ -62,13 +66,13 @@ impl Control {
         self: &Arc<Self>,
         request: ReceiveRequest,
     ) -> Result<ReceiveBegun, ApiError> {
-        let ReceiveRequest { name, dry_run, new_handles, force, sender } = request;
+        let ReceiveRequest { name, dry_run, new_handles, force, sender, resumable } = request;
         let serving = self.pool_of(&name)?;
         let made = (!dry_run).then(|| name.clone());
         if sender.is_some() && !dry_run {
             self.give_up_earlier(&name, sender.as_ref()).await;
         }
-        let options = ReceiveOptions { dry: dry_run, new_handles, force };
+        let options = ReceiveOptions { dry: dry_run, new_handles, force, resumable };
         let receiver = Receiver::new(&serving.service().files, name, options);
         let session = Arc::new(Session {
             pool: serving.name().into(),
@@ -144,11 +148,12 @@ impl Control {
             let mut receiver = at.receiver.lock().await;
             let taken = match receiver.as_mut() {
                 None => return Err(unknown()),
-                Some(receiver) => receiver.push(&bytes).await.map_err(api_error),
+                Some(receiver) => receiver.push(&bytes).await,
             };
-            if taken.is_err() {
-                give_up(&mut receiver).await;
-            }
+            let taken = match taken {
+                Ok(()) => Ok(()),
+                Err(error) => Err(left(&mut receiver, Some(error)).await),
+            };
             *at.heard.lock() = Instant::now();
             taken
         });
@@ -176,14 +181,16 @@ impl Control {
             let mut receiver = at.receiver.lock().await;
             let done = match receiver.as_mut() {
                 None => return Err(unknown()),
-                Some(_) if request.give_up => Err(ApiError::conflict("it was given up")),
-                Some(receiver) => receiver.finish().await.map_err(api_error),
+                Some(_) if request.give_up => return Err(left(&mut receiver, None).await),
+                Some(receiver) => receiver.finish().await,
             };
-            match done.is_ok() {
-                true => *receiver = None,
-                false => give_up(&mut receiver).await,
+            match done {
+                Ok(done) => {
+                    *receiver = None;
+                    Ok(done)
+                }
+                Err(error) => Err(left(&mut receiver, Some(error)).await),
             }
-            done
         });
         let received = received.await?;
         let (snapshot, sent, counts) = (received.snapshot, received.sent, received.counts);
@@ -217,6 +224,37 @@ impl Control {
         Ok(())
     }
 
+    /// What came of streams that may go on.
+    ///
+    /// # Errors
+    /// There is no such pool.
+    pub fn receives(&self, query: &ReceivesQuery) -> Result<Vec<ReceiveInfo>, ApiError> {
+        let serving = match &query.name {
+            Some(name) => vec![self.pool_of(name)?],
+            None => self.all_serving(),
+        };
+        let partials = serving.iter().flat_map(|of| of.service().datasets.partials());
+        let wanted = |of: &Partial| {
+            let is_it =
+                |name: &String| of.name == *name || query.recursive && is_in(&of.name, name);
+            query.name.as_ref().is_none_or(is_it)
+        };
+        Ok(partials.filter(wanted).map(info).collect())
+    }
+
+    /// Drops what came of a stream that broke off.
+    ///
+    /// # Errors
+    /// Nothing waits there, or it is being sent.
+    pub async fn give_up_receive(&self, request: GiveUpReceive) -> Result<DatasetDone, ApiError> {
+        let _act = self.act().await?;
+        let name = request.name;
+        let serving = self.pool_of(&name)?;
+        let (datasets, dataset) = (serving.service().datasets.clone(), name.clone());
+        act_on(&serving, async move { datasets.give_up_partial(&dataset).await }).await?;
+        Ok(DatasetDone { name, notes: Vec::new() })
+    }
+
     fn session(&self, id: u64) -> Result<Arc<Session>, ApiError> {
         self.receiving.all.lock().get(&id).cloned().ok_or_else(unknown)
     }
@@ -246,7 +284,8 @@ impl Control {
                 tracing::warn!(
                     class = "receive.silent",
                     pool = session.pool,
-                    "a client that sends a snapshot is silent: what came is given up"
+                    "a client that sends a snapshot is silent: what came is given up, or waits if \
+                     the stream may go on"
                 );
                 // It may have ended meanwhile.
                 let given_up = ReceiveEnd { give_up: true, ..ReceiveEnd::default() };
@@ -255,6 +294,23 @@ impl Control {
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
+    }
+}
+
+fn info(partial: Partial) -> ReceiveInfo {
+    let Partial { name, record, is_parked, used_bytes } = partial;
+    let ResumeRecord { to, from, place, pages, heard, sent, .. } = record;
+    let token = Token { to, from, place, snapshot: sent.clone() };
+    ReceiveInfo {
+        dataset: name,
+        sent,
+        to_guid: guid_text(to.0),
+        from_guid: from.map(|from| guid_text(from.0)),
+        receiving: !is_parked,
+        received_bytes: pages.saturating_mul(4096),
+        used_bytes,
+        heard_ns: heard.since_1970_ns(),
+        receive_resume_token: token.to_string(),
     }
 }
 
@@ -284,15 +340,35 @@ pub(super) fn keep_handles_apart(serving: &[Arc<Serving>]) {
     }
 }
 
-async fn give_up(receiver: &mut Option<Receiver>) {
-    if let Some(mut receiver) = receiver.take()
-        && let Err(error) = receiver.abort().await
-    {
-        tracing::warn!(
-            class = "receive.left",
-            %error,
-            "what came of a stream cannot be freed now: the next import of the pool does"
-        );
+/// A stream ends early, by an error or since its client leaves. Returns what to say: what came is
+/// given up, or waits for the rest.
+async fn left(receiver: &mut Option<Receiver>, error: Option<ReceiveError>) -> ApiError {
+    let said = |error: Option<ReceiveError>| {
+        error.map_or_else(|| ApiError::conflict("it was given up"), api_error)
+    };
+    let Some(mut receiver) = receiver.take() else { return said(error) };
+    match receiver.leave(error.as_ref()).await {
+        Ok(false) => said(error),
+        Ok(true) => {
+            let ApiError { kind, message } = said(error);
+            let name = receiver.name();
+            ApiError::new(
+                kind,
+                format!(
+                    "{message}. What came waits for the rest: `aquifer get receive_resume_token \
+                     {name}` says the token for `aquifer send -t`, and `aquifer receive -A {name}` \
+                     gives it up"
+                ),
+            )
+        }
+        Err(failed) => {
+            tracing::warn!(
+                class = "receive.left",
+                error = %failed,
+                "what came of a stream cannot be settled now: the next import of the pool does"
+            );
+            said(error)
+        }
     }
 }
 
@@ -310,7 +386,8 @@ fn api_error(error: ReceiveError) -> ApiError {
         ReceiveError::Stream(_)
         | ReceiveError::Contradicts(_)
         | ReceiveError::NewHandles(_)
-        | ReceiveError::DryRow => ApiError::invalid(message),
+        | ReceiveError::DryRow
+        | ReceiveError::DryRest => ApiError::invalid(message),
         ReceiveError::Quota(_) | ReceiveError::NoSpace(_) | ReceiveError::Left => {
             ApiError::conflict(message)
         }

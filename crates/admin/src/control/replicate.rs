@@ -14,6 +14,7 @@ mod jobs;
 mod own;
 mod plan;
 mod pump;
+mod rest;
 mod run;
 mod side;
 mod target;

@@ -1,7 +1,8 @@
 //! Sending snapshots.
 
 use aquifer_api::{ApiError, SendQuery, SentPart};
-use aquifer_files::{SendCursor, SendError, SendWanted};
+use aquifer_files::{SendCursor, SendError, SendWanted, Token};
+use aquifer_ondisk::resume::StreamPlace;
 
 use super::{Control, properties, snapshots};
 
@@ -12,14 +13,18 @@ impl Control {
     /// Names that do not exist, a cursor of another stream, a snapshot that was destroyed
     /// meanwhile, damage.
     pub async fn send_part(&self, query: SendQuery) -> Result<SentPart, ApiError> {
-        let SendQuery { snapshot, from, size_only, after } = query;
+        let SendQuery { snapshot, token, from, size_only, after } = query;
+        let (snapshot, from, start) = match token {
+            None => (snapshot, from, None),
+            Some(token) => self.rest_of(&token)?,
+        };
         let cursor: Option<SendCursor> =
             after.map(|after| after.parse()).transpose().map_err(api_error)?;
         let serving = self.serving(snapshots::pool_name(&snapshot))?;
         let files = serving.service().files.clone();
         let page = async move {
             let (snapshot, from) = (snapshot.as_str(), from.as_deref());
-            files.send_page(SendWanted { snapshot, from, size_only }, cursor).await
+            files.send_page(SendWanted { snapshot, from, size_only, start }, cursor).await
         };
         let page = serving.run(page).await.map_err(|error| ApiError::failed(error.to_string()))?;
         let page = page.map_err(api_error)?;
@@ -27,6 +32,33 @@ impl Control {
         Ok(SentPart { bytes, stream_bytes, next: page.next.map(|next| next.to_string()) })
     }
 }
+
+impl Control {
+    /// The stream of which a token says that it broke off: both snapshots, and where it goes on.
+    fn rest_of(&self, token: &str) -> Result<Rest, ApiError> {
+        let token = token.parse::<Token>();
+        let Token { to, from, place, snapshot } =
+            token.map_err(|error| ApiError::invalid(error.to_string()))?;
+        let found = self
+            .all_serving()
+            .into_iter()
+            .filter_map(|serving| serving.service().datasets.named_by_guids(to, from, &snapshot));
+        // Of copies on one server, any has the same.
+        let found = found.min_by_key(|(to, _)| *to != snapshot);
+        let gone = || {
+            let what = if from.is_some() { ", or the one before it" } else { "" };
+            ApiError::not_found(format!(
+                "the snapshot of which a stream broke off ({snapshot}){what} is not here any more: \
+                 give up what came, with `aquifer receive -A DATASET` there, and send another one"
+            ))
+        };
+        let (snapshot, from) = found.ok_or_else(gone)?;
+        Ok((snapshot, from, Some(place)))
+    }
+}
+
+/// A snapshot, the one since which is sent what changed, and the place to go on from.
+type Rest = (String, Option<String>, Option<StreamPlace>);
 
 fn api_error(error: SendError) -> ApiError {
     let message = error.to_string();

@@ -3,10 +3,11 @@
 use hyper::{Method, StatusCode};
 
 use super::remote::Coming;
-use super::{Answer, Client, JSON, accepted, broken, parsed};
+use super::{Answer, Client, JSON, accepted, broken, named, parsed};
 use crate::send::{NEXT, SIZE};
 use crate::{
-    ReceiveBegun, ReceiveEnd, ReceiveRequest, ReceiveSummary, ReceivedPart, SendQuery, SentPart,
+    DatasetDone, GiveUpReceive, ReceiveBegun, ReceiveEnd, ReceiveInfo, ReceiveRequest,
+    ReceiveSummary, ReceivedPart, ReceivesQuery, SendQuery, SentPart,
 };
 
 /// The type of a stream's bytes.
@@ -59,6 +60,16 @@ impl Client {
         let path = format!("/receive/{id}");
         let (_, answer) = self.ask(Method::POST, &path, STREAM, bytes.into()).await?;
         parsed(&answer)
+    }
+
+    /// What came of streams that may go on.
+    pub async fn receives(&self, query: &ReceivesQuery) -> Answer<Vec<ReceiveInfo>> {
+        self.get(&named("/receives", query.name.as_deref(), query.recursive)).await
+    }
+
+    /// Drops what came of a stream that broke off.
+    pub async fn give_up_receive(&self, request: &GiveUpReceive) -> Answer<DatasetDone> {
+        self.post("/receives/give-up", request).await
     }
 
     /// Ends a stream.

@@ -14,6 +14,11 @@ fn received(said: Said) {
     assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
 }
 
+#[track_caller]
+fn fails(said: Said, why: &str) {
+    assert!(said.code == 1 && said.err.contains(why), "{said:?}");
+}
+
 /// A daemon that is killed while it receives this stream, and the next one.
 fn killed_in_the_middle(there: &Place, daemon: Daemon, stream: &[u8]) -> Daemon {
     let mut receiving = there.command(&["receive", "backup/vms"]);
@@ -99,6 +104,83 @@ fn a_copy_follows_by_increments_and_takes_the_place_of_what_was_sent() {
     here.must(&["pool", "export", "tank"]);
     there.must(&["pool", "export", "backup"]);
     here.must(&["inspect", "--deep", "-d", &disk, "tank"]);
+    there.must(&["inspect", "--deep", "-d", &other_disk, "backup"]);
+}
+
+/// All, then what changed: each breaks off twice, once by a kill of the daemon, and goes on by its
+/// token.
+#[test]
+fn a_stream_that_breaks_off_goes_on_by_its_token() {
+    let (here, there) = (Place::new(), Place::new());
+    let (disk, other_disk) = (here.image("disk"), there.image("disk"));
+    let _daemon = here.serve();
+    let mut daemon = Some(there.serve());
+    let file = with_file(&here, "tank", &[&disk]);
+    let mut client = Client::new(&here, "127.0.0.1");
+    fill(&mut client, &file, 1, 0, 8);
+    here.must(&["snapshot", "tank/vms@a"]);
+    fill(&mut client, &file, 2, 0, 8);
+    here.must(&["snapshot", "tank/vms@b"]);
+    there.must(&["pool", "create", "backup", &other_disk]);
+    let token = || {
+        let words = ["-H", "get", "-o", "value", "receive_resume_token", "backup/vms"];
+        there.must(&words).trim().to_string()
+    };
+    assert_eq!(token(), "-");
+    let said = there.must(&["list", "-t", "receiving"]);
+    assert_eq!(said, "no stream waits for its rest (aquifer receive -s keeps what came)\n");
+    for words in [&["tank/vms@a"][..], &["-i", "@a", "tank/vms@b"]] {
+        send_words(&here, words, "all");
+        let whole = std::fs::read(here.path("all")).unwrap();
+        std::fs::write(here.path("part"), &whole[..whole.len() / 3]).unwrap();
+        let said = receive(&there, &["-s", "backup/vms"], &here, "part");
+        let kept = "What came waits for the rest: `aquifer get receive_resume_token backup/vms`";
+        assert!(said.code == 1 && said.err.contains(kept), "{said:?}");
+        let listed = there.must(&["list", "-t", "receiving"]);
+        assert!(listed.contains("broke off") && listed.contains("tank/vms@"), "{listed}");
+        let first = token();
+        let size = here.must(&["send", "-n", "-t", &first]);
+        assert!(size.starts_with("would send the rest of a stream: "), "{size}");
+        // The daemon dies in the middle of the rest.
+        send_words(&here, &["-t", &first], "rest");
+        let rest = std::fs::read(here.path("rest")).unwrap();
+        assert!(rest.len() < whole.len() - 1_000_000, "{} {}", rest.len(), whole.len());
+        let mut receiving = there.command(&["receive", "backup/vms"]);
+        let mut receiving = receiving.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut input = receiving.stdin.take().unwrap();
+        input.write_all(&rest[..rest.len() * 2 / 3]).unwrap();
+        there.wait_for(|| token() != first);
+        daemon.take().unwrap().kill9();
+        drop(input);
+        assert!(!receiving.wait().unwrap().success());
+        daemon = Some(there.serve());
+        // To the end, and not once more.
+        let last = token();
+        send_words(&here, &["-t", &last], "rest");
+        received(receive(&there, &["backup/vms"], &here, "rest"));
+        assert_eq!(token(), "-");
+        let said = receive(&there, &["backup/vms"], &here, "rest");
+        assert!(said.err.contains("nothing of a stream waits in \"backup/vms\""), "{said:?}");
+    }
+    assert_eq!(there.must(&["diff", "backup/vms@b", "backup/vms"]), "");
+    // Given up, and a token of what is gone.
+    fill(&mut client, &file, 3, 0, 4);
+    here.must(&["snapshot", "tank/vms@c"]);
+    send_words(&here, &["-i", "@b", "tank/vms@c"], "all");
+    let whole = std::fs::read(here.path("all")).unwrap();
+    std::fs::write(here.path("part"), &whole[..whole.len() / 2]).unwrap();
+    assert_eq!(receive(&there, &["-s", "backup/vms"], &here, "part").code, 1);
+    let token = token();
+    here.must(&["destroy", "-f", "tank/vms@c"]);
+    fails(here.ask(&["send", "-n", "-t", &token]), "is not here any more: give up what came");
+    fails(here.ask(&["send", "-n", "-t", &token[..20]]), "that is no resume token");
+    there.must(&["receive", "-A", "backup/vms"]);
+    fails(there.ask(&["receive", "-A", "backup/vms"]), "nothing of a stream waits in");
+    assert_eq!(there.must(&["diff", "backup/vms@b", "backup/vms"]), "");
+    there.must(&["set", "standby=off", "backup/vms"]);
+    let mut client = Client::new(&there, "127.0.0.1");
+    has(&mut client, &file, 2, 0, 8);
+    there.must(&["pool", "export", "backup"]);
     there.must(&["inspect", "--deep", "-d", &other_disk, "backup"]);
 }
 

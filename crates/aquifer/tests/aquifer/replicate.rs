@@ -106,6 +106,16 @@ fn begin_slowly(place: &Place, words: &[&str]) -> Child {
     child
 }
 
+/// Bytes of content that wait for the rest of their stream.
+fn waits(place: &Place) -> u64 {
+    let all = place.json(&["list", "-t", "receiving"]);
+    all.as_array().unwrap().iter().map(|of| of["received_bytes"].as_u64().unwrap()).sum()
+}
+
+fn sent_bytes(place: &Place) -> u64 {
+    place.json(&["replicate"])[0]["sent_bytes"].as_u64().unwrap()
+}
+
 const TARGET: [&str; 2] = ["tank/vms", "other:backup/vms"];
 
 #[test]
@@ -256,32 +266,44 @@ fn a_run_that_breaks_off_leaves_the_copy_as_it_was() {
     // A whole one: the side of the copy dies.
     let mut child = begin_slowly(here, &TARGET);
     fails(&replicate(here, &TARGET), "is being replicated to other:backup/vms already");
+    there.wait_for(|| waits(there) > 0);
+    // An act makes durable what came before.
+    there.must(&["snapshot", "backup@now"]);
     other.kill9();
     assert_eq!(child.wait().unwrap().code(), Some(1));
     let listed = here.json(&["replicate"]);
     assert!(listed[0]["error"].as_str().unwrap().contains("other: "), "{listed}");
     let other = pair.serve(there);
     assert!(!there.must(&["list"]).contains("backup/vms"));
+    // What came waits, and goes on; behind it comes what changed since.
+    let came = waits(there);
+    assert!(came > 0);
+    let taken = snapshots(here, "tank/vms");
     done(&replicate(here, &TARGET));
-    assert_eq!(snapshots(here, "tank/vms").len(), 1);
+    assert!(sent_bytes(here) <= (8 << 20) + (1 << 20) - came, "{came}");
+    assert_eq!(waits(there), 0);
     let first = snapshots(there, "backup/vms").pop().unwrap();
+    assert!(!taken.contains(&first), "{taken:?}");
+    assert_eq!(snapshots(here, "tank/vms"), [first.as_str()]);
 
     // What changed: it is stopped, then the copy's side dies, then this one.
     fill(&mut client, &file, 2, 0, 8);
     let as_before = || {
         assert_eq!(snapshots(there, "backup/vms"), [first.as_str()]);
-        let same = there.must(&["diff", &format!("backup/vms@{first}"), "backup/vms"]);
-        assert_eq!(same, "");
+        let waiting = "has part of a stream that broke off";
+        fails(&there.ask(&["diff", &format!("backup/vms@{first}"), "backup/vms"]), waiting);
+        fails(&there.ask(&["set", "standby=off", "backup/vms"]), waiting);
+        waits(there)
     };
     let mut child = begin_slowly(here, &TARGET);
     here.must(&["replicate", "--stop", TARGET[0], TARGET[1]]);
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    as_before();
+    let came = as_before();
     let mut child = begin_slowly(here, &TARGET);
     other.kill9();
     assert_eq!(child.wait().unwrap().code(), Some(1));
     let _other = pair.serve(there);
-    as_before();
+    assert!(as_before() >= came);
     let mut child = begin_slowly(here, &TARGET);
     daemon.kill9();
     assert_eq!(child.wait().unwrap().code(), Some(1));

@@ -36,6 +36,8 @@ pub enum ListKind {
     Snapshot,
     /// Both
     All,
+    /// What came of streams that may go on
+    Receiving,
 }
 
 /// A column by which is sorted.

@@ -134,14 +134,18 @@ async fn change(
 
 /// One line of `get`.
 #[derive(Debug, Serialize)]
-struct Line {
-    dataset: String,
+pub(super) struct Line {
+    pub dataset: String,
     #[serde(flatten)]
-    property: PropertyValue,
+    pub property: PropertyValue,
 }
 
 pub(super) async fn get(client: &Client, output: Output, args: GetArgs) -> Result<(), Failure> {
     let GetArgs { recursive, sources, columns, properties, datasets } = args;
+    if properties == super::receives::TOKEN {
+        let lines = super::receives::tokens(client, datasets, recursive).await?;
+        return output.answer(&lines, |lines| get_text(lines, &columns, output));
+    }
     let mut infos = Vec::new();
     if datasets.is_empty() {
         infos = client.datasets(&DatasetQuery::default()).await?;

@@ -24,6 +24,9 @@ pub(super) async fn list(client: &Client, output: Output, args: ListArgs) -> Res
         true => ListKind::Snapshot,
         false => ListKind::Filesystem,
     });
+    if kind == ListKind::Receiving {
+        return super::receives::list(client, output, name.clone(), *recursive).await;
+    }
     if is_snapshot && kind != ListKind::Snapshot {
         return Err(Failure::usage("a name with an '@' is a snapshot's: -t snapshot"));
     }
@@ -46,7 +49,7 @@ pub(super) async fn list(client: &Client, output: Output, args: ListArgs) -> Res
     match kind {
         ListKind::Filesystem => output.answer(&all.datasets, |_| told),
         ListKind::Snapshot => output.answer(&all.snapshots, |_| told),
-        ListKind::All => output.answer(&all, |_| told),
+        _ => output.answer(&all, |_| told),
     }
 }
 
@@ -89,7 +92,7 @@ fn text(all: &All, kind: ListKind, args: &ListArgs, output: Output) -> Result<St
         }
         ListKind::Filesystem => &["name", "used", "available", "referenced", "mountpoint"],
         ListKind::Snapshot => &["name", "used", "available", "referenced", "creation"],
-        ListKind::All => &["name", "used", "available", "referenced", "creation", "mountpoint"],
+        _ => &["name", "used", "available", "referenced", "creation", "mountpoint"],
     };
     let names: Vec<&str> = match args.columns.is_empty() {
         true => usual.to_vec(),

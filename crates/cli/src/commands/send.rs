@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use aquifer_api::client::{Client, ComingPart};
 use aquifer_api::send::PART_BYTES_MAX;
-use aquifer_api::{ReceiveEnd, ReceiveRequest, ReceiveSummary, SendQuery, SentPart, SnapshotQuery};
+use aquifer_api::{
+    GiveUpReceive, ReceiveEnd, ReceiveRequest, ReceiveSummary, SendQuery, SentPart, SnapshotQuery,
+};
 use tokio::sync::mpsc;
 
 use super::{Output, tell};
@@ -26,9 +28,13 @@ pub struct SendArgs {
     /// The same, with all snapshots between: as one stream after the other.
     #[arg(short = 'I', value_name = "OLD", conflicts_with = "from")]
     from_all: Option<String>,
+    /// Send the rest of a stream that broke off: what `aquifer get receive_resume_token DATASET`
+    /// says at the receiver.
+    #[arg(short = 't', value_name = "TOKEN", conflicts_with_all = ["from", "from_all", "snapshot"])]
+    token: Option<String>,
     /// The snapshot, such as tank/vms@before.
-    #[arg(value_name = "DATASET@NAME")]
-    snapshot: String,
+    #[arg(value_name = "DATASET@NAME", required_unless_present = "token")]
+    snapshot: Option<String>,
 }
 
 /// The arguments of `receive`.
@@ -47,6 +53,12 @@ pub struct ReceiveArgs {
     /// Of a stream made with -i: drop what was changed in the dataset since its newest snapshot.
     #[arg(short = 'F')]
     force: bool,
+    /// Keep what came if the stream breaks off: `aquifer send -t` sends the rest of it later.
+    #[arg(short = 's')]
+    resumable: bool,
+    /// Give up what came of a stream that broke off, and free its space. Nothing is received.
+    #[arg(short = 'A', conflicts_with_all = ["dry_run", "new_handles", "force", "resumable"])]
+    give_up: bool,
     /// Full name of the new dataset, such as tank/copy; of a stream made with -i, the dataset that
     /// has the older snapshot.
     dataset: String,
@@ -58,12 +70,15 @@ const ALIVE_EVERY: Duration = Duration::from_secs(10);
 const PARTS_WAITING: usize = 2;
 
 pub(super) async fn send(client: &Client, output: Output, args: SendArgs) -> Result<(), Failure> {
-    let SendArgs { dry_run, verbose, from, from_all, snapshot } = args;
+    let SendArgs { dry_run, verbose, from, from_all, token, snapshot } = args;
+    let is_rest = token.is_some();
+    let snapshot = snapshot.unwrap_or_default();
     let steps = match from_all {
         Some(from) => steps(client, &snapshot, from).await?,
-        None => vec![SendQuery { snapshot: snapshot.clone(), from, ..SendQuery::default() }],
+        None => vec![SendQuery { snapshot: snapshot.clone(), token, from, ..SendQuery::default() }],
     };
-    if dry_run && steps.iter().any(|step| step.from.is_none()) {
+    let snapshot = if is_rest { "the rest of a stream".into() } else { snapshot };
+    if dry_run && !is_rest && steps.iter().any(|step| step.from.is_none()) {
         return would_send(client, output, &snapshot).await;
     }
     if dry_run {
@@ -120,8 +135,7 @@ async fn send_one(
     mut query: SendQuery,
     to: &mpsc::Sender<Vec<u8>>,
 ) -> Result<Option<u64>, Failure> {
-    let Ok(room) = to.reserve().await else { return Ok(None) };
-    let mut coming = Some((client.begin_part(&query).await?, room));
+    let mut coming = begin_part(client, &query, to).await?;
     let mut sent_bytes = 0u64;
     while let Some((part, room)) = coming {
         query.after = part.next().map(Into::into);
@@ -131,32 +145,27 @@ async fn send_one(
             room.send(bytes);
             Ok(())
         };
-        let ((), next) = tokio::try_join!(take, begin_next(client, &query, to))?;
-        coming = match next {
-            Next::Comes(part, room) => Some((part, room)),
-            Next::NobodyTakesIt => return Ok(None),
-            Next::IsNone => None,
+        let next = async {
+            match query.after {
+                Some(_) => begin_part(client, &query, to).await,
+                None => Ok(None),
+            }
         };
+        ((), coming) = tokio::try_join!(take, next)?;
     }
-    Ok(Some(sent_bytes))
+    Ok(Some(sent_bytes).filter(|_| !to.is_closed()))
 }
 
-enum Next<'a> {
-    Comes(ComingPart, mpsc::Permit<'a, Vec<u8>>),
-    NobodyTakesIt,
-    IsNone,
-}
-
-async fn begin_next<'a>(
+/// Asks for a part when there is room for it; `None`: the writer has ended.
+async fn begin_part<'a>(
     client: &Client,
     query: &SendQuery,
     to: &'a mpsc::Sender<Vec<u8>>,
-) -> Result<Next<'a>, Failure> {
-    if query.after.is_none() {
-        return Ok(Next::IsNone);
+) -> Result<Option<(ComingPart, mpsc::Permit<'a, Vec<u8>>)>, Failure> {
+    match to.reserve().await {
+        Ok(room) => Ok(Some((client.begin_part(query).await?, room))),
+        Err(_) => Ok(None),
     }
-    let Ok(room) = to.reserve().await else { return Ok(Next::NobodyTakesIt) };
-    Ok(Next::Comes(client.begin_part(query).await?, room))
 }
 
 /// From each snapshot to the next one, from an older one to a newer one.
@@ -225,7 +234,10 @@ async fn would_send_changes(
     let snapshot = last.map_or_else(String::new, |last| last.snapshot);
     let from = first.and_then(|first| first.from).unwrap_or_default();
     let size = output.size(stream_bytes);
-    let text = format!("would send {snapshot}, what changed since {from}: a stream of {size}\n");
+    let text = match from.is_empty() {
+        true => format!("would send the rest of a stream: {size}\n"),
+        false => format!("would send {snapshot}, what changed since {from}: a stream of {size}\n"),
+    };
     output.answer(&WouldSend { snapshot, from, stream_bytes }, |_| text)
 }
 
@@ -234,12 +246,16 @@ pub(super) async fn receive(
     output: Output,
     args: ReceiveArgs,
 ) -> Result<(), Failure> {
-    let ReceiveArgs { dry_run, verbose, new_handles, force, dataset } = args;
+    let ReceiveArgs { dry_run, verbose, new_handles, force, resumable, give_up, dataset } = args;
+    if give_up {
+        let done = client.give_up_receive(&GiveUpReceive { name: dataset }).await?;
+        return output.answer(&done, |_| String::new());
+    }
     if stdin().is_terminal() {
         return Err(Failure::usage("the stream comes from stdin: < FILE, or COMMAND |"));
     }
-    let request =
-        ReceiveRequest { name: dataset, dry_run, new_handles, force, ..ReceiveRequest::default() };
+    let sender = None;
+    let request = ReceiveRequest { name: dataset, dry_run, new_handles, force, sender, resumable };
     let id = client.begin_receive(&request).await?.id;
     let (to_us, mut parts) = mpsc::channel(PARTS_WAITING);
     // Not waited for: it may sit in a read that never ends.

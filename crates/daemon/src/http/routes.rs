@@ -26,6 +26,7 @@
 //! GET  /shares/why              read      ShareQuery      -> ShareWhy
 //! GET  /connect                 read      ConnectQuery    -> ConnectAdvice
 //! GET  /replications            read      ReplicationQuery -> [ReplicationInfo]
+//! GET  /receives                read      ReceivesQuery   -> [ReceiveInfo]
 //! GET  /tokens                  read                      -> [TokenInfo]
 //! GET  /session                 read                      -> SessionInfo
 //! POST /scan                    operator  ScanRequest     -> ScanResult
@@ -64,6 +65,7 @@
 //! POST /receive                 admin     ReceiveRequest  -> ReceiveBegun
 //! POST /receive/{name}          admin     bytes           -> ReceivedPart   (6)
 //! POST /receive/{name}/end      admin     ReceiveEnd      -> ReceiveSummary
+//! POST /receives/give-up        admin     GiveUpReceive   -> DatasetDone
 //! POST /replicate               admin     ReplicateRequest -> ReplicationBegun
 //! POST /replicate/stop          admin     StopReplication -> DatasetDone
 //! POST /locks/clear             admin     ClearLocks      -> ClearedLocks
@@ -153,6 +155,7 @@ fn questions(table: Table) -> Table {
         .question(Read, "/shares/why", share_why)
         .question(Read, "/connect", connect)
         .question(Read, "/replications", replicate::list)
+        .question(Read, "/receives", send::receives)
         .question(Read, "/tokens", async |State(t): Tokens_| answer(Ok(t.list())))
         .question(Read, "/session", tokens::session)
 }
@@ -195,6 +198,7 @@ fn acts(table: Table) -> Table {
         .act(Admin, "/receive", send::begin)
         .search(Admin, "/receive/{name}", send::part)
         .act(Admin, "/receive/{name}/end", send::end)
+        .act(Admin, "/receives/give-up", send::give_up)
         .act(Admin, "/replicate", replicate::begin)
         .act(Admin, "/replicate/stop", replicate::stop)
         .act(Admin, "/locks/clear", clear_locks)

@@ -7,7 +7,7 @@ use aquifer_api::time::text_s;
 use aquifer_api::{
     AddVdevs, ClearDamage, ClearLocks, CloneSnapshot, CreateDataset, CreatePool, CreateToken,
     DestroyDataset, DestroySnapshots, DiskRequest, DrillRequest, ExportPool, FreeWork, FreeWorkAct,
-    FreeWorkRequest, HoldSnapshots, ImportRequest, OfflineDisk, OnlineDisk, Promote,
+    FreeWorkRequest, GiveUpReceive, HoldSnapshots, ImportRequest, OfflineDisk, OnlineDisk, Promote,
     ReceiveRequest, ReleaseSnapshots, RenameDataset, RenameSnapshot, ReplaceDisk, ReplicateRequest,
     Role, RollBack, RotateToken, ScrubAct, ScrubRequest, SetProperties, StopReplication,
     TakeSnapshots, VdevKind, VdevRequest,
@@ -256,13 +256,18 @@ pub(super) fn roll_back(RollBack { name, destroy_later, force }: &RollBack) -> T
 }
 
 pub(super) fn receive(request: &ReceiveRequest) -> Told {
-    let ReceiveRequest { name, dry_run, new_handles, force, sender } = request;
+    let ReceiveRequest { name, dry_run, new_handles, force, sender, resumable } = request;
     let words = Words::of("receive").flag(*dry_run, "-n").flag(*force, "-F");
-    let words = words.flag(*new_handles, "--new-handles");
+    let words = words.flag(*new_handles, "--new-handles").flag(*resumable, "-s");
     // Of what is sent again and again, the end is noted.
     let is_nothing = *dry_run || sender.is_some() && !force;
     let about = About::Dataset(name.clone(), Vec::new());
     words.word(name).told(unless(is_nothing, about))
+}
+
+pub(super) fn give_up_receive(GiveUpReceive { name }: &GiveUpReceive) -> Told {
+    let words = Words::of("receive").flag(true, "-A").word(name);
+    words.told(About::Dataset(name.clone(), Vec::new()))
 }
 
 /// The end of a stream that is received as a dataset; `None`: it is not known any more, or is only

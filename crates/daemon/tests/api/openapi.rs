@@ -139,7 +139,7 @@ fn of<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
 type Type = (&'static str, fn(&mut SchemaGenerator) -> Value);
 
 /// What the table names.
-const TYPES: [Type; 83] = [
+const TYPES: [Type; 86] = [
     ("AddVdevs", of::<api::AddVdevs>),
     ("AlertsInfo", of::<api::AlertsInfo>),
     ("ApiError", of::<api::ApiError>),
@@ -189,6 +189,9 @@ const TYPES: [Type; 83] = [
     ("Promote", of::<api::Promote>),
     ("Promoted", of::<api::Promoted>),
     ("ReceiveBegun", of::<api::ReceiveBegun>),
+    ("ReceiveInfo", of::<api::ReceiveInfo>),
+    ("ReceivesQuery", of::<api::ReceivesQuery>),
+    ("GiveUpReceive", of::<api::GiveUpReceive>),
     ("ReceiveEnd", of::<api::ReceiveEnd>),
     ("ReceiveRequest", of::<api::ReceiveRequest>),
     ("ReceiveSummary", of::<api::ReceiveSummary>),

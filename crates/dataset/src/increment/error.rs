@@ -54,6 +54,42 @@ pub enum IncrementError {
     /// Something is being received into it.
     #[error("{0:?} is being received into: wait until that has ended, or end it")]
     Busy(String),
+    /// Part of a stream waits in it.
+    #[error(
+        "{0:?} has part of a stream that broke off: go on with it (`aquifer get \
+         receive_resume_token {0}` says the TOKEN for `aquifer send -t`), or give it up with \
+         `aquifer receive -A {0}`"
+    )]
+    Partial(String),
+    /// There are too many.
+    #[error(
+        "{0} streams broke off and wait in this pool: go on with some or give them up (`aquifer \
+         list -t receiving`)"
+    )]
+    ManyPartials(usize),
+    /// Nothing waits there.
+    #[error(
+        "nothing of a stream waits in {0:?}: it came to its end, or was given up. Send the \
+         snapshot as a whole, or what changed since the newest one there"
+    )]
+    NoPartial(String),
+    /// What waits there is of another one.
+    #[error(
+        "what waits in {name:?} is of another stream, of {has:?}: go on with that one, or give it \
+         up with `aquifer receive -A {name}`"
+    )]
+    OtherStream {
+        /// The dataset.
+        name: String,
+        /// The snapshot of the stream that waits.
+        has: String,
+    },
+    /// It leaves something out.
+    #[error(
+        "the stream goes on behind what {0:?} has: make it again with the token that `aquifer get \
+         receive_resume_token {0}` says now"
+    )]
+    BehindPlace(String),
     /// Its old snapshot is not what the record says.
     #[error(
         "what was received into {0:?} has no snapshot to go back to: its record is damaged. Clone \

@@ -52,6 +52,9 @@ impl Receiver {
                 let directory = self.found(to, object).await?;
                 for key in &keys {
                     let old = self.name_at(to, directory.as_deref(), *key).await?;
+                    if old.is_none() && self.goes_on {
+                        continue;
+                    }
                     let old = old.ok_or_else(|| contradicts(object, "has no such name"))?;
                     self.sums.entry_goes(object, &old);
                 }
@@ -90,7 +93,12 @@ impl Receiver {
         id: ObjectId,
         generation: u64,
     ) -> Result<(), ReceiveError> {
-        let old = self.found(to, id).await?.filter(|old| {
+        let found = self.found(to, id).await?;
+        if self.goes_on && found.as_ref().is_none_or(|found| found.inode().nlink == 0) {
+            // It went before the stream broke off.
+            return Ok(());
+        }
+        let old = found.filter(|old| {
             let old = old.inode();
             old.nlink > 0 && old.generation == generation
         });
@@ -164,6 +172,6 @@ impl Receiver {
     }
 }
 
-fn contradicts(object: ObjectId, what: &str) -> ReceiveError {
+pub(super) fn contradicts(object: ObjectId, what: &str) -> ReceiveError {
     ReceiveError::Contradicts(format!("object {} {what}", object.0))
 }

@@ -76,6 +76,7 @@ impl Receiver {
         self.check_alive(dataset)?;
         promise.spend(hold.txg());
         files.apply(dataset, &hold, &[Change::Pages(object, pages)], None);
+        files.datasets.note_place(dataset, &hold, self.place);
         Ok(())
     }
 
@@ -155,6 +156,7 @@ impl Receiver {
         let hold = files.pool.hold(admission).map_err(|of| self.pool_error(of))?;
         self.check_alive(dataset)?;
         files.apply(dataset, &hold, changes, None);
+        files.datasets.note_place(dataset, &hold, self.place);
         Ok(())
     }
 

@@ -62,7 +62,7 @@ impl Making<'_> {
             let snapshot = self.snapshot.into();
             return Err(SendError::AnotherFile { object: new.object.0, snapshot });
         }
-        if within.is_none() {
+        if within.is_none() || self.again.take() == Some(new.object.0) {
             self.encoder.put(&Record::Object(Box::new(new.clone())));
         }
         let from = within.unwrap_or(0);

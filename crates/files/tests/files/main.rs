@@ -38,6 +38,7 @@ mod receive;
 mod rename;
 mod replay;
 mod replies;
+mod resumed;
 mod rollback;
 #[cfg(sabotage)]
 mod sabotage;

@@ -13,8 +13,10 @@ use aquifer_stream::{Decoder, Record, StreamError};
 use crate::bed::{Bed, find, make, noise, read, root, write};
 use crate::diff::{DATASET, Model, change};
 
-const NEW_HANDLES: ReceiveOptions = ReceiveOptions { dry: false, new_handles: true, force: false };
-pub const STANDBY: ReceiveOptions = ReceiveOptions { dry: false, new_handles: false, force: false };
+const NEW_HANDLES: ReceiveOptions =
+    ReceiveOptions { dry: false, new_handles: true, force: false, resumable: false };
+pub const STANDBY: ReceiveOptions =
+    ReceiveOptions { dry: false, new_handles: false, force: false, resumable: false };
 
 pub async fn snapshot(service: &Service, name: &str) {
     service.datasets.snapshot(&[name.into()], false).await.unwrap();
@@ -35,7 +37,7 @@ pub async fn changes(
     for size_only in [true, false] {
         let mut cursor = None;
         loop {
-            let wanted = SendWanted { snapshot, from, size_only };
+            let wanted = SendWanted { snapshot, from, size_only, ..SendWanted::default() };
             let page = service.files.send_page(wanted, cursor).await?;
             bytes.extend(page.bytes);
             size += if size_only { page.stream_bytes } else { 0 };

@@ -21,7 +21,8 @@ use crate::received::{SOURCE, change, change_in, changes, content, is_full, open
 use crate::{Shape, inspected};
 
 const COPIES: [&str; 2] = ["tank/c0", "tank/c1"];
-const STANDBY: ReceiveOptions = ReceiveOptions { dry: false, new_handles: false, force: false };
+const STANDBY: ReceiveOptions =
+    ReceiveOptions { dry: false, new_handles: false, force: false, resumable: false };
 
 /// What is known of a copy.
 #[derive(Debug, Clone, Default)]

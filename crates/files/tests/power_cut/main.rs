@@ -15,6 +15,7 @@ mod machine;
 mod model;
 mod received;
 mod reserved;
+mod resumed;
 mod shared;
 mod snapshots;
 #[cfg(not(sabotage))]

@@ -81,7 +81,7 @@ pub async fn changes(
     snapshot: &str,
     from: Option<&str>,
 ) -> Result<Vec<u8>, String> {
-    let wanted = SendWanted { snapshot, from, size_only: false };
+    let wanted = SendWanted { snapshot, from, ..SendWanted::default() };
     let (mut bytes, mut cursor) = (Vec::new(), None);
     loop {
         let page = service.files.send_page(wanted, cursor).await;
@@ -197,7 +197,7 @@ async fn copy(
     let gives_up = rng.below(4) == 0;
     let state = if gives_up { State::Gone } else { State::Perhaps };
     model.lock().unwrap().copies.insert(name.clone(), Copy { state, snapshot, content });
-    let options = ReceiveOptions { dry: false, new_handles: rng.coin(), force: false };
+    let options = ReceiveOptions { new_handles: rng.coin(), ..ReceiveOptions::default() };
     let mut receiver = Receiver::new(&service.files, name.clone(), options);
     let upto = if gives_up { rng.index(bytes.len()) } else { bytes.len() };
     let mut left = &bytes[..upto];

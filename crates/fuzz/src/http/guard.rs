@@ -42,7 +42,7 @@ fn refuse(why: &str) -> Response {
 
 /// Acts on datasets and locks, replication without peers, which nobody carries out, and one that
 /// clears a notice of a loss.
-const PASSES: [&str; 21] = [
+const PASSES: [&str; 22] = [
     "/v1/datasets",
     "/v1/datasets/set",
     "/v1/datasets/destroy",
@@ -64,4 +64,5 @@ const PASSES: [&str; 21] = [
     "/v1/receive",
     "/v1/receive/0",
     "/v1/receive/0/end",
+    "/v1/receives/give-up",
 ];

@@ -52,6 +52,22 @@ impl Items {
         }
     }
 
+    /// A stream that may go on is one of a dataset that is received whole, with the record of a
+    /// destroyed one, or of what changed since the snapshot to go back to.
+    pub(super) fn check_resumes(&self, invalid: &mut impl FnMut(DatasetId, String)) {
+        for (id, record) in &self.resumes {
+            let is_new = self.datasets.get(id).is_some_and(|of| of.destroyed);
+            let old = self.receiving.get(id).and_then(|from| {
+                let listed = self.snapshots.get(id)?;
+                Some(listed.list.get(from)?.guid)
+            });
+            let fits = if is_new { record.from.is_none() } else { old.is_some() };
+            if !fits || old != record.from {
+                invalid(*id, "says how far a stream has come that is not received there".into());
+            }
+        }
+    }
+
     /// Each snapshot is listed by the dataset on whose line it is, or by one that comes from it. A
     /// hidden one is there because a line begins with it.
     pub(super) fn check_listers(&self, invalid: &mut impl FnMut(DatasetId, String)) {

@@ -6,12 +6,27 @@ use aquifer_ondisk::history::{HistoryClass, HistoryCounters, HistoryRecord, Outc
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::load::{LoadGrain, LoadOf, LoadRecord};
 use aquifer_ondisk::reply::{CallId, ReplyEntry};
+use aquifer_ondisk::resume::{ResumeRecord, StreamPlace};
 use aquifer_ondisk::tree_node::{Namespace, NodeOwner, Replies};
-use aquifer_ondisk::{DatasetId, Guid, ObjectId};
+use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
 
 use crate::pool::{HandPool, Shape};
 use crate::tree::{Content, FIFO, PLAIN, TAIL, counter, namespace};
 use crate::{changed, content, kinds, look, only};
+
+/// A stream that may go on.
+pub fn resume(from: Option<Guid>) -> ResumeRecord {
+    ResumeRecord {
+        to: Guid(5),
+        from,
+        own_handles: false,
+        begun: Txg(9),
+        place: StreamPlace { object: ObjectId(17), within: Some(3) },
+        pages: 3,
+        heard: Time::default(),
+        sent: "tank/vms@a".into(),
+    }
+}
 
 #[test]
 fn inodes_that_contradict_themselves() {
@@ -142,6 +157,24 @@ fn destroyed_datasets_are_looked_at_as_what_they_are() {
         items.push(Item { key, value: b"lz4".to_vec() });
     });
     assert_eq!(report.count(Kind::DatasetInvalid), 1, "{report}");
+    // It may be one that is received whole, and goes on.
+    let goes_on = |from| {
+        items(|items| {
+            destroyed(items);
+            let key = ItemKey::new(DatasetId(2), ItemClass::Resume, 0);
+            items.push(Item { key, value: resume(from).encode() });
+        })
+    };
+    let report = goes_on(None);
+    assert_eq!(kinds(&report), kinds(&whole), "{report}");
+    assert_eq!(goes_on(Some(Guid(7))).count(Kind::DatasetInvalid), 1, "{report}");
+    for dataset in [DatasetId(2), DatasetId(9)] {
+        let report = items(|items| {
+            let key = ItemKey::new(dataset, ItemClass::Resume, 0);
+            items.push(Item { key, value: resume(None).encode() });
+        });
+        assert_eq!(report.count(Kind::DatasetInvalid), 1, "{report}");
+    }
     // Alive and destroyed at once.
     let report = items(|items| {
         let record = items.iter().find(|item| of(item, ItemClass::Record)).unwrap();

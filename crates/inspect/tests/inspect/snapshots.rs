@@ -176,6 +176,24 @@ fn a_head_that_is_half_of_something() {
     only(&report, Kind::DatasetInvalid);
     let report = with_snapshot(|sketch| sketch.more = vec![standby(), receiving(Txg(10))]);
     only(&report, Kind::DatasetInvalid);
+    // The stream may go on: it is of what changed since that snapshot.
+    let resume = |from: Option<u64>| {
+        let record = crate::datasets::resume(from.map(Guid));
+        (ItemClass::Resume, 0, record.encode())
+    };
+    let guid = 77;
+    let report = with_snapshot(|sketch| {
+        sketch.more = vec![standby(), receiving(TAKEN), resume(Some(guid))];
+    });
+    assert_eq!(kinds(&report), [], "{report}");
+    for of in [None, Some(guid ^ 1)] {
+        let report = with_snapshot(|sketch| {
+            sketch.more = vec![standby(), receiving(TAKEN), resume(of)];
+        });
+        only(&report, Kind::DatasetInvalid);
+    }
+    let report = with_snapshot(|sketch| sketch.more = vec![standby(), resume(Some(guid))]);
+    only(&report, Kind::DatasetInvalid);
     let odd = (ItemClass::Receiving, 0, vec![1, 0, 0]);
     let report = with_snapshot(|sketch| sketch.more = vec![standby(), odd]);
     only(&report, Kind::ItemInvalid);

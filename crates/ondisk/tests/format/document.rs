@@ -181,6 +181,7 @@ fn every_example_and_module_is_named() {
         "dirent",
         "dataset",
         "receiving",
+        "resume",
         "damage",
         "scrub",
         "free_work",

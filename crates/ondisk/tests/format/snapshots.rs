@@ -13,6 +13,7 @@ use aquifer_ondisk::file_snapshot::{
 };
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::receiving::ReceivingRecord;
+use aquifer_ondisk::resume::{ResumeRecord, StreamPlace};
 use aquifer_ondisk::types::{SEGMENT_SECTORS, SEQUENCE_LIMIT};
 use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
 use proptest::prelude::*;
@@ -68,6 +69,33 @@ pub fn receiving() -> impl Strategy<Value = ReceivingRecord> {
 /// The one in the document.
 pub fn one_receiving() -> ReceivingRecord {
     ReceivingRecord { from: Txg(80) }
+}
+
+pub fn resume() -> impl Strategy<Value = ResumeRecord> {
+    let sent = proptest::string::string_regex("[a-z0-9_./@-]{0,80}").unwrap();
+    let place = (0..SEQUENCE_LIMIT, proptest::option::of(any::<u64>()));
+    let guids = (1..u64::MAX, proptest::option::of(1..u64::MAX), any::<bool>());
+    (guids, txg(), place, any::<u64>(), time(), sent).prop_map(
+        |((to, from, own_handles), begun, (object, within), pages, heard, sent)| {
+            let place = StreamPlace { object: ObjectId(object), within };
+            let (to, from) = (Guid(to), from.map(Guid));
+            ResumeRecord { to, from, own_handles, begun, place, pages, heard, sent }
+        },
+    )
+}
+
+/// The one in the document.
+pub fn one_resume() -> ResumeRecord {
+    ResumeRecord {
+        to: Guid(0x1122_3344_5566_7788),
+        from: Some(Guid(0x99aa_bbcc_ddee_ff00)),
+        own_handles: false,
+        begun: Txg(90),
+        place: StreamPlace { object: ObjectId(17), within: Some(4096) },
+        pages: 5000,
+        heard: Time { seconds: 1_790_000_200, nanoseconds: 0 },
+        sent: "tank/vms@tuesday".into(),
+    }
 }
 
 pub fn of_file() -> impl Strategy<Value = FileSnapshotRecord> {

@@ -28,6 +28,7 @@ use aquifer_ondisk::pool_root::PoolRoot;
 use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::reply::ReplyEntry;
 use aquifer_ondisk::resilver_mark::ResilverMark;
+use aquifer_ondisk::resume::ResumeRecord;
 use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::{Form, Node};
 use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
@@ -316,6 +317,17 @@ impl Structure for ReceivingRecord {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         ReceivingRecord::decode(bytes)
+    }
+}
+
+impl Structure for ResumeRecord {
+    const NAME: &'static str = "resume record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        ResumeRecord::decode(bytes)
     }
 }
 

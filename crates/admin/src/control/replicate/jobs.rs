@@ -111,13 +111,30 @@ impl Job {
                 }
                 Some(from) => {
                     let (snapshot, from) = (format!("{dataset}@{}", step.to), format!("@{from}"));
-                    stream_bytes(control, &self.gauge, snapshot, from).await?
+                    let query = SendQuery { snapshot, from: Some(from), ..SendQuery::default() };
+                    stream_bytes(control, &self.gauge, query).await?
                 }
             };
-            let mut shown = self.shown.lock();
-            shown.total_bytes = Some(shown.total_bytes.unwrap_or(0).saturating_add(bytes));
+            self.adds(bytes);
         }
         Ok(())
+    }
+
+    /// The same of one stream.
+    pub async fn measure_stream(
+        &self,
+        control: &Control,
+        query: SendQuery,
+    ) -> Result<(), ApiError> {
+        if self.wish.every_s.is_none() {
+            self.adds(stream_bytes(control, &self.gauge, query).await?);
+        }
+        Ok(())
+    }
+
+    fn adds(&self, bytes: u64) {
+        let mut shown = self.shown.lock();
+        shown.total_bytes = Some(shown.total_bytes.unwrap_or(0).saturating_add(bytes));
     }
 
     pub fn begins(&self) {
@@ -202,14 +219,8 @@ pub(super) fn info(control: &Control, wish: &Wish, members: &[Member]) -> Replic
     }
 }
 
-async fn stream_bytes(
-    control: &Control,
-    gauge: &Gauge,
-    snapshot: String,
-    from: String,
-) -> Result<u64, ApiError> {
-    let mut query =
-        SendQuery { snapshot, from: Some(from), size_only: true, ..SendQuery::default() };
+async fn stream_bytes(control: &Control, gauge: &Gauge, query: SendQuery) -> Result<u64, ApiError> {
+    let mut query = SendQuery { size_only: true, ..query };
     let mut bytes = 0u64;
     loop {
         gauge.check()?;

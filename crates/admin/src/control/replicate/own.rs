@@ -167,13 +167,13 @@ pub(super) async fn settle(control: &Control, member: &Member, guid: &str) -> Re
     act_on(&serving, act).await
 }
 
-/// Destroys what earlier runs took for this copy and nobody needs: it has no hold, and not this
-/// guid.
-pub(super) async fn prune(control: &Control, member: &Member, needed: Option<&str>) {
+/// Destroys what earlier runs took for this copy and nobody needs: it has no hold, and none of
+/// these guids.
+pub(super) async fn prune(control: &Control, member: &Member, needed: &[String]) {
     let Ok(all) = snapshots(control, &member.dataset) else { return };
     let is_over = |own: &&Own| {
         let Known { name, guid, .. } = &own.known;
-        member.target.is_own(name) && own.tags.is_empty() && needed != Some(guid)
+        member.target.is_own(name) && own.tags.is_empty() && !needed.contains(guid)
     };
     for own in all.iter().filter(is_over) {
         if let Err(error) = destroy(control, &member.dataset, own.txg).await {

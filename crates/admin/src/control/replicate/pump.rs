@@ -26,7 +26,9 @@ impl Gauge {
     /// Fails if somebody wants it to end.
     pub fn check(&self) -> Result<(), ApiError> {
         match self.stop.load(Ordering::Relaxed) {
-            true => Err(ApiError::conflict("it was stopped; the copy is as it was before")),
+            true => Err(ApiError::conflict(
+                "it was stopped; what was sent waits there, and the next run goes on with it",
+            )),
             false => Ok(()),
         }
     }
@@ -41,7 +43,8 @@ pub(super) struct Stream {
     pub prune: Vec<String>,
 }
 
-/// Sends one stream. When this returns the copy has its snapshot on disk, or nothing of it.
+/// Sends one stream. When this returns well the copy has its snapshot on disk; else what came waits
+/// there.
 pub(super) async fn send(
     (control, side): (&Arc<Control>, &Side),
     Stream { query, into, prune }: Stream,

@@ -4,7 +4,8 @@
 //! First the other side is asked what it has: while it does not answer, no snapshot is taken. Then
 //! all snapshots are taken in one txg, and sent one after the other. A snapshot is held here once
 //! the copy has it on disk, and only then the one before is let go, here and there. So a run that
-//! breaks off, wherever, leaves what the next one begins with.
+//! breaks off, wherever, leaves what the next one begins with: also the part of a stream that came,
+//! if the side of the copy keeps it ([`super::rest`]).
 
 use std::sync::Arc;
 
@@ -15,13 +16,16 @@ use super::jobs::Job;
 use super::own::{self, Member};
 use super::plan::{self, Known, Plan, Step, Wanted};
 use super::pump::{self, Stream};
+use super::rest::{Begun, Rest};
 use super::side::Side;
 use super::target::is_of_replication;
 
-/// A dataset, and what its copy has; `None`: there is no copy yet.
+/// A dataset, and what its copy has.
 struct Look {
     member: Member,
+    /// `None`: there is no copy yet.
     there: Option<There>,
+    begun: Begun,
 }
 
 /// What a copy has.
@@ -42,7 +46,7 @@ pub(super) async fn run(control: &Arc<Control>, job: &Job) -> Result<(), ApiErro
     for member in members {
         job.gauge.check()?;
         match look(control, &side, &member, job).await {
-            Ok(there) => looks.push(Look { member, there }),
+            Ok((there, begun)) => looks.push(Look { member, there, begun }),
             Err(error) => errors.push(about(&member, error)),
         }
     }
@@ -53,16 +57,17 @@ pub(super) async fn run(control: &Arc<Control>, job: &Job) -> Result<(), ApiErro
     if job.wish.snapshot.is_none() {
         for look in &looks {
             if !job.is_shared(control, &look.member.dataset) {
-                let needed = common_guid(control, look);
-                own::prune(control, &look.member, needed.as_deref()).await;
+                let needed = needed_guids(control, look);
+                own::prune(control, &look.member, &needed).await;
             }
         }
         let members: Vec<Member> = looks.iter().map(|look| look.member.clone()).collect();
         own::take(control, &members, &snapshot).await?;
     }
-    for Look { member, there } in looks {
+    for look in looks {
         job.gauge.check()?;
-        let done = bring(control, &side, (&member, there), &snapshot, job).await;
+        let member = look.member.clone();
+        let done = bring(control, &side, look, &snapshot, job).await;
         errors.extend(done.err().map(|error| about(&member, error)));
     }
     let mut errors = errors.into_iter();
@@ -91,7 +96,7 @@ async fn look(
     side: &Side,
     member: &Member,
     job: &Job,
-) -> Result<Option<There>, ApiError> {
+) -> Result<(Option<There>, Begun), ApiError> {
     let copy = &member.target.dataset;
     if job.wish.snapshot.is_none() && own::stands_by(control, &member.dataset)? {
         return Err(ApiError::conflict(
@@ -99,8 +104,11 @@ async fn look(
              --snapshot, or set standby=off if it takes the place of its source",
         ));
     }
-    let Some(found) = side.dataset(copy).await? else {
-        return Ok(None);
+    let own = own::snapshots(control, &member.dataset)?;
+    let found = side.dataset(copy).await?;
+    let begun = async || Begun::look(side, &member.target, &own, job.wish.force).await;
+    let Some(found) = found else {
+        return Ok((None, begun().await?));
     };
     if !found.standby {
         return Err(ApiError::conflict(format!(
@@ -109,15 +117,16 @@ async fn look(
              of it again"
         )));
     }
+    let begun = begun().await?;
     let infos = side.snapshots(copy).await?;
-    let own = infos.iter().filter(|of| member.target.is_own(last(of))).rev();
-    let over = own.skip(job.wish.how.keep - 1).filter(|of| of.holds == 0);
+    let kept = infos.iter().filter(|of| member.target.is_own(last(of))).rev();
+    let over = kept.skip(job.wish.how.keep - 1).filter(|of| of.holds == 0);
     let over = over.map(|of| last(of).to_string()).collect();
     let snapshots: Vec<Known> = infos.iter().map(known).collect();
     let here: Vec<Known> = known_here(control, &member.dataset)?;
     plan::check(&member.dataset, &here, &snapshots, job.wish.force)
         .map_err(|error| refused(&error))?;
-    Ok(Some(There { snapshots, over }))
+    Ok((Some(There { snapshots, over }), begun))
 }
 
 /// The name behind the `@`.
@@ -134,41 +143,56 @@ fn known_here(control: &Control, dataset: &str) -> Result<Vec<Known>, ApiError> 
     Ok(own::snapshots(control, dataset)?.into_iter().map(|own| own.known).collect())
 }
 
-/// The newest snapshot that both have, by its guid.
-fn common_guid(control: &Control, look: &Look) -> Option<String> {
-    let here = known_here(control, &look.member.dataset).ok()?;
-    let (place, _) = plan::common(&here, &look.there.as_ref()?.snapshots)?;
-    here.into_iter().nth(place).map(|known| known.guid)
+/// The guids of the newest snapshot that both have, and of the one that the copy has in part.
+fn needed_guids(control: &Control, look: &Look) -> Vec<String> {
+    let here = known_here(control, &look.member.dataset).unwrap_or_default();
+    let there = look.there.as_ref().map_or(&[][..], |there| &there.snapshots);
+    let common = plan::common(&here, there).and_then(|(place, _)| here.get(place));
+    let rest = look.begun.rest.as_ref().map(|rest| &rest.to);
+    common.into_iter().chain(rest).map(|known| known.guid.clone()).collect()
 }
 
 /// Brings one copy to a snapshot.
 async fn bring(
     control: &Arc<Control>,
     side: &Side,
-    (member, there): (&Member, Option<There>),
+    Look { member, there, begun }: Look,
     snapshot: &str,
     job: &Job,
 ) -> Result<(), ApiError> {
+    let member = &member;
+    let mut has = there.as_ref().map(|there| there.snapshots.clone());
+    if let Some(Rest { token, to }) = &begun.rest {
+        job.sends(format!("{}@{}", member.dataset, to.name));
+        let query = SendQuery { token: Some(token.clone()), ..SendQuery::default() };
+        job.measure_stream(control, query.clone()).await?;
+        let stream = Stream { query, into: into(control, member, &begun), prune: Vec::new() };
+        pump::send((control, side), stream, (job.wish.how.rate_bytes, &job.gauge)).await?;
+        own::settle(control, member, &to.guid).await?;
+        has.get_or_insert_default().push(to.clone());
+    }
     let here = own::snapshots(control, &member.dataset)?;
     let known: Vec<Known> = here.iter().map(|own| own.known.clone()).collect();
     let (dataset, copy) = (member.dataset.as_str(), &member.target.dataset);
     let wanted = Wanted { dataset, to: snapshot, all: job.wish.how.all, force: job.wish.force };
     let Plan { back_to, steps } =
-        plan::plan(wanted, &known, there.as_ref().map(|there| &there.snapshots[..]))
-            .map_err(|error| refused(&error))?;
+        plan::plan(wanted, &known, has.as_deref()).map_err(|error| refused(&error))?;
     if let Some(back_to) = back_to {
         side.roll_back(format!("{copy}@{back_to}")).await?;
     }
     job.measure(control, dataset, &here, &steps).await?;
     let mut over = there.map(|there| there.over).unwrap_or_default();
+    // What came in two parts is one more of those that runs took.
+    let rest = begun.rest.as_ref().map(|rest| &rest.to.name);
+    let is_over = |name: &&String| job.wish.how.keep == 1 && member.target.is_own(name);
+    over.extend(rest.filter(is_over).filter(|name| *name != snapshot).cloned());
     for Step { from, to } in steps {
         let full = |name: &String| format!("{dataset}@{name}");
         job.sends(full(&to));
         let query =
             SendQuery { snapshot: full(&to), from: from.as_ref().map(full), ..Default::default() };
         let force = job.wish.force && from.is_some();
-        let sender = Some(format!("{:016x}:{dataset}", control.host.id));
-        let into = ReceiveRequest { name: copy.clone(), force, sender, ..Default::default() };
+        let into = ReceiveRequest { force, ..into(control, member, &begun) };
         let prune = if to == snapshot { std::mem::take(&mut over) } else { Vec::new() };
         let stream = Stream { query, into, prune };
         pump::send((control, side), stream, (job.wish.how.rate_bytes, &job.gauge)).await?;
@@ -180,8 +204,19 @@ async fn bring(
             "a copy is up to date"
         );
         if !job.is_shared(control, dataset) {
-            own::prune(control, member, Some(&new.guid)).await;
+            own::prune(control, member, std::slice::from_ref(&new.guid)).await;
         }
     }
     Ok(())
+}
+
+/// How a copy is sent to.
+fn into(control: &Control, member: &Member, begun: &Begun) -> ReceiveRequest {
+    let Member { dataset, target } = member;
+    ReceiveRequest {
+        name: target.dataset.clone(),
+        sender: Some(format!("{:016x}:{dataset}", control.host.id)),
+        resumable: begun.is_kept,
+        ..ReceiveRequest::default()
+    }
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use aquifer_api::client::{Answer, Client, ClientError};
 use aquifer_api::keys::{read_certificates, read_token};
 use aquifer_api::{
-    ApiError, DatasetInfo, DatasetQuery, ErrorKind, ReceiveEnd, ReceiveRequest, ReceiveSummary,
-    RollBack, SnapshotInfo, SnapshotQuery,
+    ApiError, DatasetInfo, DatasetQuery, ErrorKind, GiveUpReceive, ReceiveEnd, ReceiveInfo,
+    ReceiveRequest, ReceiveSummary, ReceivesQuery, RollBack, SnapshotInfo, SnapshotQuery,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
@@ -122,6 +122,32 @@ impl Side {
         }
     }
 
+    /// What came of a stream into a dataset, if it may go on; `None`: the side is of an earlier
+    /// release, which keeps nothing.
+    pub async fn receives(&self, dataset: &str) -> Result<Option<Vec<ReceiveInfo>>, ApiError> {
+        let query = ReceivesQuery { name: Some(dataset.into()), recursive: false };
+        let found = match self {
+            Side::Here(control) => control.receives(&query),
+            Side::There { client, .. } => self.asked(QUESTION, client.receives(&query)).await,
+        };
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Drops what came of a stream that broke off.
+    pub async fn give_up_receive(&self, name: String) -> Result<(), ApiError> {
+        let request = GiveUpReceive { name };
+        match self {
+            Side::Here(control) => control.give_up_receive(request).await.map(drop),
+            Side::There { client, .. } => {
+                self.asked(ACT, client.give_up_receive(&request)).await.map(drop)
+            }
+        }
+    }
+
     pub async fn begin_receive(&self, request: ReceiveRequest) -> Result<u64, ApiError> {
         let begun = match self {
             Side::Here(control) => control.begin_receive(request).await,
@@ -152,7 +178,8 @@ impl Side {
         }
     }
 
-    /// Gives up what came. If the side does not hear it, it does so by itself in a minute.
+    /// Leaves a stream before its end: what came waits for the rest there. If the side does not
+    /// hear it, it finds out by itself in a minute.
     pub async fn give_up(&self, id: u64) {
         let end = ReceiveEnd { give_up: true, prune: Vec::new() };
         let _ = match self {
@@ -214,8 +241,8 @@ fn told(peer: &str, error: ClientError) -> ApiError {
              under [api], and does a firewall let it through?"
         )),
         ClientError::Broken(why) => ApiError::failed(format!(
-            "{peer}: the connection was cut ({why}). Of what was sent nothing half stays there; \
-             the next run sends it again"
+            "{peer}: the connection was cut ({why}). What was sent waits there, and the next run \
+             goes on with it"
         )),
         ClientError::Address(url) => {
             ApiError::invalid(format!("{peer}: {url:?} is no address of an API"))

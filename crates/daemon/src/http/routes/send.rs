@@ -8,7 +8,7 @@ use axum::extract::rejection::BytesRejection;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 
-use super::{Acting, Body, Control_, Name, answer, refusal, words};
+use super::{Acting, Body, Control_, Name, Question, answer, refusal, words};
 
 pub(super) async fn send(State(control): Control_, Body(query): Body<api::SendQuery>) -> Response {
     let part = match control.send_part(query).await {
@@ -58,6 +58,21 @@ pub(super) async fn end(
     };
     let told = words::end_receive(control.received_name(id), request.give_up);
     acting.carry_out(told, control.end_receive(id, request)).await
+}
+
+pub(super) async fn receives(
+    State(control): Control_,
+    Question(query): Question<api::ReceivesQuery>,
+) -> Response {
+    answer(control.receives(&query))
+}
+
+pub(super) async fn give_up(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::GiveUpReceive>,
+) -> Response {
+    acting.carry_out(words::give_up_receive(&request), control.give_up_receive(request)).await
 }
 
 fn id(name: &str) -> Result<u64, ApiError> {
