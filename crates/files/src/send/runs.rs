@@ -65,7 +65,8 @@ impl Making<'_> {
         let object = reads.file.id;
         while let Some(run) = reads.runs.front().copied() {
             let is_read = run.is_data && !self.size_only;
-            if is_read && left > 0 && self.pages_to_come <= left {
+            let are_few = self.pages_to_come <= left && reads.content.len() <= RUNS_MAX;
+            if is_read && left > 0 && are_few {
                 break;
             }
             reads.runs.pop_front();
