@@ -205,7 +205,9 @@ impl Datasets {
             let children = children.iter().filter(|child| known.insert(child.id));
             let children: Vec<Arc<Dataset>> = children.cloned().collect();
             let name = || self.full_name(&dataset);
-            if let Some(part) = children.iter().find(|of| of.is_received() && !recursive) {
+            if let Some(part) =
+                children.iter().find(|of| of.is_received() && of.is_parked() && !recursive)
+            {
                 return Err(IncrementError::Partial(self.full_name(part)).into());
             }
             if !children.is_empty() && !recursive {

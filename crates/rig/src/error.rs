@@ -1,7 +1,7 @@
 //! Errors of the harness: few kinds, each with the words needed to act on it.
 //!
-//! A finding about the server under test is [`Error::Mismatch`], here or in `Call`; every other
-//! error is a problem of the harness, the machine or a program that it ran.
+//! A finding about the server under test is [`Error::Mismatch`]; every other error is a problem of
+//! the harness, the machine or a program that it ran.
 
 use std::path::Path;
 use std::time::Duration;
@@ -52,10 +52,20 @@ pub enum Error {
     /// The server under test is wrong: its content, attribute or status is not the expected one.
     #[error("mismatch: {0}")]
     Mismatch(String),
-    /// A client's call, or its load, failed.
-    #[cfg(feature = "wire")]
-    #[error(transparent)]
-    Call(#[from] aquifer_client::Error),
+}
+
+/// A client's call, or its load, failed: a test that waits for that asks why, not where.
+#[cfg(feature = "wire")]
+impl From<aquifer_client::Error> for Error {
+    fn from(error: aquifer_client::Error) -> Self {
+        use aquifer_client::Error as Call;
+        match error {
+            Call::Io { what, source } => Error::Io { what, source },
+            Call::Failed { what, said } => Error::Failed { what, said },
+            Call::Malformed(what) => Error::Malformed(what),
+            Call::Mismatch(what) => Error::Mismatch(what),
+        }
+    }
 }
 
 impl Error {
