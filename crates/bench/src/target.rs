@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_client::Error as CallError;
 use aquifer_nfs::proto::v3::NfsFh3;
 use aquifer_rig::daemon::Daemon;
 use aquifer_rig::netns::{self, NetNs, wait_for_listener};
@@ -397,9 +396,7 @@ impl Target {
     fn explain(&self, error: Error) -> Error {
         match (self.pid(), error) {
             (Err(gone), _) => gone,
-            (Ok(_), Error::Mismatch(what) | Error::Call(CallError::Mismatch(what))) => {
-                Error::Mismatch(format!("{}: {what}", self.name))
-            }
+            (Ok(_), Error::Mismatch(what)) => Error::Mismatch(format!("{}: {what}", self.name)),
             (Ok(_), other) => Error::Failed { what: self.name.clone(), said: other.to_string() },
         }
     }
