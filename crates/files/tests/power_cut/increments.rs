@@ -7,18 +7,17 @@
 //! inspector finds nothing that is kept for nothing, also where a head is half of something, and in
 //! the end nothing is left.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use aquifer_blockio::World;
 use aquifer_dataset::RollbackOptions;
-use aquifer_files::{ReceiveError, ReceiveOptions, Receiver, Service};
-use aquifer_sim::{CutPlan, Image, Rng, SimDisk};
+use aquifer_files::{ReceiveOptions, Receiver, Service};
+use aquifer_sim::{Image, Rng, SimDisk};
 
+use crate::Shape;
+use crate::copies::{Sent, full, give, has_what_was_sent, head_is, newest, taken};
 use crate::machine::{Machine, is_freed};
-use crate::received::{SOURCE, change, change_in, changes, content, is_full, opened};
-use crate::{Shape, inspected};
+use crate::received::{SOURCE, change, change_in, changes, is_full, opened};
 
 const COPIES: [&str; 2] = ["tank/c0", "tank/c1"];
 const STANDBY: ReceiveOptions =
@@ -37,9 +36,7 @@ struct Copy {
 
 #[derive(Debug, Default)]
 struct Model {
-    /// What snapshots of the source have, by their numbers. Those that were sent are not destroyed.
-    sent: BTreeMap<u64, Vec<u8>>,
-    next: u64,
+    sent: Sent,
     copies: [Copy; 2],
 }
 
@@ -59,49 +56,12 @@ struct Life<'a> {
     run: &'a Mutex<Run>,
 }
 
-fn full(name: &str, number: u64) -> String {
-    format!("{name}@s{number}")
-}
-
-/// A new snapshot of the source, with what it has; `None`: there is no room.
+/// A new snapshot of the source; `None`: there is no room.
 async fn snapshot(life: &Life<'_>) -> Result<Option<u64>, String> {
-    let number = {
-        let mut model = life.model.lock().unwrap();
-        model.next += 1;
-        model.next
-    };
-    let name = full(SOURCE, number);
-    match life.service.datasets.snapshot(std::slice::from_ref(&name), false).await {
-        Err(error) if is_full(&error.to_string()) => return Ok(None),
-        taken => drop(taken.map_err(|error| format!("take {name}: {error}"))?),
-    }
-    let has = content(&changes(life.service, &name, None).await?);
-    life.model.lock().unwrap().sent.insert(number, has);
+    let number = life.model.lock().unwrap().sent.next();
+    let Some(has) = taken(life.service, number).await? else { return Ok(None) };
+    life.model.lock().unwrap().sent.put(number, has);
     Ok(Some(number))
-}
-
-/// Gives a stream to a receiver, while a client changes the source.
-async fn give(
-    life: &Life<'_>,
-    rng: &mut Rng,
-    receiver: &mut Receiver,
-    bytes: &[u8],
-) -> Result<Result<(), ReceiveError>, String> {
-    let mut left = bytes;
-    while !left.is_empty() {
-        let (piece, rest) = left.split_at((1 + rng.index(60_000)).min(left.len()));
-        left = rest;
-        if let Err(error) = receiver.push(piece).await {
-            return Ok(Err(error));
-        }
-        match rng.below(5) {
-            0 => drop(life.service.pool.sync().await),
-            1 => life.world.sleep(Duration::from_micros(rng.below(3000))).await,
-            2 => change(life.service, rng).await?,
-            _ => {}
-        }
-    }
-    Ok(receiver.finish().await.map(drop))
 }
 
 /// Brings a copy to a new snapshot, or gives up in the middle.
@@ -118,7 +78,7 @@ async fn step(life: &Life<'_>, rng: &mut Rng, at: usize) -> Result<(), String> {
     let options = ReceiveOptions { force: changed, ..STANDBY };
     let mut receiver = Receiver::new(&life.service.files, name.into(), options);
     let upto = if gives_up { rng.index(bytes.len()) } else { bytes.len() };
-    let newest = match give(life, rng, &mut receiver, &bytes[..upto]).await? {
+    let newest = match give((life.service, life.world), rng, &mut receiver, &bytes[..upto]).await? {
         Ok(()) if gives_up => return Err(format!("{name}: half a stream was received")),
         Ok(()) => {
             life.run.lock().unwrap().received += 1;
@@ -201,12 +161,7 @@ async fn destroy(life: &Life<'_>, rng: &mut Rng, at: usize) -> Result<(), String
 /// Compares a copy with what is known of it.
 async fn is_as_known(service: &Service, model: &Mutex<Model>, at: usize) -> Result<(), String> {
     let (name, known) = (COPIES[at], model.lock().unwrap().copies[at].clone());
-    let copy = service.datasets.by_name(name);
-    let newest = copy.as_ref().map(|copy| {
-        let listed = copy.snapshots(service.pool.committed_txg());
-        let last = listed.last().map_or("none", |of| of.record.name.as_str());
-        last.trim_start_matches('s').parse::<u64>().unwrap_or(u64::MAX)
-    });
+    let newest = newest(service, name);
     if newest != known.newest && Some(newest) != known.perhaps {
         return Err(format!("{name} is as of {newest:?}: {known:?}"));
     }
@@ -214,19 +169,12 @@ async fn is_as_known(service: &Service, model: &Mutex<Model>, at: usize) -> Resu
     model.lock().unwrap().copies[at] = Copy { newest, perhaps: None, changed };
     let Some(newest) = newest else { return Ok(()) };
     let of = full(name, newest);
-    let has = content(&changes(service, &of, None).await?);
-    if model.lock().unwrap().sent.get(&newest) != Some(&has) {
-        return Err(format!("{of} is not what was sent"));
-    }
+    let sent = model.lock().unwrap().sent.get(newest);
+    has_what_was_sent(service, &of, sent.as_deref()).await?;
     if changed {
         return Ok(());
     }
-    let differs = service.files.changed_names((&of, name), None, 10).await;
-    let differs = differs.map_err(|error| format!("{name}: {error}"))?.names;
-    match differs.is_empty() {
-        true => Ok(()),
-        false => Err(format!("the head of {name} is not its snapshot: {differs:?}")),
-    }
+    head_is(service, name, &of).await
 }
 
 async fn live(
@@ -273,16 +221,10 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
     let (mut machine, mut rng) = Machine::of("increments", seed, bases);
     let (model, run) = (Mutex::new(Model::default()), Mutex::new(Run::default()));
     for _ in 0..1 + rng.below(5) {
-        machine.sim.plan_cut(CutPlan::AtEvent(1 + rng.below(4000)));
-        let work = (rng.next_u64(), 1 + rng.below(8));
-        let done =
-            machine.sim.run_until(live(machine.world.clone(), &machine.disks, &model, work, &run));
-        machine.judge(done)?;
-        machine.go_down(&mut rng);
+        machine.live(&mut rng, (4000, 8), async |world, disks, work| {
+            live(world, disks, &model, work, &run).await
+        })?;
         run.lock().unwrap().cuts += 1;
-        let done =
-            machine.sim.run_until(inspected(&machine.disks, rng.below(4) == 0, rng.below(3) as u8));
-        machine.judge(done)?;
     }
     let done = machine.sim.run_until(end(machine.world.clone(), &machine.disks, &model));
     machine.judge(done)?;

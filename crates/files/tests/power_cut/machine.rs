@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use aquifer_blockio::World;
 use aquifer_files::Service;
-use aquifer_sim::{Image, Rng, Sim, SimConfig, SimDisk, Stop};
+use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
 
 use crate::{Shape, disks_of, inspected, story};
 
@@ -38,6 +38,24 @@ impl Machine {
             Err(stop) => stop.to_string(),
         };
         Err(format!("seed {} {:?}: {what}\n{}", self.seed, self.shape, self.sim.story()))
+    }
+
+    /// A life with some acts, of which the power may go at one of so many events. What is there
+    /// then is inspected.
+    pub fn live(
+        &mut self,
+        rng: &mut Rng,
+        (events, acts): (u64, u64),
+        life: impl AsyncFnOnce(Arc<dyn World>, &[SimDisk], (u64, u64)) -> Result<(), String>,
+    ) -> Result<(), String> {
+        self.sim.plan_cut(CutPlan::AtEvent(1 + rng.below(events)));
+        let work = (rng.next_u64(), 1 + rng.below(acts));
+        let done = self.sim.run_until(life(self.world.clone(), &self.disks, work));
+        self.judge(done)?;
+        self.go_down(rng);
+        let looks = inspected(&self.disks, rng.below(4) == 0, rng.below(3) as u8);
+        let done = self.sim.run_until(looks);
+        self.judge(done)
     }
 
     /// The daemon is killed, or the power goes.

@@ -10,6 +10,7 @@
 
 mod calls;
 mod control;
+mod copies;
 mod increments;
 mod machine;
 mod model;

@@ -17,11 +17,12 @@ use aquifer_files::{
     SetAttributes, Stability,
 };
 use aquifer_pool::import::ImportOptions;
-use aquifer_sim::{CutPlan, Image, Rng, SimDisk};
+use aquifer_sim::{Image, Rng, SimDisk};
 use aquifer_stream::{Decoder, Encoder, Record};
 
+use crate::copies::{has_what_was_sent, head_is};
 use crate::machine::{Machine, is_freed};
-use crate::{Shape, inspected, open, with_datasets};
+use crate::{Shape, open, with_datasets};
 
 pub const SOURCE: &str = "tank/sent";
 /// Pages of a file at most.
@@ -258,14 +259,8 @@ async fn is_as_known(service: &Service, model: &Mutex<Model>, name: &str) -> Res
         return Err(format!("{name} has the snapshots {listed:?}, not {}", known.snapshot));
     }
     let full = format!("{name}@{}", known.snapshot);
-    if content(&stream(service, &full).await?) != known.content {
-        return Err(format!("{full} is not what was sent"));
-    }
-    let differs = service.files.changed_names((&full, name), None, 10).await;
-    let differs = differs.map_err(|error| format!("{name}: {error}"))?.names;
-    if !differs.is_empty() {
-        return Err(format!("the head of {name} is not its snapshot: {differs:?}"));
-    }
+    has_what_was_sent(service, &full, Some(&known.content)).await?;
+    head_is(service, name, &full).await?;
     model.lock().unwrap().copies.get_mut(name).unwrap().state = State::There;
     Ok(())
 }
@@ -319,16 +314,10 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
     let (mut machine, mut rng) = Machine::of("received", seed, bases);
     let (model, run) = (Mutex::new(Model::default()), Mutex::new(Run::default()));
     for _ in 0..1 + rng.below(4) {
-        machine.sim.plan_cut(CutPlan::AtEvent(1 + rng.below(3000)));
-        let work = (rng.next_u64(), 1 + rng.below(6));
-        let done =
-            machine.sim.run_until(life(machine.world.clone(), &machine.disks, &model, work, &run));
-        machine.judge(done)?;
-        machine.go_down(&mut rng);
+        machine.live(&mut rng, (3000, 6), async |world, disks, work| {
+            life(world, disks, &model, work, &run).await
+        })?;
         run.lock().unwrap().cuts += 1;
-        let done =
-            machine.sim.run_until(inspected(&machine.disks, rng.below(4) == 0, rng.below(3) as u8));
-        machine.judge(done)?;
     }
     let done = machine.sim.run_until(end(machine.world.clone(), &machine.disks, &model));
     machine.judge(done)?;

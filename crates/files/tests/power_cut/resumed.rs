@@ -6,19 +6,18 @@
 //! gone, and a copy that was there is as of the snapshot before. The inspector finds nothing that
 //! is kept for nothing, also while a part waits, and in the end nothing is left.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use aquifer_blockio::World;
 use aquifer_dataset::Partial;
-use aquifer_files::{ReceiveError, ReceiveOptions, Receiver, SendWanted, Service};
+use aquifer_files::{ReceiveOptions, Receiver, SendWanted, Service};
 use aquifer_ondisk::resume::StreamPlace;
-use aquifer_sim::{CutPlan, Image, Rng, SimDisk};
+use aquifer_sim::{Image, Rng, SimDisk};
 
+use crate::Shape;
+use crate::copies::{Sent, full, give, has_what_was_sent, head_is, newest, number, taken};
 use crate::machine::{Machine, is_freed};
-use crate::received::{SOURCE, change, changes, content, is_full, opened};
-use crate::{Shape, inspected};
+use crate::received::{SOURCE, change, changes, is_full, opened};
 
 const COPIES: [&str; 2] = ["tank/p0", "tank/p1"];
 const GOES_ON: ReceiveOptions =
@@ -37,9 +36,7 @@ struct Copy {
 
 #[derive(Debug, Default)]
 struct Model {
-    /// What snapshots of the source have, by their numbers.
-    sent: BTreeMap<u64, Vec<u8>>,
-    next: u64,
+    sent: Sent,
     copies: [Copy; 2],
 }
 
@@ -72,33 +69,15 @@ impl Life<'_> {
     }
 }
 
-fn full(name: &str, number: u64) -> String {
-    format!("{name}@s{number}")
-}
-
-/// The number of a snapshot.
-fn number(name: &str) -> u64 {
-    name.rsplit_once("@s").map_or(name.trim_start_matches('s'), |(_, n)| n).parse().unwrap_or(0)
-}
-
 fn partial(service: &Service, at: usize) -> Option<Partial> {
     service.datasets.partials().into_iter().find(|of| of.name == COPIES[at])
 }
 
-/// A new snapshot of the source, with what it has; `None`: there is no room.
+/// A new snapshot of the source; `None`: there is no room.
 async fn snapshot(life: &Life<'_>) -> Result<Option<u64>, String> {
-    let number = {
-        let mut model = life.model.lock().unwrap();
-        model.next += 1;
-        model.next
-    };
-    let name = full(SOURCE, number);
-    match life.service.datasets.snapshot(std::slice::from_ref(&name), false).await {
-        Err(error) if is_full(&error.to_string()) => return Ok(None),
-        taken => drop(taken.map_err(|error| format!("take {name}: {error}"))?),
-    }
-    let has = content(&changes(life.service, &name, None).await?);
-    life.model.lock().unwrap().sent.insert(number, has);
+    let number = life.model.lock().unwrap().sent.next();
+    let Some(has) = taken(life.service, number).await? else { return Ok(None) };
+    life.model.lock().unwrap().sent.put(number, has);
     Ok(Some(number))
 }
 
@@ -118,30 +97,6 @@ async fn rest(service: &Service, of: &Partial, start: StreamPlace) -> Result<Vec
             return Ok(bytes);
         }
     }
-}
-
-/// Gives a stream to a receiver, while a client changes the source.
-async fn give(
-    life: &Life<'_>,
-    rng: &mut Rng,
-    receiver: &mut Receiver,
-    bytes: &[u8],
-) -> Result<Result<(), ReceiveError>, String> {
-    let mut left = bytes;
-    while !left.is_empty() {
-        let (piece, rest) = left.split_at((1 + rng.index(60_000)).min(left.len()));
-        left = rest;
-        if let Err(error) = receiver.push(piece).await {
-            return Ok(Err(error));
-        }
-        match rng.below(5) {
-            0 => drop(life.service.pool.sync().await),
-            1 => life.world.sleep(Duration::from_micros(rng.below(3000))).await,
-            2 => change(life.service, rng).await?,
-            _ => {}
-        }
-    }
-    Ok(receiver.finish().await.map(drop))
 }
 
 /// Goes on with a copy, or begins to bring it to a new snapshot; to the end, or not.
@@ -166,7 +121,7 @@ async fn step(life: &Life<'_>, rng: &mut Rng, at: usize) -> Result<(), String> {
     life.note(at, |copy| copy.perhaps = Some(Some(number)).filter(|_| !breaks_off));
     let mut receiver = Receiver::new(&life.service.files, COPIES[at].into(), GOES_ON);
     let upto = if breaks_off { rng.index(bytes.len()) } else { bytes.len() };
-    let given = give(life, rng, &mut receiver, &bytes[..upto]).await?;
+    let given = give((life.service, life.world), rng, &mut receiver, &bytes[..upto]).await?;
     let error = match given {
         Ok(()) if breaks_off => return Err(format!("{}: half a stream was received", COPIES[at])),
         Ok(()) => {
@@ -232,11 +187,7 @@ async fn destroy(service: &Service, model: &Mutex<Model>, at: usize) -> Result<(
 /// Compares a copy with what is known of it.
 async fn is_as_known(service: &Service, model: &Mutex<Model>, at: usize) -> Result<(), String> {
     let (name, known) = (COPIES[at], model.lock().unwrap().copies[at].clone());
-    let copy = service.datasets.by_name(name);
-    let newest = copy.as_ref().map(|copy| {
-        let listed = copy.snapshots(service.pool.committed_txg());
-        listed.last().map_or(u64::MAX, |of| number(&of.record.name))
-    });
+    let newest = newest(service, name);
     if newest != known.newest && Some(newest) != known.perhaps {
         return Err(format!("{name} is as of {newest:?}: {known:?}"));
     }
@@ -248,19 +199,12 @@ async fn is_as_known(service: &Service, model: &Mutex<Model>, at: usize) -> Resu
     model.lock().unwrap().copies[at] = Copy { newest, perhaps: None, waits: place };
     let Some(newest) = newest else { return Ok(()) };
     let of = full(name, newest);
-    let has = content(&changes(service, &of, None).await?);
-    if model.lock().unwrap().sent.get(&newest) != Some(&has) {
-        return Err(format!("{of} is not what was sent"));
-    }
+    let sent = model.lock().unwrap().sent.get(newest);
+    has_what_was_sent(service, &of, sent.as_deref()).await?;
     if place.is_some() {
         return Ok(());
     }
-    let differs = service.files.changed_names((&of, name), None, 10).await;
-    let differs = differs.map_err(|error| format!("{name}: {error}"))?.names;
-    match differs.is_empty() {
-        true => Ok(()),
-        false => Err(format!("the head of {name} is not its snapshot: {differs:?}")),
-    }
+    head_is(service, name, &of).await
 }
 
 async fn live(
@@ -306,16 +250,10 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
     let (mut machine, mut rng) = Machine::of("resumed", seed, bases);
     let (model, run) = (Mutex::new(Model::default()), Mutex::new(Run::default()));
     for _ in 0..2 + rng.below(5) {
-        machine.sim.plan_cut(CutPlan::AtEvent(1 + rng.below(3000)));
-        let work = (rng.next_u64(), 1 + rng.below(8));
-        let done =
-            machine.sim.run_until(live(machine.world.clone(), &machine.disks, &model, work, &run));
-        machine.judge(done)?;
-        machine.go_down(&mut rng);
+        machine.live(&mut rng, (3000, 8), async |world, disks, work| {
+            live(world, disks, &model, work, &run).await
+        })?;
         run.lock().unwrap().cuts += 1;
-        let done =
-            machine.sim.run_until(inspected(&machine.disks, rng.below(4) == 0, rng.below(3) as u8));
-        machine.judge(done)?;
     }
     let done = machine.sim.run_until(end(machine.world.clone(), &machine.disks, &model));
     machine.judge(done)?;
