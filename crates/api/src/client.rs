@@ -350,11 +350,14 @@ impl Client {
         body: Bytes,
     ) -> Answer<(HeaderMap, Bytes)> {
         let request = self.request(method, path, content_type, body)?;
-        let answer = match &self.endpoint {
+        let (status, headers, body) = match &self.endpoint {
             Endpoint::Socket(_) => self.begin(request).await?.whole().await?,
             Endpoint::Tcp(remote) => remote.send(request).await?,
         };
-        accepted(answer)
+        match status {
+            StatusCode::OK => Ok((headers, body)),
+            _ => Err(refused(status, &body)),
+        }
     }
 
     /// Sends a request on a connection of its own.
@@ -388,16 +391,12 @@ impl Client {
     }
 }
 
-/// An answer that is no error.
-fn accepted((status, headers, body): (StatusCode, HeaderMap, Bytes)) -> Answer<(HeaderMap, Bytes)> {
-    if status == StatusCode::OK {
-        return Ok((headers, body));
-    }
-    let error: Result<ApiError, _> = serde_json::from_slice(&body);
-    Err(match error {
+/// Why a call was not carried out, by its answer.
+fn refused(status: StatusCode, body: &[u8]) -> ClientError {
+    match serde_json::from_slice::<ApiError>(body) {
         Ok(error) => ClientError::Api(error),
         Err(_) => broken(format!("status {status}")),
-    })
+    }
 }
 
 fn parsed<T: DeserializeOwned>(answer: &[u8]) -> Answer<T> {

@@ -83,13 +83,17 @@ impl Dataset {
     }
 }
 
+fn key(id: DatasetId) -> ItemKey {
+    ItemKey::new(id, ItemClass::Resume, 0)
+}
+
 /// The item of a stream that may go on, gone.
 pub(crate) fn no_resume(id: DatasetId) -> (ItemKey, Option<Item>) {
-    (ItemKey::new(id, ItemClass::Resume, 0), None)
+    (key(id), None)
 }
 
 fn note(state: &mut State, id: DatasetId, txg: Txg, record: &ResumeRecord) {
-    let key = ItemKey::new(id, ItemClass::Resume, 0);
+    let key = key(id);
     let item = Item { key, value: record.encode() };
     state.items.entry(txg).or_default().insert(key, Some(item));
 }
@@ -214,9 +218,7 @@ impl Datasets {
             };
             Some((full(to)?, from))
         };
-        let mut found: Vec<_> = self.all().into_iter().filter_map(named).collect();
-        found.sort_by_key(|(to, _)| to != name);
-        found.into_iter().next()
+        self.all().into_iter().filter_map(named).min_by_key(|(to, _)| to != name)
     }
 
     fn partial(&self, name: &str) -> Option<Arc<Dataset>> {

@@ -94,7 +94,7 @@ fn answers(socket: &UdpSocket, length: usize) -> bool {
     (0..TRIES).any(|_| {
         let sent = socket.send(&vec![0; length]);
         let heard = sent.and_then(|_| socket.recv(&mut [0; 16]));
-        // Whoever listens there after all has got it, too.
+        // A program that listens there after all has got it, too.
         heard.map_or_else(|error| error.kind() == io::ErrorKind::ConnectionRefused, |_| true)
     })
 }

@@ -9,8 +9,9 @@
 //! - Every wait has a limit, and a server that is down, silent or empty is a finding, no failure.
 //! - Of the server there is known what it says itself, and what it answers on the wire.
 //!
-//! [`server`] and [`state`] ask the daemon, [`rules`] who is let in; [`ports`], [`here`] and
-//! [`names`] look at what lies between; [`replay`] does what clients do, by calls of [`session`].
+//! [`server`] and [`state`] ask the daemon, [`rules`] which hosts are let in; [`ports`], [`here`]
+//! and [`names`] look at what lies between; [`replay`] does what clients do, by calls of
+//! [`session`].
 
 pub mod bench;
 pub mod codes;

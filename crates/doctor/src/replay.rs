@@ -174,14 +174,18 @@ impl Walk<'_> {
         self.scratch.ok_or_else(|| Failed(Wrong::Differs("no directory of the doctor's".into())))
     }
 
-    /// A connection from a port of the superuser's, if this process may have one.
-    pub fn connect(&mut self) -> Result<Session, Failed> {
-        let (from, to) = (self.ground.from, self.ground.nfs);
-        self.step(&format!("connect to TCP {to}"), || Session::open(from, to))
+    /// Mounts the export over a connection from a port of the superuser's, if this process may have
+    /// one, and asks what every client asks then. Returns the root, too.
+    pub fn mount(&mut self) -> Result<(Session, NfsFh3), Failed> {
+        let (ground, to) = (self.ground, self.ground.nfs);
+        let mut session =
+            self.step(&format!("connect to TCP {to}"), || Session::open(ground.from, to))?;
+        let root = self.step(&format!("MNT {}", ground.path), || session.mount(&ground.path))?;
+        self.file_system(&mut session, root)?;
+        Ok((session, root))
     }
 
-    /// What every client asks of a file system that it has mounted.
-    pub fn file_system(&mut self, session: &mut Session, root: NfsFh3) -> Result<(), Failed> {
+    fn file_system(&mut self, session: &mut Session, root: NfsFh3) -> Result<(), Failed> {
         let object = Getattr3Args { object: root };
         self.step("FSINFO: sizes of READ and WRITE, and files of 62 TiB", || {
             let info = session.nfs::<Fsinfo3ResOk, PostOpAttr>(&Args3::Fsinfo(object))?;

@@ -1,4 +1,4 @@
-//! Who is let in, by the server's own answer: that of `aquifer share why`.
+//! Which hosts are let in, by the server's own answer: that of `aquifer share why`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

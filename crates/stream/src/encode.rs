@@ -60,24 +60,26 @@ impl Encoder {
         let counts = &mut self.chain.counts;
         counts.pages = counts.pages.saturating_add(pages.len() as u64);
         let payload_bytes = DATA_HEAD_BYTES + pages.len() * PAGE_BYTES;
-        let header = header(DATA_KIND, payload_bytes, self.chain.records);
-        let start = self.bytes.len() + HEADER_BYTES;
-        self.bytes.reserve(HEADER_BYTES + payload_bytes + SUM_BYTES);
-        self.bytes.extend_from_slice(&header);
-        self.bytes.extend_from_slice(&object.0.to_le_bytes());
-        self.bytes.extend_from_slice(&page.to_le_bytes());
-        pages.for_each(|page| self.bytes.extend_from_slice(page));
-        let sum = sum(self.chain.sum, &header, self.bytes.get(start..).unwrap_or_default());
-        self.bytes.extend_from_slice(&sum.to_le_bytes());
-        self.chain = Chain { sum, records: self.chain.records + 1, ..self.chain };
+        self.put_written(DATA_KIND, payload_bytes, |bytes| {
+            bytes.extend_from_slice(&object.0.to_le_bytes());
+            bytes.extend_from_slice(&page.to_le_bytes());
+            pages.for_each(|page| bytes.extend_from_slice(page));
+        });
     }
 
     /// Appends a record of any kind and payload, with its checksum: what a hostile sender can do.
     pub fn put_payload(&mut self, kind: u8, payload: &[u8]) {
-        let header = header(kind, payload.len(), self.chain.records);
-        let sum = sum(self.chain.sum, &header, payload);
+        self.put_written(kind, payload.len(), |bytes| bytes.extend_from_slice(payload));
+    }
+
+    /// The same; `write` appends the payload, which has so many bytes.
+    fn put_written(&mut self, kind: u8, payload_bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        let header = header(kind, payload_bytes, self.chain.records);
+        self.bytes.reserve(HEADER_BYTES + payload_bytes + SUM_BYTES);
         self.bytes.extend_from_slice(&header);
-        self.bytes.extend_from_slice(payload);
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        let sum = sum(self.chain.sum, &header, self.bytes.get(start..).unwrap_or_default());
         self.bytes.extend_from_slice(&sum.to_le_bytes());
         self.chain = Chain { sum, records: self.chain.records + 1, ..self.chain };
     }

@@ -31,9 +31,7 @@ impl Control {
         let (bytes, stream_bytes) = (page.bytes, page.stream_bytes);
         Ok(SentPart { bytes, stream_bytes, next: page.next.map(|next| next.to_string()) })
     }
-}
 
-impl Control {
     /// The stream of which a token says that it broke off: both snapshots, and where it goes on.
     fn rest_of(&self, token: &str) -> Result<Rest, ApiError> {
         let token = token.parse::<Token>();

@@ -166,7 +166,7 @@ pub(super) fn set_exported(serving: &Serving, dataset: &str, value: Option<&Stri
     new.filter(|share| matches!(share.export, Ok(None))).count()
 }
 
-/// Whether a dataset is this one, or one below it; paths likewise.
+/// Whether a dataset is this one, or one below it; the same of paths.
 pub(super) fn is_in(dataset: &str, top: &str) -> bool {
     let below = dataset.strip_prefix(top);
     below.is_some_and(|below| below.is_empty() || below.starts_with('/'))

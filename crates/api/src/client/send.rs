@@ -3,7 +3,7 @@
 use hyper::{Method, StatusCode};
 
 use super::remote::Coming;
-use super::{Answer, Client, JSON, accepted, broken, named, parsed};
+use super::{Answer, Client, JSON, broken, named, parsed, refused};
 use crate::send::{NEXT, SIZE};
 use crate::{
     DatasetDone, GiveUpReceive, ReceiveBegun, ReceiveEnd, ReceiveInfo, ReceiveRequest,
@@ -43,7 +43,8 @@ impl Client {
         let coming = self.begin(self.request(Method::POST, "/send", JSON, body)?).await?;
         let (status, headers) = coming.head();
         if status != StatusCode::OK {
-            return Err(accepted(coming.whole().await?).err().unwrap_or_else(|| broken(status)));
+            let (status, _, body) = coming.whole().await?;
+            return Err(refused(status, &body));
         }
         let next = headers.get(NEXT).and_then(|next| next.to_str().ok()).map(Into::into);
         let stream_bytes = headers.get(SIZE).and_then(|size| size.to_str().ok()?.parse().ok());

@@ -8,11 +8,9 @@ use super::{Failed, Walk, create, create_how, data, must, place, read_back, remo
 use crate::session::{Session, Wrong};
 
 pub(super) fn steps(walk: &mut Walk<'_>) -> Result<(), Failed> {
-    let (path, dir) = (walk.ground.path.clone(), walk.scratch()?.handle);
-    let mut session = walk.connect()?;
+    let dir = walk.scratch()?.handle;
+    let (mut session, root) = walk.mount()?;
     let session = &mut session;
-    let root = walk.step(&format!("MNT {path}"), || session.mount(&path))?;
-    walk.file_system(session, root)?;
     walk.step("GETATTR twice: a number that stays", || {
         let (first, second) = (session.attributes(root)?, session.attributes(root)?);
         must(first.fileid == second.fileid && first.fsid == second.fsid, || {

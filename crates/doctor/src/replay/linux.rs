@@ -16,11 +16,9 @@ use crate::report::Finding;
 use crate::session::{Session, Wrong};
 
 pub(super) fn steps(walk: &mut Walk<'_>) -> Result<(), Failed> {
-    let (path, dir) = (walk.ground.path.clone(), walk.scratch()?.handle);
-    let mut session = walk.connect()?;
+    let dir = walk.scratch()?.handle;
+    let (mut session, root) = walk.mount()?;
     let session = &mut session;
-    let root = walk.step(&format!("MNT {path}"), || session.mount(&path))?;
-    walk.file_system(session, root)?;
     walk.step("PATHCONF: names of 255 bytes, in their case", || {
         let args = Args3::Pathconf(Getattr3Args { object: root });
         let found = session.nfs::<Pathconf3ResOk, PostOpAttr>(&args)?;

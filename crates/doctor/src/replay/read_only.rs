@@ -5,11 +5,8 @@ use aquifer_nfs::proto::v3::{Access3Args, Access3ResOk, Args3, PostOpAttr, acces
 use super::{Failed, Walk, must};
 
 pub(super) fn steps(walk: &mut Walk<'_>) -> Result<(), Failed> {
-    let path = walk.ground.path.clone();
-    let mut session = walk.connect()?;
+    let (mut session, root) = walk.mount()?;
     let session = &mut session;
-    let root = walk.step(&format!("MNT {path}"), || session.mount(&path))?;
-    walk.file_system(session, root)?;
     walk.step("ACCESS: reads, and no changes", || {
         let args = Access3Args { object: root, access: access::READ | access::MODIFY };
         let given = session.nfs::<Access3ResOk, PostOpAttr>(&Args3::Access(args))?.access;

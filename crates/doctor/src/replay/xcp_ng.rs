@@ -5,6 +5,7 @@ use std::io::Write;
 use std::net::Shutdown;
 
 use aquifer_nfs::proto::mount::{self, Exports};
+use aquifer_nfs::proto::v3;
 use aquifer_nfs::proto::v3::{Args3, Link3Args, Rename3Args, StableHow};
 
 use aquifer_client::wire::call::of_mount;
@@ -16,12 +17,10 @@ use crate::session::{Session, Wrong};
 
 pub(super) fn steps(walk: &mut Walk<'_>) -> Result<(), Failed> {
     probes(walk)?;
-    let (path, dir) = (walk.ground.path.clone(), walk.scratch()?.handle);
-    let below = format!("{path}/{}", walk.scratch()?.name);
-    let mut session = walk.connect()?;
+    let dir = walk.scratch()?.handle;
+    let below = format!("{}/{}", walk.ground.path, walk.scratch()?.name);
+    let (mut session, _) = walk.mount()?;
     let session = &mut session;
-    let root = walk.step(&format!("MNT {path}"), || session.mount(&path))?;
-    walk.file_system(session, root)?;
     walk.step("MNT of the SR's directory below the export", || {
         let mounted = session.mount(&below)?;
         must(mounted == dir, || "the directory has two handles".into())
@@ -64,7 +63,7 @@ fn probes(walk: &mut Walk<'_>) -> Result<(), Failed> {
     if let Some(portmap) = walk.ground.portmap {
         walk.step("rpcinfo -s: NFS 3 is listed", || {
             let listed = registered(portmap)?;
-            let has = listed.iter().any(|it| (it.prog, it.vers) == (100_003, 3));
+            let has = listed.iter().any(|it| (it.prog, it.vers) == (v3::PROGRAM, v3::VERSION));
             must(has, || "the portmapper does not list NFS 3".into())
         })?;
     }

@@ -228,16 +228,17 @@ fn line(name: &str, name_columns: usize, numbers: &[String; 7]) -> String {
         None | Some(0) => format!("{name:<name_columns$}"),
         Some(more) => format!("~{}", name.chars().skip(more + 1).collect::<String>()),
     };
-    for (number, width) in numbers.iter().zip(WIDTHS) {
-        text.push_str(&format!(" {number:>width$}"));
+    for number in numbers {
+        text.push_str(&format!(" {number:>WIDTH$}"));
     }
     text
 }
 
 const HEADER: [&str; 7] = ["OPS/S", "R/S", "W/S", "R B/S", "W B/S", "MEAN", "P99"];
-const WIDTHS: [usize; 7] = [6, 6, 6, 6, 6, 6, 6];
+/// Columns of a number.
+const WIDTH: usize = 6;
 /// Columns of all numbers, with a space before each.
-const NUMBERS: usize = 49;
+const NUMBERS: usize = HEADER.len() * (WIDTH + 1);
 const FILTER_BYTES: usize = 64;
 const CTRL_C: u8 = 3;
 const BACKSPACE: u8 = 8;
