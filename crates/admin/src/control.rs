@@ -13,6 +13,7 @@
 mod add;
 mod alerts;
 mod autoreplace;
+mod bookmarks;
 mod by_itself;
 mod connect;
 mod counts;

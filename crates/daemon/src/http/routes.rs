@@ -14,6 +14,7 @@
 //! GET  /locks                   read                      -> LocksInfo
 //! GET  /datasets                read      DatasetQuery    -> [DatasetInfo]
 //! GET  /snapshots               read      SnapshotQuery   -> [SnapshotInfo]
+//! GET  /bookmarks               read      SnapshotQuery   -> [BookmarkInfo]
 //! GET  /snapshots/holds         read      SnapshotQuery   -> [HoldInfo]
 //! GET  /diff                    read      DiffQuery       -> ChangedNames   (5)
 //! GET  /diff/ranges             read      DiffQuery       -> ChangedRanges  (5)
@@ -45,6 +46,7 @@
 //! POST /datasets/set            operator  SetProperties   -> DatasetDone    (2)
 //! POST /snapshots               operator  TakeSnapshots   -> SnapshotsDone
 //! POST /snapshots/rename        operator  RenameSnapshot  -> SnapshotsDone
+//! POST /bookmarks               operator  MakeBookmark    -> BookmarksDone
 //! POST /snapshots/hold          operator  HoldSnapshots   -> SnapshotsDone  (4)
 //! POST /pools                   admin     CreatePool      -> PoolCreated
 //! POST /pools/{name}/destroy    admin     DestroyPool     -> PoolDone
@@ -56,6 +58,7 @@
 //! POST /pools/{name}/inject     admin     InjectRequest   -> PoolDone       (3)
 //! POST /datasets/destroy        admin     DestroyDataset  -> DatasetDone
 //! POST /datasets/rename         admin     RenameDataset   -> DatasetDone
+//! POST /bookmarks/destroy       admin     DestroyBookmarks -> BookmarksDone
 //! POST /datasets/promote        admin     Promote         -> Promoted
 //! POST /datasets/clear          admin     ClearDamage     -> DatasetDone
 //! POST /datasets/rollback       admin     RollBack        -> RolledBack
@@ -143,6 +146,7 @@ fn questions(table: Table) -> Table {
         .question(Read, "/locks", async |State(c): Control_| answer(Ok(c.locks().await)))
         .question(Read, "/datasets", datasets)
         .question(Read, "/snapshots", snapshots::list)
+        .question(Read, "/bookmarks", snapshots::bookmarks)
         .question(Read, "/snapshots/holds", snapshots::holds)
         .question(Read, "/diff", diff::names)
         .question(Read, "/diff/ranges", diff::ranges)
@@ -180,6 +184,7 @@ fn acts(table: Table) -> Table {
         .act(Operator, "/snapshots", snapshots::take)
         .act(Operator, "/snapshots/rename", snapshots::rename)
         .act(Operator, "/snapshots/hold", snapshots::hold)
+        .act(Operator, "/bookmarks", snapshots::make_bookmark)
         .act(Admin, "/pools", create_pool)
         .act(Admin, "/pools/{name}/destroy", destroy_pool)
         .act(Admin, "/pools/{name}/add", add_vdevs)
@@ -194,6 +199,7 @@ fn acts(table: Table) -> Table {
         .act(Admin, "/datasets/rollback", roll_back)
         .act(Admin, "/snapshots/destroy", snapshots::destroy)
         .act(Admin, "/snapshots/release", snapshots::release)
+        .act(Admin, "/bookmarks/destroy", snapshots::destroy_bookmarks)
         .search(Admin, "/send", send::send)
         .act(Admin, "/receive", send::begin)
         .search(Admin, "/receive/{name}", send::part)

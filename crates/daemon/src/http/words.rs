@@ -6,11 +6,11 @@ use aquifer_admin::control::history::Leaving;
 use aquifer_api::time::text_s;
 use aquifer_api::{
     AddVdevs, ClearDamage, ClearLocks, CloneSnapshot, CreateDataset, CreatePool, CreateToken,
-    DestroyDataset, DestroySnapshots, DiskRequest, DrillRequest, ExportPool, FreeWork, FreeWorkAct,
-    FreeWorkRequest, GiveUpReceive, HoldSnapshots, ImportRequest, OfflineDisk, OnlineDisk, Promote,
-    ReceiveRequest, ReleaseSnapshots, RenameDataset, RenameSnapshot, ReplaceDisk, ReplicateRequest,
-    Role, RollBack, RotateToken, ScrubAct, ScrubRequest, SetProperties, StopReplication,
-    TakeSnapshots, VdevKind, VdevRequest,
+    DestroyBookmarks, DestroyDataset, DestroySnapshots, DiskRequest, DrillRequest, ExportPool,
+    FreeWork, FreeWorkAct, FreeWorkRequest, GiveUpReceive, HoldSnapshots, ImportRequest,
+    MakeBookmark, OfflineDisk, OnlineDisk, Promote, ReceiveRequest, ReleaseSnapshots,
+    RenameDataset, RenameSnapshot, ReplaceDisk, ReplicateRequest, Role, RollBack, RotateToken,
+    ScrubAct, ScrubRequest, SetProperties, StopReplication, TakeSnapshots, VdevKind, VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -307,6 +307,15 @@ pub(super) fn rename_snapshot(request: &RenameSnapshot) -> Told {
     let RenameSnapshot { name, new, recursive } = request;
     let words = Words::of("rename").flag(*recursive, "-r").word(name).word(&format!("@{new}"));
     words.told(About::snapshots(name))
+}
+
+pub(super) fn make_bookmark(MakeBookmark { snapshot, bookmark }: &MakeBookmark) -> Told {
+    Words::of("bookmark").word(snapshot).word(bookmark).told(About::snapshots(snapshot))
+}
+
+pub(super) fn destroy_bookmarks(DestroyBookmarks { names }: &DestroyBookmarks) -> Told {
+    let about = names.first().map_or(About::Nothing, |name| About::snapshots(name));
+    Words::of("destroy").words(names).told(about)
 }
 
 pub(super) fn hold_snapshots(request: &HoldSnapshots) -> Told {

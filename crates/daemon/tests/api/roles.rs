@@ -30,6 +30,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "GET /locks",
             "GET /datasets",
             "GET /snapshots",
+            "GET /bookmarks",
             "GET /snapshots/holds",
             "GET /diff",
             "GET /diff/ranges",
@@ -67,6 +68,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "POST /snapshots",
             "POST /snapshots/rename",
             "POST /snapshots/hold",
+            "POST /bookmarks",
         ],
     ),
     (
@@ -87,6 +89,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "POST /datasets/rollback",
             "POST /snapshots/destroy",
             "POST /snapshots/release",
+            "POST /bookmarks/destroy",
             "POST /send",
             "POST /receive",
             "POST /receive/{name}",

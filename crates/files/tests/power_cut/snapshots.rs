@@ -496,8 +496,8 @@ fn a_rule_left_out_is_found() {
         (Rule::FilePinsAreKept, 200),
         (Rule::FilePinsOutliveHeads, 300),
         (Rule::FilePinsGoBack, 300),
-        (Rule::BookmarksKeepNodes, 100),
-        (Rule::BookmarksOutliveSnapshots, 100),
+        (Rule::BookmarksKeepNodes, 300),
+        (Rule::BookmarksOutliveSnapshots, 300),
         (Rule::BookmarksPinClones, 500),
     ] {
         if !only.is_empty() && format!("{rule:?}") != only {

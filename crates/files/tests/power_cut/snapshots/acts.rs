@@ -52,8 +52,8 @@ pub(super) async fn act(
         let is_top = model.lock().unwrap().is_top;
         let is_first = is_top && model.lock().unwrap().dataset == DATASET;
         let of_files = model.lock().unwrap().of_files;
-        if is_top && model.lock().unwrap().bookmarks && rng.below(4) == 0 {
-            return bookmarks::act(service, model, rng, run).await;
+        if is_top && model.lock().unwrap().bookmarks && rng.below(3) == 0 {
+            return bookmarks::act(service, world, model, rng, run).await;
         }
         let which = if of_files && rng.below(3) > 0 { 22 } else { rng.below(23) };
         match (which, some) {

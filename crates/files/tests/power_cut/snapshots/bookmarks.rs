@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use aquifer_blockio::World;
 use aquifer_files::Service;
 use aquifer_sim::Rng;
 
-use super::acts::full_name;
+use super::acts::{destroy as destroy_snapshots, full_name};
 use super::{Model, PAGE, Run, Tree, compare, tell};
 
 /// Bookmarks of a dataset at a time: more would hide which one keeps a node.
@@ -27,15 +28,26 @@ pub(super) struct Marks(BTreeMap<String, Mark>);
 /// Makes one, destroys one, or compares one with a snapshot.
 pub(super) async fn act(
     service: &Service,
+    world: &Arc<dyn World>,
     model: &Mutex<Model>,
     rng: &mut Rng,
     run: &Mutex<Run>,
 ) -> Result<(), String> {
     let names = model.lock().unwrap().there();
     let marks: Vec<String> = model.lock().unwrap().marks.0.keys().cloned().collect();
-    match (rng.below(4), rng.pick(&names), rng.pick(&marks)) {
-        (0 | 1, Some(of), _) if marks.len() < BOOKMARKS => make(service, model, of).await,
-        (0..=2, _, Some(mark)) => destroy(service, model, mark).await,
+    match (rng.below(6), rng.pick(&names), rng.pick(&marks)) {
+        (0, Some(of), _) if marks.len() < BOOKMARKS => make(service, model, of).await,
+        // The snapshots go, and what changed since is found all the same.
+        (1 | 2, Some(of), _) if marks.len() < BOOKMARKS => {
+            make(service, model, of).await?;
+            for name in &names {
+                // One by one: some may be held.
+                let one = std::slice::from_ref(name);
+                destroy_snapshots(service, world, model, (one, false)).await?;
+            }
+            Ok(())
+        }
+        (0..=3, _, Some(mark)) => destroy(service, model, mark).await,
         (_, Some(of), Some(mark)) => {
             run.lock().unwrap().marks += 1;
             differences(service, model, mark, of).await
