@@ -242,9 +242,28 @@ pub struct Route {
     pub path: &'static str,
     /// What a caller must at least be.
     pub role: Role,
+    /// [`Role::Receive`] may ask for it too.
+    pub is_of_receivers: bool,
 }
 
+/// What a caller of [`Role::Receive`] may ask for beyond the metrics: what a replication asks the
+/// side of the copy.
+const OF_RECEIVERS: [(&str, &str); 7] = [
+    ("GET", "/datasets"),
+    ("GET", "/snapshots"),
+    ("GET", "/receives"),
+    ("POST", "/receive"),
+    ("POST", "/receive/{name}"),
+    ("POST", "/receive/{name}/end"),
+    ("POST", "/receives/give-up"),
+];
+
 impl Route {
+    fn new(method: &'static str, path: &'static str, role: Role) -> Route {
+        let is_of_receivers = OF_RECEIVERS.contains(&(method, path));
+        Route { method, path, role, is_of_receivers }
+    }
+
     /// The path that a request names. That of the metrics is the one by which collectors find them.
     pub fn whole_path(&self) -> String {
         match self.path {
@@ -269,7 +288,7 @@ impl Table {
         path: &'static str,
         handler: H,
     ) -> Table {
-        self.add(Route { method: "GET", path, role }, Gate { role, is_act: false }, get(handler))
+        self.add(Route::new("GET", path, role), false, get(handler))
     }
 
     /// Changes nothing either, and has a body.
@@ -279,7 +298,7 @@ impl Table {
         path: &'static str,
         handler: H,
     ) -> Table {
-        self.add(Route { method: "POST", path, role }, Gate { role, is_act: false }, post(handler))
+        self.add(Route::new("POST", path, role), false, post(handler))
     }
 
     /// Is carried out to its end, and logged.
@@ -289,10 +308,12 @@ impl Table {
         path: &'static str,
         handler: H,
     ) -> Table {
-        self.add(Route { method: "POST", path, role }, Gate { role, is_act: true }, post(handler))
+        self.add(Route::new("POST", path, role), true, post(handler))
     }
 
-    fn add(mut self, route: Route, gate: Gate, handler: MethodRouter<Api>) -> Table {
+    fn add(mut self, route: Route, is_act: bool, handler: MethodRouter<Api>) -> Table {
+        let Route { role, is_of_receivers, .. } = route;
+        let gate = Gate { role, is_of_receivers, is_act };
         let handler = handler.route_layer(from_fn_with_state(gate, pass));
         self.router = self.router.route(&route.whole_path(), handler);
         self.routes.push(route);

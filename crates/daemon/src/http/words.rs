@@ -262,7 +262,10 @@ pub(super) fn receive(request: &ReceiveRequest) -> Told {
     // Of what is sent again and again, the end is noted.
     let is_nothing = *dry_run || sender.is_some() && !force;
     let about = About::Dataset(name.clone(), Vec::new());
-    words.word(name).told(unless(is_nothing, about))
+    let told = words.word(name).told(unless(is_nothing, about));
+    // Who may only receive takes nothing away, and brings no dataset into service.
+    let needs = if *force || *new_handles { Role::Admin } else { told.needs };
+    Told { needs, ..told }
 }
 
 pub(super) fn give_up_receive(GiveUpReceive { name }: &GiveUpReceive) -> Told {
@@ -271,12 +274,14 @@ pub(super) fn give_up_receive(GiveUpReceive { name }: &GiveUpReceive) -> Told {
 }
 
 /// The end of a stream that is received as a dataset; `None`: it is not known any more, or is only
-/// checked.
-pub(super) fn end_receive(name: Option<String>, gives_up: bool) -> Told {
+/// checked. `prunes_others`: snapshots go that no replication took.
+pub(super) fn end_receive(name: Option<String>, gives_up: bool, prunes_others: bool) -> Told {
     let about = name.clone().map(|name| About::Dataset(name, Vec::new()));
     let words = Words::of("receive").word(&name.unwrap_or_default());
     let words = words.flag(true, if gives_up { "(given up)" } else { "(end)" });
-    words.told(about.unwrap_or(About::Nothing))
+    let told = words.told(about.unwrap_or(About::Nothing));
+    let needs = if prunes_others { Role::Admin } else { told.needs };
+    Told { needs, ..told }
 }
 
 pub(super) fn replicate(request: &ReplicateRequest) -> Told {
