@@ -35,7 +35,7 @@ lint:
 # Unit, property, golden, power-cut and client tests: two programs at once, else as `cargo test
 # --workspace` runs them.
 unit:
-	scripts/setup-deps.sh build clients guest capture peer service browser shells
+	scripts/setup-deps.sh build clients guest capture peer service browser bench shells
 	cargo run -q -p xtask -- test
 
 # Power cuts: make sim SEEDS=100000 (FROM=100000 for the next ones); make sim SEED=17 replays one

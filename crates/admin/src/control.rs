@@ -13,6 +13,7 @@
 mod add;
 mod alerts;
 mod autoreplace;
+mod bookmarks;
 mod by_itself;
 mod connect;
 mod counts;
@@ -74,7 +75,7 @@ use crate::inventory::Inventory;
 use crate::status::{self, Beside};
 pub use counts::NfsCounts;
 pub(crate) use counts::sum;
-pub use replicate::{Peer, Peers, check_peers};
+pub use replicate::{Peer, Peers, check_peers, is_of_replication};
 use revive::Awaited;
 use serving::Serving;
 

@@ -4,13 +4,17 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The rights of a caller. Each role has the rights of those before it.
+/// The rights of a caller. Each role has the rights of those before it; what [`Role::Receive`] may
+/// do besides, of the others only [`Role::Admin`] may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Read the counters, as Prometheus does.
     Metrics,
+    /// Receive streams into copies that stand by, and see what they need for that. For the server
+    /// that a copy comes from.
+    Receive,
     /// Read everything.
     Read,
     /// Every act that loses no data and admits nobody.
@@ -21,12 +25,14 @@ pub enum Role {
 
 impl Role {
     /// From the least to the greatest.
-    pub const ALL: [Role; 4] = [Role::Metrics, Role::Read, Role::Operator, Role::Admin];
+    pub const ALL: [Role; 5] =
+        [Role::Metrics, Role::Receive, Role::Read, Role::Operator, Role::Admin];
 
     /// The name in the API and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Role::Metrics => "metrics",
+            Role::Receive => "receive",
             Role::Read => "read",
             Role::Operator => "operator",
             Role::Admin => "admin",

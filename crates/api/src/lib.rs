@@ -11,6 +11,7 @@
 
 mod access;
 mod alerts;
+mod bookmarks;
 mod caches;
 pub mod client;
 mod connect;
@@ -48,6 +49,7 @@ pub use access::{CreateToken, LogIn, Role, RotateToken, SessionInfo, TokenInfo, 
 pub use alerts::{
     ActiveAlert, AlertsInfo, OutletInfo, OutletKind, Problem, Severity, TestAlerts, TestedOutlet,
 };
+pub use bookmarks::{BookmarkInfo, BookmarksDone, DestroyBookmarks, MakeBookmark};
 pub use caches::{CacheDiskInfo, CacheDiskState};
 pub use connect::{ConnectAdvice, ConnectQuery, Hypervisor};
 pub use counts::{

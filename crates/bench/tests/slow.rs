@@ -60,7 +60,7 @@ fn a_killed_run_leaves_no_slow_disk() {
     }
     let bench = PathBuf::from(env!("CARGO_BIN_EXE_aquifer-bench"));
     let mut run = Command::new(bench)
-        .args(["sync", "--only", "sqlio-8k", "--disk", "64", "--targets", "ganesha-btrfs-slow"])
+        .args(["sync", "--only", "sqlio-8k", "--disk", "256", "--targets", "ganesha-btrfs-slow"])
         .env("AQUIFER_WORK_DIR", work.path())
         .stderr(Stdio::piped())
         .spawn()

@@ -265,6 +265,12 @@ pub enum Rule {
     FilePinsAreKept,
     /// It stays as long as a snapshot shows the clone.
     FilePinsOutliveHeads,
+    /// A node that dies and no snapshot shows stays if a bookmark needs it.
+    BookmarksKeepNodes,
+    /// So does one that a destroyed snapshot alone showed.
+    BookmarksOutliveSnapshots,
+    /// A bookmark holds the origins of the clones of files that it shows.
+    BookmarksPinClones,
     /// And as long as what was cut off the clone is being freed.
     FilePinsOutliveTails,
     /// A dataset that goes back has the clones of files that it had, and no others.

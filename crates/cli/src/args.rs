@@ -84,6 +84,16 @@ pub enum Command {
         #[arg(required = true, value_name = "DATASET[:PATH]@NAME")]
         snapshots: Vec<String>,
     },
+    /// Make a bookmark of a snapshot: what changed since can be sent and shown when the snapshot is
+    /// gone.
+    Bookmark {
+        /// The snapshot, such as tank/vms@before.
+        #[arg(value_name = "DATASET@NAME")]
+        snapshot: String,
+        /// The bookmark, such as tank/vms#sent or #sent.
+        #[arg(value_name = "[DATASET]#BOOKMARK")]
+        bookmark: String,
+    },
     /// Show which files differ in two snapshots, or in a snapshot and its dataset.
     Diff(crate::commands::DiffArgs),
     /// Write a snapshot to stdout, as a stream that `aquifer receive` reads.
@@ -93,7 +103,7 @@ pub enum Command {
     /// Bring a copy of a dataset, on another Aquifer or in another pool, up to date; or show how
     /// copies stand.
     Replicate(crate::commands::ReplicateArgs),
-    /// Destroy a dataset, or snapshots. Everything in it is lost.
+    /// Destroy a dataset, snapshots, or a bookmark. Everything in it is lost.
     Destroy {
         /// Also all datasets below it; of snapshots: those of these names there.
         #[arg(short = 'r')]
@@ -111,8 +121,8 @@ pub enum Command {
         #[arg(short = 'v')]
         verbose: bool,
         /// The dataset, or its snapshots: names with commas between them, A%B for A to B. With a
-        /// path, snapshots of files; there '*' and '?' may stand in path and names.
-        #[arg(value_name = "DATASET[[:PATH]@NAME|A%B[,...]]")]
+        /// path, snapshots of files; there '*' and '?' may stand in path and names. Or a bookmark.
+        #[arg(value_name = "DATASET[[:PATH]@NAME|A%B[,...]|#BOOKMARK]")]
         dataset: String,
     },
     /// Make a dataset that begins as a snapshot, or files that begin as a snapshot of a file.

@@ -82,6 +82,9 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         Command::Snapshot { recursive, snapshots } => {
             snapshot::take(&client, output, recursive, snapshots).await
         }
+        Command::Bookmark { snapshot, bookmark } => {
+            snapshot::bookmark(&client, output, snapshot, bookmark).await
+        }
         Command::Send(args) => send::send(&client, output, args).await,
         Command::Receive(args) => send::receive(&client, output, args).await,
         Command::Replicate(args) => replicate::replicate(&client, output, args).await,
@@ -180,6 +183,9 @@ async fn destroy(
 ) -> Result<(), Failure> {
     if name.contains('@') {
         return snapshot::destroy(client, output, wish, name).await;
+    }
+    if name.contains('#') {
+        return snapshot::destroy_bookmark(client, output, wish, name).await;
     }
     let snapshot::Wish { recursive, clones, force, dry_run, verbose } = wish;
     if dry_run || verbose {

@@ -30,7 +30,7 @@ enum Named {
     /// A disk that is in no pool yet, or a word before it.
     NewDisk,
     Dataset,
-    /// A dataset, and behind an `@` one of its snapshots.
+    /// A dataset, and behind an `@` one of its snapshots, behind a `#` one of its bookmarks.
     Snapshot,
     Property,
     /// `PROPERTY=`, of those that can be set.
@@ -74,7 +74,9 @@ fn named(path: &[&str], arg: &Arg) -> Option<Named> {
         (["set"], "words") => Named::AssignmentOrDataset,
         (_, "property" | "properties") => Named::Property,
         (["snapshot" | "hold" | "release"], "snapshots") => Named::Snapshot,
-        (["clone" | "rollback" | "send"], "snapshot") | (["holds"], "names") => Named::Snapshot,
+        (["clone" | "rollback" | "send" | "bookmark"], "snapshot") | (["holds"], "names") => {
+            Named::Snapshot
+        }
         (["diff"], "old" | "new") | (["rename"], "name" | "new") => Named::Snapshot,
         (["destroy"], "dataset") => Named::Snapshot,
         (["clone"], "names") | (_, "dataset" | "datasets") => Named::Dataset,
@@ -179,6 +181,11 @@ async fn datasets(client: &Client) -> Result<Vec<String>, Failure> {
 }
 
 async fn snapshots(client: &Client, current: &str) -> Result<Vec<String>, Failure> {
+    if let Some((dataset, _)) = current.split_once('#') {
+        let query = SnapshotQuery { name: Some(dataset.to_owned()), recursive: false };
+        let all = client.bookmarks(&query).await?;
+        return Ok(all.into_iter().map(|bookmark| bookmark.name).collect());
+    }
     let Some((dataset, _)) = current.split_once('@') else { return datasets(client).await };
     let query = SnapshotQuery { name: Some(dataset.to_owned()), recursive: false };
     let all = client.snapshots(&query).await?;

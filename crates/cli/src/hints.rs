@@ -66,7 +66,7 @@ const POOL: [(&[&str], &str); 12] = [
 ];
 
 /// Words of `zfs`, and some that begin with neither.
-const DATASET: [(&[&str], &str); 16] = [
+const DATASET: [(&[&str], &str); 15] = [
     (
         &["mount", "unmount", "umount"],
         "nothing is mounted here: clients mount the NFS path that \
@@ -75,10 +75,6 @@ const DATASET: [(&[&str], &str); 16] = [
     (&["unshare"], "`aquifer set sharenfs=off DATASET` ends an export"),
     (&["snap"], "`aquifer snapshot DATASET@NAME`"),
     (&["recv"], "`aquifer receive DATASET`"),
-    (
-        &["bookmark"],
-        "there are no bookmarks: keep the snapshot that the next increment begins with",
-    ),
     (&["upgrade"], "a dataset needs no upgrade"),
     (
         &["allow", "unallow"],

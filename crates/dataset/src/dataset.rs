@@ -434,6 +434,7 @@ impl Dataset {
         Shown {
             floor,
             listed: snapshots.listed(),
+            bookmarks: snapshots.bookmarks.listed(),
             files: snapshots.files.lists(),
             returning: snapshots.returning(),
             files_returning: snapshots.files.returning().map(|(_, id, of)| (id, of)).collect(),

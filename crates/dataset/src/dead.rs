@@ -27,6 +27,9 @@
 //! A rollback of one file does the same in the file's group. Snapshots of the file lie in the life
 //! of all that comes back, so no other group has any of it.
 //!
+//! # Bookmarks
+//! Nodes that bookmarks need stand in a group of their own, once no snapshot shows them.
+//!
 //! # Damage
 //! A dead tree lies on the disks twice at least. If it cannot be read all the same, its blocks stay
 //! allocated: that is reported, and the pool serves on.
@@ -49,12 +52,14 @@ use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::snapshots::{Snapshots, inherited_item};
 
+mod bookmarked;
 mod returning;
 mod sweep;
 mod unique;
 
 pub use unique::These;
 
+use bookmarked::Moved;
 use returning::{returning, returning_sums};
 use sweep::{Job, Lists};
 
@@ -103,6 +108,10 @@ struct Changes {
     /// Blocks that go. They are freed when the tree no longer names them, and not before: else a
     /// tree that cannot be changed would have them freed twice.
     freed: Vec<DeadBlock>,
+    /// The bookmarks of the list.
+    bookmarks: Vec<Txg>,
+    /// Nodes that they need, and no snapshot shows any more.
+    moved: Moved,
 }
 
 impl Changes {
@@ -176,9 +185,10 @@ impl Datasets {
         dataset: &Dataset,
         budget: usize,
     ) -> Result<(Done, bool), PoolError> {
-        let (jobs, lists) = {
+        let (jobs, released, lists, bookmarks) = {
             let snapshots = dataset.snapshots.lock();
             let lists = Lists::new(snapshots.listed(), snapshots.files.lists());
+            let bookmarks = snapshots.bookmarks.listed();
             let returning = returning(&snapshots).into_iter();
             let sweeps = snapshots.sweeps().into_iter().map(Job::Snapshot);
             let of_files = snapshots.files.sweeps().map(|(id, of)| Job::File(of, id));
@@ -187,18 +197,19 @@ impl Datasets {
                 true => sweeps.chain(returning).collect::<Vec<_>>(),
                 false => returning.chain(sweeps).collect(),
             };
-            (jobs, lists)
+            (jobs, snapshots.bookmarks.destroyed(), lists, bookmarks)
         };
         let before = *dataset.dead.lock();
         let (mut done, mut budget) = (Done::default(), budget);
-        if before.damaged || jobs.is_empty() {
+        if before.damaged || jobs.is_empty() && released.is_empty() {
             return Ok((done, false));
         }
         let DeadTree { sums: all, returning, .. } = before;
-        let mut changes = Changes { all, returning, ..Changes::default() };
+        let mut changes = Changes { all, returning, bookmarks, ..Changes::default() };
+        let at = (sync, before.root);
         let mut swept = Ok(());
         for job in jobs {
-            match job.run(&lists, (sync, before.root), &mut budget, &mut changes).await {
+            match job.run(&lists, at, &mut budget, &mut changes).await {
                 Ok(true) => done.note(job),
                 Ok(false) => break,
                 Err(error) => {
@@ -206,6 +217,18 @@ impl Datasets {
                     break;
                 }
             }
+        }
+        for (bookmark, from) in released {
+            if budget == 0 || swept.is_err() {
+                break;
+            }
+            match changes.release((bookmark, from), at, &mut budget).await {
+                Ok(to) => done.released.push((bookmark, to)),
+                Err(error) => swept = Err(error),
+            }
+        }
+        if swept.is_ok() {
+            swept = changes.place_moved(sync, before.root).await;
         }
         if changes.ops.is_empty() && swept.is_ok() {
             return Ok((done, false));
@@ -317,6 +340,8 @@ pub(crate) struct Done {
     pub returned: bool,
     /// And of what rollbacks of files to these did.
     pub returned_files: Vec<FileSnapshotId>,
+    /// Of these destroyed bookmarks so much was looked at; `None`: all.
+    pub released: Vec<(Txg, Option<DeadKey>)>,
 }
 
 impl Done {
@@ -337,6 +362,7 @@ impl Dataset {
     pub fn death_sectors(&self, pages: u64) -> u64 {
         let snapshots = self.snapshots.lock();
         let covering = snapshots.count().saturating_add(snapshots.files.count());
+        let covering = covering.saturating_add(snapshots.bookmarks.count());
         pages.min(covering as u64).saturating_mul(4)
     }
 

@@ -316,7 +316,7 @@ impl Datasets {
         let mut items = Vec::new();
         // A snapshot that goes may have been the last to show a clone of another file.
         while snapshots.files.has_clones() {
-            let listed = snapshots.listed();
+            let listed = snapshots.listed_and_bookmarked();
             let over = snapshots.files.take_clones_over(&listed);
             if over.is_empty() {
                 break;

@@ -180,6 +180,7 @@ impl Datasets {
         }
         keys.extend(of(ItemClass::Sweep, snapshots.sweeps()));
         keys.extend(snapshots.files.keys(line.id));
+        keys.extend(snapshots.bookmarks.keys(line.id));
         keys.into_iter().map(|key| (key, None)).collect()
     }
 }
@@ -248,6 +249,11 @@ impl Search {
             if let Some(to) = left.last().filter(|_| changes && self.is_hidden(*id)) {
                 ending.acts.push(Act::Rollback { dataset: *id, to: *to });
                 ending.rolled.push(line.clone());
+            }
+            let these: BTreeSet<Txg> =
+                line.snapshots.lock().bookmarks.listed().into_iter().collect();
+            if self.doomed.contains(id) && !these.is_empty() {
+                ending.acts.push(Act::DestroyBookmarks { line: *id, these });
             }
             // Behind the rollback: then it is known which of them clones of files need.
             let files = line.snapshots.lock().files.after(Txg(0));

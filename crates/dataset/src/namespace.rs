@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_object::btree;
+use aquifer_ondisk::bookmark::BookmarkRecord;
 use aquifer_ondisk::dataset::{
     DatasetRecord, InheritedRecord, Item, ItemClass, ItemKey, LineRecord, ListerRecord,
     RollbackRecord, SnapshotRecord, SweepRecord,
@@ -159,6 +160,11 @@ impl Found {
             ItemClass::Snapshot => {
                 let record = SnapshotRecord::decode(value)?;
                 self.snapshots.entry(dataset).or_default().load(dataset, Txg(number), record);
+            }
+            ItemClass::Bookmark => {
+                let record = BookmarkRecord::decode(value)?;
+                let bookmarks = &mut self.snapshots.entry(dataset).or_default().bookmarks;
+                bookmarks.load(dataset, Txg(number), record);
             }
             ItemClass::Sweep => {
                 let record = SweepRecord::decode(value)?;

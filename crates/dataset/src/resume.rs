@@ -212,8 +212,13 @@ impl Datasets {
                 let found = listed.iter().find(|of| of.record.guid == guid)?;
                 Some(format!("{}@{}", self.full_name(&dataset), found.record.name))
             };
+            let marked = |guid: Guid| {
+                let marks = dataset.bookmarks(self.pool.committed_txg());
+                let found = marks.iter().find(|of| of.record.guid == guid)?;
+                Some(format!("{}#{}", self.full_name(&dataset), found.record.name))
+            };
             let from = match from {
-                Some(from) => Some(full(from)?),
+                Some(from) => Some(full(from).or_else(|| marked(from))?),
                 None => None,
             };
             Some((full(to)?, from))

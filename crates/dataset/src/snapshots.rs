@@ -17,10 +17,11 @@ mod acts;
 mod called;
 mod views;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{Returning, covers};
 use aquifer_ondisk::config::FEATURE_SNAPSHOTS;
 use aquifer_ondisk::dataset::{
@@ -32,6 +33,7 @@ use aquifer_ondisk::keeping::KeepRecord;
 use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
 use aquifer_pool::ImportError;
 
+use crate::bookmarks::Bookmarks;
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
@@ -67,6 +69,8 @@ pub(crate) struct Snapshots {
     pub rollback: Option<RollbackRecord>,
     /// Those of its files.
     pub files: FileSnapshots,
+    /// Those that keep nodes alone.
+    pub bookmarks: Bookmarks,
 }
 
 /// The snapshots that a dataset lists.
@@ -122,6 +126,16 @@ pub(crate) enum Act {
     Rollback {
         dataset: DatasetId,
         to: Txg,
+    },
+    /// Of the snapshot on a line.
+    Bookmark {
+        line: DatasetId,
+        snapshot: Txg,
+        name: String,
+    },
+    DestroyBookmarks {
+        line: DatasetId,
+        these: BTreeSet<Txg>,
     },
     /// Of snapshots of files. Those that a walk may need stay for now, unless they go at once.
     DestroyFiles {
@@ -207,7 +221,16 @@ impl Snapshots {
 
     /// Whether sweeps wait, or blocks to be brought back.
     pub fn are_swept(&self) -> bool {
-        !self.sweeps.is_empty() || self.files.are_swept() || self.returning().is_some()
+        let own = !self.sweeps.is_empty() || self.returning().is_some();
+        own || self.files.are_swept() || self.bookmarks.are_freed()
+    }
+
+    /// The txgs of snapshots and of bookmarks, in order.
+    pub fn listed_and_bookmarked(&self) -> Vec<Txg> {
+        let bookmarks = self.bookmarks.listed();
+        let bookmarks = if left_out(Rule::BookmarksPinClones) { Vec::new() } else { bookmarks };
+        let all: BTreeSet<Txg> = self.listed().into_iter().chain(bookmarks).collect();
+        all.into_iter().collect()
     }
 
     /// Snapshots that left the list and wait to be swept, in order.

@@ -259,6 +259,15 @@ impl Datasets {
             items.insert(ItemKey::new(dataset.id, ItemClass::FileSweep, id.0), None);
             snapshots.files.swept(id);
         }
+        for (bookmark, to) in done.released {
+            match to {
+                Some(to) => snapshots.bookmarks.note_freed(bookmark, to),
+                None => {
+                    items.insert(ItemKey::new(dataset.id, ItemClass::Bookmark, bookmark.0), None);
+                    snapshots.bookmarks.is_freed(bookmark);
+                }
+            }
+        }
         drop(snapshots);
         items.extend(self.forget_file_rollbacks(sync.txg(), dataset));
         Ok(changed)

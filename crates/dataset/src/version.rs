@@ -106,7 +106,8 @@ impl Look<'_> {
 }
 
 impl Datasets {
-    /// A dataset (`tank/vms`) or a snapshot (`tank/vms@before`) by its full name.
+    /// A dataset (`tank/vms`), a snapshot (`tank/vms@before`) or a bookmark (`tank/vms#sent`) by
+    /// its full name.
     ///
     /// # Errors
     /// There is none of that name.
@@ -116,6 +117,10 @@ impl Datasets {
             true => {
                 let (dataset, snapshot) = self.snapshot_by_name(name)?;
                 self.view(&dataset, &snapshot)
+            }
+            false if name.contains('#') => {
+                let (dataset, bookmark) = self.bookmark_by_name(name)?;
+                self.bookmark_view(&dataset, bookmark.record.guid)
             }
             false => self.by_name(name).filter(|dataset| !dataset.is_destroyed()),
         };

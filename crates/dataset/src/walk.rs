@@ -7,6 +7,7 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::btree::{self, Scan};
 use aquifer_object::newest_before;
 use aquifer_ondisk::block_pointer::BlockKind;
+use aquifer_ondisk::bookmark::BookmarkRecord;
 use aquifer_ondisk::dataset::{
     DatasetRecord, Item, ItemClass, ItemKey, RollbackRecord, SnapshotRecord,
 };
@@ -28,6 +29,8 @@ struct Coming {
     span: Span,
     /// What was born up to this txg is passed over: a snapshot showed it before, or nobody asks.
     since: Txg,
+    /// It is a bookmark's, which has no data.
+    bare: bool,
 }
 
 /// What a node leads to, in order.
@@ -59,7 +62,7 @@ pub(crate) async fn walk(
     let mut coming: Vec<Coming> =
         roots.into_iter().zip(0u8..).filter_map(|tree| root(tree, since)).collect();
     coming.reverse();
-    while let Some(Coming { pointer, span, since }) = heads.next(&mut coming) {
+    while let Some(Coming { pointer, span, since, bare }) = heads.next(&mut coming) {
         if pointer.birth <= since || span.to <= from {
             continue;
         }
@@ -80,11 +83,15 @@ pub(crate) async fn walk(
             }
             read => read.and_then(|page| below(page.as_slice(), &pointer, (&span, since))),
         };
-        let below = match below {
+        let mut below = match below {
             Ok(below) => below,
             Err(error) if error.cannot_be_read() => continue,
             Err(error) => return Err(error),
         };
+        if bare {
+            below.extents.clear();
+            below.nodes.iter_mut().for_each(|node| node.bare = true);
+        }
         for extent in &below.extents {
             let at = |page| WalkPosition { within: page, ..span.from };
             let end = at(extent.end());
@@ -104,7 +111,7 @@ pub(crate) async fn walk(
 fn root((root, tree): (Option<BlockPointer>, u8), since: Txg) -> Option<Coming> {
     let from = WalkPosition { tree, ..WalkPosition::default() };
     let to = WalkPosition { tree: tree + 1, ..from };
-    Some(Coming { pointer: root?, span: Span { from, to }, since })
+    Some(Coming { pointer: root?, span: Span { from, to }, since, bare: false })
 }
 
 /// Whether a node's entries are the items of datasets.
@@ -178,11 +185,11 @@ fn tree_at(pointer: BlockPointer, from: WalkPosition, since: Txg) -> Coming {
         BlockKind::Dead => (WalkPosition { object: WalkPosition::dead_group(0), ..from }, last),
         _ => (from, WalkPosition { within: u64::MAX, ..from }),
     };
-    Coming { pointer, span: Span { from, to }, since }
+    Coming { pointer, span: Span { from, to }, since, bare: false }
 }
 
 /// The trees of datasets, in the order of the walk: those of snapshots, then the head, then those
-/// of snapshots of files. What such a one shares with the head, it shows once more.
+/// of snapshots of files, then those of bookmarks. What such a one shares with the head, it shows once more.
 ///
 /// In each of them is passed over what the snapshot before it has shown.
 struct Heads<'a> {
@@ -349,6 +356,19 @@ impl Heads<'_> {
                     let since = self.since.max(floor).max(before);
                     nodes.extend(record.objects.map(|objects| tree_at(objects, from, since)));
                 }
+                // What its snapshot shows, or one before it, came before. Bookmarks among each other
+                // pass nothing over: a file may have been rolled back between them.
+                Some(ItemClass::Bookmark) => {
+                    let BookmarkRecord::Stands(record) = BookmarkRecord::decode(&item.value)?
+                    else {
+                        continue;
+                    };
+                    let (list, floor) = self.listed(dataset).await?;
+                    let before = before(list, Txg(number).next());
+                    let since = self.since.max(floor).max(before);
+                    let tree = record.objects.map(|objects| tree_at(objects, from, since));
+                    nodes.extend(tree.map(|tree| Coming { bare: true, ..tree }));
+                }
                 Some(ItemClass::FileSnapshot) => {
                     let inode = FileSnapshotRecord::decode(&item.value)?.inode;
                     let txg = FileSnapshotId(number).txg();
@@ -464,6 +484,7 @@ fn children<F: Form>(
         pointer: *pointer,
         span: Span { from, to },
         since,
+        bare: false,
     });
     Ok(Below { nodes: nodes.collect(), ..Below::default() })
 }

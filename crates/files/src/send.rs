@@ -44,7 +44,8 @@ const OLD: usize = 1;
 pub struct SendWanted<'a> {
     /// The snapshot, as `dataset@name`.
     pub snapshot: &'a str,
-    /// Only what changed since this older one of the same dataset: `@name`, or its full name.
+    /// Only what changed since this older one of the same dataset, or a bookmark of it: `@name`,
+    /// `#name`, or its full name.
     pub from: Option<&'a str>,
     /// Only the size of the stream is wanted: content is not read.
     pub size_only: bool,
@@ -243,11 +244,15 @@ impl Files {
         snapshot: &Snapshot,
     ) -> Result<Option<(String, Arc<Snapshot>)>, SendError> {
         let Some(from) = wanted.from else { return Ok(None) };
-        let full = match from.starts_with('@') {
+        let full = match from.starts_with(['@', '#']) {
             true => format!("{}{from}", self.datasets.full_name(dataset)),
             false => from.into(),
         };
-        let (of, old) = self.datasets.snapshot_by_name(&full)?;
+        // A bookmark has all that is compared with; content comes from the newer one.
+        let (of, old) = match full.contains('#') {
+            true => self.datasets.bookmark_by_name(&full)?,
+            false => self.datasets.snapshot_by_name(&full)?,
+        };
         let both = || (full.clone(), wanted.snapshot.to_string());
         if of.id != dataset.id {
             let (from, snapshot) = both();

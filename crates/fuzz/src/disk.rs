@@ -2,6 +2,7 @@
 //! memory in proportion to the bytes. A value that decodes can be encoded and decoded again.
 
 use aquifer_ondisk::BlockPointer;
+use aquifer_ondisk::bookmark::BookmarkRecord;
 use aquifer_ondisk::config::Label;
 use aquifer_ondisk::dataset::{
     DatasetRecord, InheritedRecord, Item, LineRecord, ListerRecord, RollbackRecord, SnapshotRecord,
@@ -79,6 +80,7 @@ pub fn run(input: &[u8]) {
         34 => read_as::<FileRollbackRecord>(bytes),
         35 => read_as::<LoadRecord>(bytes),
         36 => read_as::<ResumeRecord>(bytes),
+        37 => read_as::<BookmarkRecord>(bytes),
         _ => {}
     }
 }

@@ -197,6 +197,10 @@ impl Items {
             (_, CLASS_SNAPSHOT | CLASS_SWEEP | CLASS_KEEP | CLASS_LISTER | CLASS_INHERITED) => {
                 self.of_a_snapshot(dataset, (class, Txg(number)), &item.value)
             }
+            (_, CLASS_BOOKMARK) => {
+                let bookmarks = &mut self.snapshots.entry(dataset).or_default().bookmarks;
+                bookmarks.take(Txg(number), &item.value)
+            }
             (_, CLASS_RECEIVING) if number == 0 => self.of_a_receive(dataset, &item.value),
             (_, CLASS_RESUME) if number == 0 => self.of_a_resume(dataset, &item.value),
             (_, CLASS_ROLLBACK) if number == 0 => self.of_a_rollback(dataset, &item.value),
@@ -412,3 +416,4 @@ const OF_FILES: [u8; 4] = [
 ];
 const CLASS_RECEIVING: u8 = ItemClass::Receiving as u8;
 const CLASS_RESUME: u8 = ItemClass::Resume as u8;
+const CLASS_BOOKMARK: u8 = ItemClass::Bookmark as u8;

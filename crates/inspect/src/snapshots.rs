@@ -4,6 +4,7 @@
 //! this snapshot lies in. Each dead block is met in a snapshot, or waits for a sweep. What the head
 //! and a snapshot share is not looked at again.
 
+mod bookmarks;
 mod files;
 mod pass;
 
@@ -21,6 +22,7 @@ use crate::scan::{Scan, Use};
 use crate::sectors::SectorMap;
 use crate::tree::Walk;
 
+pub(crate) use bookmarks::Bookmarks;
 pub(crate) use files::Files;
 use files::Shower;
 use pass::Coming;
@@ -38,17 +40,22 @@ pub(crate) struct Snapshots {
     pub rollback: Option<RollbackRecord>,
     /// Those of its files.
     pub files: Files,
+    /// Its bookmarks.
+    pub bookmarks: Bookmarks,
 }
 
 impl Snapshots {
     /// Whether there are any.
     pub fn are_there(&self) -> bool {
-        !self.list.is_empty() || !self.files.is_empty()
+        !self.list.is_empty() || !self.files.is_empty() || !self.bookmarks.list.is_empty()
     }
 
     /// Whether the blocks of a bucket mean nothing: a rollback brought them back.
     fn brought_back(&self, bucket: Bucket) -> bool {
-        let Bucket { hi, lo, .. } = bucket;
+        let Bucket { hi, lo, group } = bucket;
+        if group == Bucket::OF_BOOKMARKS {
+            return false;
+        }
         let pending = self.rollback.filter(|rollback| rollback.pending);
         pending.is_some_and(|RollbackRecord { txg, to, .. }| lo < to && to <= hi && hi < txg)
             || self.files.brought_back(bucket)
@@ -99,6 +106,8 @@ struct Kept {
     bucket: Bucket,
     object: ObjectId,
     block: DeadBlock,
+    /// When it died.
+    died: Txg,
     /// A snapshot shows it.
     met: bool,
 }
@@ -158,7 +167,9 @@ pub(crate) async fn walk(
     let mut pass = Pass { dataset, list, inherits, origins, head, dead, met, whole };
     check_records(scan, dataset, record, snapshots);
     snapshots.files.check(scan, dataset);
-    snapshots.files.check_clones(scan, dataset, &snapshots.list);
+    snapshots.bookmarks.check(scan, dataset);
+    let showing = snapshots.list.keys().chain(snapshots.bookmarks.list.keys());
+    snapshots.files.check_clones(scan, dataset, &showing.copied().collect());
     // What was destroyed shows nothing any more: all of it waits to be freed.
     if !head_whole || !whole || destroyed {
         return None;
@@ -175,10 +186,19 @@ pub(crate) async fn walk(
         let root = snapshot.inode.root;
         let root = root.map(|pointer| Coming { pointer, object, above, floor, of });
         let name = format!("{}@{}", snapshot.path, snapshot.name);
-        pass.snapshot(scan, &Shower { txg, name, file: Some(object) }, root).await;
+        let shower = Shower { name, file: Some(object), ..Shower::at(txg) };
+        pass.snapshot(scan, &shower, root).await;
     }
     for (of, pointer) in std::mem::take(&mut scan.file_clones) {
         pass.file_clone(scan, of, pointer).await;
+    }
+    // Behind all that has data: what snapshots show is met.
+    for (txg, bookmark) in &snapshots.bookmarks.list {
+        let object = ObjectId(0);
+        let (above, floor, of) = (*txg, Txg(0), Of::default());
+        let root = bookmark.objects.map(|pointer| Coming { pointer, object, above, floor, of });
+        let shower = Shower { bare: true, ..Shower::of((txg, bookmark)) };
+        pass.snapshot(scan, &shower, root).await;
     }
     pass.check_dead(scan, snapshots);
     Some(pass)
@@ -261,7 +281,7 @@ async fn read_dead(
                 DeadBody::Blocks(blocks) => blocks,
             };
             // What was cut off a file has an id of its own, in the file's group.
-            let is_of_none = bucket.group != 0 && object.0 == 0;
+            let is_of_none = !matches!(bucket.group, 0 | Bucket::OF_BOOKMARKS) && object.0 == 0;
             if entry.key.txg > leaf.pointer.birth || is_of_none {
                 let at = At::object(dataset, object);
                 scan.findings.add(Kind::BirthOrder, at, || {
@@ -277,7 +297,8 @@ async fn read_dead(
                 if !snapshots.brought_back(bucket) {
                     let who = || format!("a dead {:?} of object {dataset}:{object}", block.kind);
                     scan.mark(block.run.place, block.run.sectors, Use::Dead, who);
-                    dead.push(Kept { bucket, object, block, met: false });
+                    let died = entry.key.txg;
+                    dead.push(Kept { bucket, object, block, died, met: false });
                 }
             }
         }

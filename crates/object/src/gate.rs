@@ -16,6 +16,9 @@
 //! A tail whose file was rolled back since shares with the file, or with a snapshot, what was born
 //! up to a floor of its own ([`Above`]).
 //!
+//! A bookmark needs the nodes of all objects, and no data. Nodes that no snapshot shows go to the
+//! group of bookmarks, if one lies in their life.
+//!
 //! What was born at or below the *floor* belongs to a snapshot from which this tree began: when the
 //! tree no longer refers to it, nothing happens. A clone of a file, and its tails, have a floor of
 //! their own ([`Gate::note_clone`]); the higher one counts.
@@ -70,6 +73,8 @@ pub struct Shown {
     pub floor: Txg,
     /// The snapshots of the dataset, in order.
     pub listed: Vec<Txg>,
+    /// Its bookmarks, in order: they need nodes.
+    pub bookmarks: Vec<Txg>,
     /// Those of its files.
     pub files: FileLists,
     /// What dies now must not stand among what comes back.
@@ -155,7 +160,8 @@ impl<'a> Gate<'a> {
 
     /// Whether there are snapshots at all.
     pub fn files_anything(&self) -> bool {
-        !self.shown.listed.is_empty() || !self.shown.files.is_empty()
+        let Shown { listed, files, bookmarks, .. } = &self.shown;
+        !listed.is_empty() || !files.is_empty() || !bookmarks.is_empty()
     }
 
     /// A file no longer refers to these extents. Returns how many sectors of them belong to the
@@ -191,7 +197,8 @@ impl<'a> Gate<'a> {
         }
         let tail = self.tails.lock().get(&owner.object).copied();
         let tail = tail.unwrap_or(Tail { file: owner.object, cut: Txg(u64::MAX) });
-        let Some(bucket) = self.shown.bucket(tail, block.birth) else {
+        let bucket = self.shown.bucket(tail, block.birth);
+        let Some(bucket) = bucket.or_else(|| self.shown.bookmarked(&block)) else {
             return self.sync.free(block.run, written);
         };
         self.filed.lock().entry((bucket, owner.object)).or_default().push(block);
@@ -231,6 +238,14 @@ impl Shown {
 
     fn is_of_another(&self, birth: Txg) -> bool {
         is_inherited(birth, self.floor)
+    }
+
+    /// The bucket of a block that dies now and no snapshot shows, if bookmarks need it.
+    fn bookmarked(&self, block: &DeadBlock) -> Option<Bucket> {
+        let newest = self.bookmarks.last().filter(|newest| block.birth <= **newest);
+        let newest = newest.filter(|_| block.kind == DeadKind::Node);
+        let newest = newest.filter(|_| !left_out(Rule::BookmarksKeepNodes));
+        newest.map(|newest| Bucket::of_bookmark(*newest))
     }
 
     /// The bucket of a block that dies now; `None` if no snapshot shows it.

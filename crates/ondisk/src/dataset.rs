@@ -287,27 +287,36 @@ pub struct SnapshotRecord {
 impl SnapshotRecord {
     /// The item's value.
     pub fn encode(&self) -> Vec<u8> {
+        let mut w = begin();
+        self.encode_fields(&mut w);
+        w.into_bytes()
+    }
+
+    /// What follows the version.
+    pub(crate) fn encode_fields(&self, w: &mut Writer) {
         let fits = self.name.len() <= SNAPSHOT_NAME_BYTES_MAX;
         assert!(fits, "a name of {} bytes could not be read back", self.name.len());
-        let mut w = begin();
         w.u64(self.guid.0);
-        self.created.encode(&mut w);
+        self.created.encode(w);
         w.u64(self.refer_bytes);
         w.u64(self.line);
-        BlockPointer::encode_optional(self.objects.as_ref(), &mut w);
+        BlockPointer::encode_optional(self.objects.as_ref(), w);
         w.string(self.name.as_bytes());
-        w.into_bytes()
     }
 
     /// Reads an item's value.
     pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
-        let mut r = open(value, "snapshot record")?;
+        SnapshotRecord::decode_fields(&mut open(value, "snapshot record")?)
+    }
+
+    /// Reads what follows the version.
+    pub(crate) fn decode_fields(r: &mut Reader<'_>) -> Result<Self, FormatError> {
         Ok(SnapshotRecord {
             guid: Guid(r.u64()?),
-            created: Time::decode(&mut r)?,
+            created: Time::decode(r)?,
             refer_bytes: r.u64()?,
             line: r.u64()?,
-            objects: BlockPointer::decode_optional(&mut r)?,
+            objects: BlockPointer::decode_optional(r)?,
             name: r.text(SNAPSHOT_NAME_BYTES_MAX)?,
         })
     }

@@ -7,7 +7,8 @@
 //! ```
 //! `hi` is the newest snapshot of the group's list when the blocks died, `lo` the newest one before
 //! their birth, 0 for none. `group` is the object if a snapshot of that file lies in the life of a
-//! block, else 0.
+//! block, else 0. Nodes that no snapshot shows, but bookmarks need, are in group 2^63 - 2: there,
+//! `hi` is the newest bookmark when they died, and `lo` is 0.
 //! All blocks with one group, hi and lo are a *bucket*. Its first entry holds its sums; those of
 //! the whole tree stand at (0, 0, 0). A list names the blocks of one object that died in one txg.
 //!
@@ -43,6 +44,14 @@ pub struct Bucket {
 impl Bucket {
     /// That of the whole tree, which holds sums only.
     pub const ALL: Bucket = Bucket { group: 0, hi: Txg(0), lo: Txg(0) };
+    /// The group of nodes that bookmarks alone need: behind those of all objects.
+    pub const OF_BOOKMARKS: u64 = (1 << 63) - 2;
+
+    /// That of nodes whose newest bookmark is this one. Which older ones need a node too, its birth
+    /// says: a bookmark may come to a list as an older one.
+    pub fn of_bookmark(newest: Txg) -> Bucket {
+        Bucket { group: Bucket::OF_BOOKMARKS, hi: newest, lo: Txg(0) }
+    }
 
     /// The key of its sums: its first.
     pub fn sums(self) -> DeadKey {

@@ -4,6 +4,7 @@
 //! integers are little-endian. Start with [`layout`], the whole pool on one screen.
 
 pub mod block_pointer;
+pub mod bookmark;
 pub mod codec;
 pub mod config;
 pub mod corruption;

@@ -35,6 +35,7 @@ use jobs::{Job, Wish};
 use own::Member;
 use side::Side;
 pub use side::{Peer, Peers, check_peers};
+pub use target::is_of_replication;
 use target::{How, Standing, Target};
 
 impl Control {

@@ -25,10 +25,10 @@ use choice::Choice;
 
 /// Snapshots of a dataset, in the order in which they were taken.
 #[derive(Debug, Clone)]
-struct SnapshotsOf {
+pub(super) struct SnapshotsOf {
     /// Full name of the dataset.
-    name: String,
-    dataset: Arc<Dataset>,
+    pub name: String,
+    pub dataset: Arc<Dataset>,
     snapshots: Vec<Arc<Snapshot>>,
     /// Those of its files.
     files: Vec<Arc<FileSnapshot>>,
@@ -229,9 +229,9 @@ impl SnapshotsOf {
     }
 }
 
-/// The pool of a dataset or snapshot.
+/// The pool of a dataset, snapshot or bookmark.
 pub(super) fn pool_name(name: &str) -> &str {
-    name.split(['/', '@']).next().unwrap_or_default()
+    name.split(['/', '@', '#']).next().unwrap_or_default()
 }
 
 fn members(found: &[SnapshotsOf]) -> Vec<(Arc<Dataset>, Txg)> {
@@ -273,7 +273,11 @@ fn find(serving: &Serving, full: &str, recursive: bool) -> Result<Vec<SnapshotsO
 }
 
 /// The snapshots of a dataset, also of all below it, in the order of the datasets' names.
-fn list(serving: &Serving, name: &str, recursive: bool) -> Result<Vec<SnapshotsOf>, ApiError> {
+pub(super) fn list(
+    serving: &Serving,
+    name: &str,
+    recursive: bool,
+) -> Result<Vec<SnapshotsOf>, ApiError> {
     let service = serving.service();
     let datasets = &service.datasets;
     let dataset = datasets.by_name(name);

@@ -2,8 +2,9 @@
 
 use super::{Answer, Client, named};
 use crate::{
-    DestroySnapshots, HoldInfo, HoldSnapshots, ReleaseSnapshots, RenameSnapshot, SnapshotInfo,
-    SnapshotQuery, SnapshotsDestroyed, SnapshotsDone, TakeSnapshots,
+    BookmarkInfo, BookmarksDone, DestroyBookmarks, DestroySnapshots, HoldInfo, HoldSnapshots,
+    MakeBookmark, ReleaseSnapshots, RenameSnapshot, SnapshotInfo, SnapshotQuery,
+    SnapshotsDestroyed, SnapshotsDone, TakeSnapshots,
 };
 
 impl Client {
@@ -40,6 +41,22 @@ impl Client {
     pub async fn holds(&self, query: &SnapshotQuery) -> Answer<Vec<HoldInfo>> {
         let SnapshotQuery { name, recursive } = query;
         self.get(&named("/snapshots/holds", name.as_deref(), *recursive)).await
+    }
+
+    /// Lists bookmarks.
+    pub async fn bookmarks(&self, query: &SnapshotQuery) -> Answer<Vec<BookmarkInfo>> {
+        let SnapshotQuery { name, recursive } = query;
+        self.get(&named("/bookmarks", name.as_deref(), *recursive)).await
+    }
+
+    /// Makes a bookmark of a snapshot.
+    pub async fn make_bookmark(&self, request: &MakeBookmark) -> Answer<BookmarksDone> {
+        self.post("/bookmarks", request).await
+    }
+
+    /// Destroys bookmarks.
+    pub async fn destroy_bookmarks(&self, request: &DestroyBookmarks) -> Answer<BookmarksDone> {
+        self.post("/bookmarks/destroy", request).await
     }
 
     /// Renames a snapshot.

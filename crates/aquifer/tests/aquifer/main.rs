@@ -13,6 +13,7 @@ mod autoreplace;
 mod away;
 mod bed;
 mod bench;
+mod bookmarks;
 mod clones;
 mod diff;
 mod disks;

@@ -53,7 +53,10 @@ impl Pair {
         let daemons = (self.serve(&self.here), self.serve(&self.there));
         for (own, other) in [(&self.here, &self.there), (&self.there, &self.here)] {
             std::fs::copy(other.path("state/api/certificate.pem"), own.path("other.pem")).unwrap();
-            give_token(own, &std::fs::read_to_string(other.path("state/api/token")).unwrap());
+            // One that may only receive, as the manual says.
+            if !own.path("other.token").exists() {
+                give_token(own, &other.must(&["token", "create", "copies", "--role", "receive"]));
+            }
         }
         daemons
     }
@@ -70,6 +73,11 @@ fn give_token(place: &Place, token: &str) {
     std::fs::write(place.path("other.token"), token).unwrap();
     let mode = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(place.path("other.token"), mode).unwrap();
+}
+
+/// The token of an administrator of the other side.
+fn give_admins(own: &Place, other: &Place) {
+    give_token(own, &std::fs::read_to_string(other.path("state/api/token")).unwrap());
 }
 
 fn snapshots(place: &Place, dataset: &str) -> Vec<String> {
@@ -169,6 +177,8 @@ fn a_copy_follows_takes_the_place_of_its_source_and_goes_back() {
 
     // And back: the first one follows the second while clients work on, then gets the last of it,
     // and takes its place again.
+    fails(&replicate(there, &["-F", "backup/vms", "other:tank/vms"]), "receive; this needs admin");
+    give_admins(there, here);
     done(&replicate(there, &["-F", "backup/vms", "other:tank/vms"]));
     fill(&mut client, &file, 5, 5, 1);
     there.must(&["set", "standby=on", "backup/vms"]);
@@ -206,7 +216,7 @@ fn what_is_wrong_with_the_other_side_is_said_with_what_to_do() {
     give_token(here, &"0".repeat(64));
     fails(&replicate(here, &TARGET), "other: this is not the token of this daemon; make one there");
     give_token(here, &there.must(&["token", "create", "eye", "--role", "read"]));
-    fails(&replicate(here, &TARGET), "token eye has the role read; this needs admin; give");
+    fails(&replicate(here, &TARGET), "token eye has the role read; this needs admin; put a");
     std::fs::remove_file(here.path("other.token")).unwrap();
     fails(&replicate(here, &TARGET), "peer \"other\" cannot be asked: ");
     give_token(here, &right);
@@ -235,6 +245,8 @@ fn what_is_wrong_with_the_other_side_is_said_with_what_to_do() {
     there.must(&["snapshot", "backup/vms@theirs"]);
     let said = replicate(here, &TARGET);
     fails(&said, &format!("it has \"theirs\", which is newer than \"{kept}\""));
+    fails(&replicate(here, &["-F", TARGET[0], TARGET[1]]), "receive; this needs admin");
+    give_admins(here, there);
     done(&replicate(here, &["-F", TARGET[0], TARGET[1]]));
     let left = snapshots(there, "backup/vms");
     assert!(left.len() == 1 && left[0] != kept, "{left:?}");
@@ -424,4 +436,30 @@ fn a_tree_goes_to_another_pool_of_this_daemon() {
         &["replicate", "--stop", "tank/vms", "backup/vms"],
         "\"tank/vms\" is not being replicated to backup/vms; `aquifer replicate` shows what is",
     );
+}
+
+/// The snapshot that both had is gone here: a bookmark of it is enough.
+#[test]
+fn a_run_begins_at_a_bookmark() {
+    let pair = Pair::new();
+    let (here, there) = (&pair.here, &pair.there);
+    let (_daemon, _other) = pair.both();
+    let file = with_file(here, "tank", &[&pair.disks[0]]);
+    let mut client = Client::new(here, "127.0.0.1");
+    fill(&mut client, &file, 1, 0, 6);
+    there.must(&["pool", "create", "backup", &pair.disks[1]]);
+    done(&replicate(here, &TARGET));
+    let first = snapshots(here, "tank/vms").pop().unwrap();
+    here.must(&["bookmark", &format!("tank/vms@{first}"), "#had"]);
+    for hold in here.json(&["holds", "tank/vms"]).as_array().unwrap() {
+        let (tag, name) = (hold["tag"].as_str().unwrap(), format!("tank/vms@{first}"));
+        here.must(&["release", tag, &name]);
+    }
+    here.must(&["destroy", "-f", &format!("tank/vms@{first}")]);
+    fill(&mut client, &file, 2, 3, 1);
+    done(&replicate(here, &TARGET));
+    let sent = here.json(&["replicate"])[0]["sent_bytes"].as_u64().unwrap();
+    assert!(sent < 2 << 20, "only what changed: {sent}");
+    assert_eq!(snapshots(there, "backup/vms").last(), snapshots(here, "tank/vms").last());
+    pair.inspect();
 }

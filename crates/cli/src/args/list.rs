@@ -34,7 +34,9 @@ pub enum ListKind {
     /// Snapshots
     #[value(alias = "snap")]
     Snapshot,
-    /// Both
+    /// Bookmarks
+    Bookmark,
+    /// All of them
     All,
     /// What came of streams that may go on
     Receiving,

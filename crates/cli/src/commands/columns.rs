@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use aquifer_api::time;
-use aquifer_api::{DatasetInfo, SnapshotInfo};
+use aquifer_api::{BookmarkInfo, DatasetInfo, SnapshotInfo};
 
 use super::Output;
 use crate::args::SortKey;
@@ -14,6 +14,7 @@ use crate::failure::Failure;
 pub(super) enum Line<'a> {
     Dataset(&'a DatasetInfo),
     Snapshot(&'a SnapshotInfo),
+    Bookmark(&'a BookmarkInfo),
 }
 
 /// What stands in a cell.
@@ -47,6 +48,7 @@ const COLUMNS: [Column; 9] = [
         value: |line| match line {
             Line::Dataset(_) => text("filesystem"),
             Line::Snapshot(_) => text("snapshot"),
+            Line::Bookmark(_) => text("bookmark"),
         },
     },
     Column {
@@ -56,6 +58,7 @@ const COLUMNS: [Column; 9] = [
         value: |line| match line {
             Line::Dataset(info) => Value::Size(info.used_bytes),
             Line::Snapshot(info) => info.used_bytes.map_or(Value::Unknown, Value::Size),
+            Line::Bookmark(_) => Value::None,
         },
     },
     Column {
@@ -64,7 +67,7 @@ const COLUMNS: [Column; 9] = [
         header: ">AVAIL",
         value: |line| match line {
             Line::Dataset(info) => Value::Size(info.available_bytes),
-            Line::Snapshot(_) => Value::None,
+            Line::Snapshot(_) | Line::Bookmark(_) => Value::None,
         },
     },
     Column {
@@ -74,6 +77,7 @@ const COLUMNS: [Column; 9] = [
         value: |line| match line {
             Line::Dataset(info) => Value::Size(info.refer_bytes),
             Line::Snapshot(info) => Value::Size(info.refer_bytes),
+            Line::Bookmark(info) => Value::Size(info.refer_bytes),
         },
     },
     Column {
@@ -83,6 +87,7 @@ const COLUMNS: [Column; 9] = [
         value: |line| match line {
             Line::Dataset(_) => Value::None,
             Line::Snapshot(info) => Value::Time(info.created_ns),
+            Line::Bookmark(info) => Value::Time(info.created_ns),
         },
     },
     Column {
@@ -95,7 +100,7 @@ const COLUMNS: [Column; 9] = [
                 (None, true) => text("standby"),
                 (None, false) => Value::None,
             },
-            Line::Snapshot(_) => Value::None,
+            Line::Snapshot(_) | Line::Bookmark(_) => Value::None,
         },
     },
     Column {
@@ -104,7 +109,7 @@ const COLUMNS: [Column; 9] = [
         header: "ORIGIN",
         value: |line| match line {
             Line::Dataset(info) => info.origin.as_deref().map_or(Value::None, text),
-            Line::Snapshot(_) => Value::None,
+            Line::Snapshot(_) | Line::Bookmark(_) => Value::None,
         },
     },
     Column {
@@ -112,7 +117,7 @@ const COLUMNS: [Column; 9] = [
         alias: "userrefs",
         header: ">HOLDS",
         value: |line| match line {
-            Line::Dataset(_) => Value::None,
+            Line::Dataset(_) | Line::Bookmark(_) => Value::None,
             Line::Snapshot(info) => Value::Number(info.holds),
         },
     },
@@ -144,7 +149,7 @@ impl<'a> Wanted<'a> {
         }
         let mut datasets = lines.iter().filter_map(|line| match line {
             Line::Dataset(info) => Some(info),
-            Line::Snapshot(_) => None,
+            Line::Snapshot(_) | Line::Bookmark(_) => None,
         });
         // Each dataset has a value of each property.
         let first = datasets.next();
@@ -183,7 +188,7 @@ impl<'a> Wanted<'a> {
     fn value(self, line: Line<'_>) -> Value {
         match (self, line) {
             (Wanted::Fixed(column), _) => (column.value)(line),
-            (Wanted::Property(_), Line::Snapshot(_)) => Value::None,
+            (Wanted::Property(_), Line::Snapshot(_) | Line::Bookmark(_)) => Value::None,
             (Wanted::Property(name), Line::Dataset(info)) => {
                 let found = info.properties.iter().find(|property| property.name == name);
                 // A number is a size: no property has another kind of number.
@@ -202,6 +207,7 @@ impl Line<'_> {
         match self {
             Line::Dataset(info) => &info.name,
             Line::Snapshot(info) => &info.name,
+            Line::Bookmark(info) => &info.name,
         }
     }
 }

@@ -1,7 +1,7 @@
-//! `aquifer list`: datasets and snapshots.
+//! `aquifer list`: datasets, snapshots and bookmarks.
 
 use aquifer_api::client::Client;
-use aquifer_api::{DatasetInfo, DatasetQuery, SnapshotInfo, SnapshotQuery};
+use aquifer_api::{BookmarkInfo, DatasetInfo, DatasetQuery, SnapshotInfo, SnapshotQuery};
 use serde::Serialize;
 
 use super::Output;
@@ -10,19 +10,22 @@ use crate::args::{ListArgs, ListKind};
 use crate::failure::Failure;
 use crate::table::Table;
 
-/// Datasets and their snapshots.
+/// Datasets, and their snapshots and bookmarks.
 #[derive(Debug, Default, Serialize)]
 struct All {
     datasets: Vec<DatasetInfo>,
     snapshots: Vec<SnapshotInfo>,
+    bookmarks: Vec<BookmarkInfo>,
 }
 
 pub(super) async fn list(client: &Client, output: Output, args: ListArgs) -> Result<(), Failure> {
     let ListArgs { recursive, depth, kind, dataset: name, .. } = &args;
     let is_snapshot = name.as_ref().is_some_and(|name| name.contains('@'));
-    let kind = kind.unwrap_or(match is_snapshot {
-        true => ListKind::Snapshot,
-        false => ListKind::Filesystem,
+    let is_bookmark = !is_snapshot && name.as_ref().is_some_and(|name| name.contains('#'));
+    let kind = kind.unwrap_or(match (is_snapshot, is_bookmark) {
+        (true, _) => ListKind::Snapshot,
+        (_, true) => ListKind::Bookmark,
+        _ => ListKind::Filesystem,
     });
     if kind == ListKind::Receiving {
         return super::receives::list(client, output, name.clone(), *recursive).await;
@@ -30,15 +33,21 @@ pub(super) async fn list(client: &Client, output: Output, args: ListArgs) -> Res
     if is_snapshot && kind != ListKind::Snapshot {
         return Err(Failure::usage("a name with an '@' is a snapshot's: -t snapshot"));
     }
+    if is_bookmark && kind != ListKind::Bookmark {
+        return Err(Failure::usage("a name with a '#' is a bookmark's: -t bookmark"));
+    }
     let recursive = *recursive || depth.is_some();
     let mut all = All::default();
-    if kind != ListKind::Snapshot {
+    if matches!(kind, ListKind::Filesystem | ListKind::All) {
         let query = DatasetQuery { name: name.clone(), recursive };
         all.datasets = client.datasets(&query).await?;
     }
-    if kind != ListKind::Filesystem {
-        let query = SnapshotQuery { name: name.clone(), recursive };
+    let query = SnapshotQuery { name: name.clone(), recursive };
+    if matches!(kind, ListKind::Snapshot | ListKind::All) {
         all.snapshots = client.snapshots(&query).await?;
+    }
+    if matches!(kind, ListKind::Bookmark | ListKind::All) {
+        all.bookmarks = client.bookmarks(&query).await?;
     }
     if let Some(depth) = *depth {
         all.cut(name.as_deref(), depth);
@@ -49,6 +58,7 @@ pub(super) async fn list(client: &Client, output: Output, args: ListArgs) -> Res
     match kind {
         ListKind::Filesystem => output.answer(&all.datasets, |_| told),
         ListKind::Snapshot => output.answer(&all.snapshots, |_| told),
+        ListKind::Bookmark => output.answer(&all.bookmarks, |_| told),
         _ => output.answer(&all, |_| told),
     }
 }
@@ -60,18 +70,22 @@ impl All {
         let deepest = below.map_or(0, level) + depth;
         self.datasets.retain(|info| level(&info.name) <= deepest);
         self.snapshots.retain(|info| level(&info.dataset) <= deepest);
+        self.bookmarks.retain(|info| level(&info.dataset) <= deepest);
     }
 
-    /// Each dataset, and behind it its snapshots; or snapshots alone.
+    /// Each dataset, and behind it its snapshots and bookmarks; or one kind alone.
     fn lines(&self) -> Vec<Line<'_>> {
         if self.datasets.is_empty() {
-            return self.snapshots.iter().map(Line::Snapshot).collect();
+            let bookmarks = self.bookmarks.iter().map(Line::Bookmark);
+            return self.snapshots.iter().map(Line::Snapshot).chain(bookmarks).collect();
         }
         let mut lines = Vec::new();
         for info in &self.datasets {
             lines.push(Line::Dataset(info));
             let own = self.snapshots.iter().filter(|snapshot| snapshot.dataset == info.name);
             lines.extend(own.map(Line::Snapshot));
+            let own = self.bookmarks.iter().filter(|bookmark| bookmark.dataset == info.name);
+            lines.extend(own.map(Line::Bookmark));
         }
         lines
     }
@@ -82,6 +96,9 @@ fn text(all: &All, kind: ListKind, args: &ListArgs, output: Output) -> Result<St
     if lines.is_empty() && !output.script {
         return Ok(match kind {
             ListKind::Snapshot => "no snapshots (aquifer snapshot DATASET@NAME takes one)\n".into(),
+            ListKind::Bookmark => {
+                "no bookmarks (aquifer bookmark DATASET@NAME '#BOOKMARK')\n".into()
+            }
             _ => "no datasets: there is no pool in service (aquifer pool status)\n".into(),
         });
     }
@@ -92,6 +109,7 @@ fn text(all: &All, kind: ListKind, args: &ListArgs, output: Output) -> Result<St
         }
         ListKind::Filesystem => &["name", "used", "available", "referenced", "mountpoint"],
         ListKind::Snapshot => &["name", "used", "available", "referenced", "creation"],
+        ListKind::Bookmark => &["name", "referenced", "creation"],
         _ => &["name", "used", "available", "referenced", "creation", "mountpoint"],
     };
     let names: Vec<&str> = match args.columns.is_empty() {

@@ -22,7 +22,8 @@ pub struct SendArgs {
     /// Say on stderr how much was sent.
     #[arg(short = 'v')]
     verbose: bool,
-    /// Send only what changed since this older snapshot of the same dataset, as @NAME.
+    /// Send only what changed since this older snapshot of the same dataset, as @NAME, or since a
+    /// bookmark, as #NAME.
     #[arg(short = 'i', value_name = "OLD")]
     from: Option<String>,
     /// The same, with all snapshots between: as one stream after the other.

@@ -1,7 +1,10 @@
 //! `aquifer snapshot` and `rollback`, and `destroy` and `rename` of snapshots.
 
 use aquifer_api::client::Client;
-use aquifer_api::{DestroySnapshots, RenameSnapshot, RollBack, SnapshotsDestroyed, TakeSnapshots};
+use aquifer_api::{
+    DestroyBookmarks, DestroySnapshots, MakeBookmark, RenameSnapshot, RollBack, SnapshotsDestroyed,
+    TakeSnapshots,
+};
 
 use super::Output;
 use super::pool::confirm_by;
@@ -70,6 +73,33 @@ pub(super) async fn destroy(
         false => String::new(),
     };
     output.answer(&done, text)
+}
+
+pub(super) async fn bookmark(
+    client: &Client,
+    output: Output,
+    snapshot: String,
+    bookmark: String,
+) -> Result<(), Failure> {
+    let done = client.make_bookmark(&MakeBookmark { snapshot, bookmark }).await?;
+    output.answer(&done, |_| String::new())
+}
+
+pub(super) async fn destroy_bookmark(
+    client: &Client,
+    output: Output,
+    wish: Wish,
+    name: String,
+) -> Result<(), Failure> {
+    let Wish { recursive, clones, dry_run, .. } = wish;
+    if recursive || clones || dry_run {
+        return Err(Failure::usage(
+            "-r, -R and -n are not for bookmarks, of which nothing depends",
+        ));
+    }
+    // It has no content: nobody is asked.
+    let done = client.destroy_bookmarks(&DestroyBookmarks { names: vec![name] }).await?;
+    output.answer(&done, |_| String::new())
 }
 
 /// A snapshot, and all of them together.

@@ -14,6 +14,7 @@
 //! GET  /locks                   read                      -> LocksInfo
 //! GET  /datasets                read      DatasetQuery    -> [DatasetInfo]
 //! GET  /snapshots               read      SnapshotQuery   -> [SnapshotInfo]
+//! GET  /bookmarks               read      SnapshotQuery   -> [BookmarkInfo]
 //! GET  /snapshots/holds         read      SnapshotQuery   -> [HoldInfo]
 //! GET  /diff                    read      DiffQuery       -> ChangedNames   (5)
 //! GET  /diff/ranges             read      DiffQuery       -> ChangedRanges  (5)
@@ -45,6 +46,7 @@
 //! POST /datasets/set            operator  SetProperties   -> DatasetDone    (2)
 //! POST /snapshots               operator  TakeSnapshots   -> SnapshotsDone
 //! POST /snapshots/rename        operator  RenameSnapshot  -> SnapshotsDone
+//! POST /bookmarks               operator  MakeBookmark    -> BookmarksDone
 //! POST /snapshots/hold          operator  HoldSnapshots   -> SnapshotsDone  (4)
 //! POST /pools                   admin     CreatePool      -> PoolCreated
 //! POST /pools/{name}/destroy    admin     DestroyPool     -> PoolDone
@@ -56,6 +58,7 @@
 //! POST /pools/{name}/inject     admin     InjectRequest   -> PoolDone       (3)
 //! POST /datasets/destroy        admin     DestroyDataset  -> DatasetDone
 //! POST /datasets/rename         admin     RenameDataset   -> DatasetDone
+//! POST /bookmarks/destroy       admin     DestroyBookmarks -> BookmarksDone
 //! POST /datasets/promote        admin     Promote         -> Promoted
 //! POST /datasets/clear          admin     ClearDamage     -> DatasetDone
 //! POST /datasets/rollback       admin     RollBack        -> RolledBack
@@ -143,6 +146,7 @@ fn questions(table: Table) -> Table {
         .question(Read, "/locks", async |State(c): Control_| answer(Ok(c.locks().await)))
         .question(Read, "/datasets", datasets)
         .question(Read, "/snapshots", snapshots::list)
+        .question(Read, "/bookmarks", snapshots::bookmarks)
         .question(Read, "/snapshots/holds", snapshots::holds)
         .question(Read, "/diff", diff::names)
         .question(Read, "/diff/ranges", diff::ranges)
@@ -180,6 +184,7 @@ fn acts(table: Table) -> Table {
         .act(Operator, "/snapshots", snapshots::take)
         .act(Operator, "/snapshots/rename", snapshots::rename)
         .act(Operator, "/snapshots/hold", snapshots::hold)
+        .act(Operator, "/bookmarks", snapshots::make_bookmark)
         .act(Admin, "/pools", create_pool)
         .act(Admin, "/pools/{name}/destroy", destroy_pool)
         .act(Admin, "/pools/{name}/add", add_vdevs)
@@ -194,6 +199,7 @@ fn acts(table: Table) -> Table {
         .act(Admin, "/datasets/rollback", roll_back)
         .act(Admin, "/snapshots/destroy", snapshots::destroy)
         .act(Admin, "/snapshots/release", snapshots::release)
+        .act(Admin, "/bookmarks/destroy", snapshots::destroy_bookmarks)
         .search(Admin, "/send", send::send)
         .act(Admin, "/receive", send::begin)
         .search(Admin, "/receive/{name}", send::part)
@@ -236,9 +242,28 @@ pub struct Route {
     pub path: &'static str,
     /// What a caller must at least be.
     pub role: Role,
+    /// [`Role::Receive`] may ask for it too.
+    pub is_of_receivers: bool,
 }
 
+/// What a caller of [`Role::Receive`] may ask for beyond the metrics: what a replication asks the
+/// side of the copy.
+const OF_RECEIVERS: [(&str, &str); 7] = [
+    ("GET", "/datasets"),
+    ("GET", "/snapshots"),
+    ("GET", "/receives"),
+    ("POST", "/receive"),
+    ("POST", "/receive/{name}"),
+    ("POST", "/receive/{name}/end"),
+    ("POST", "/receives/give-up"),
+];
+
 impl Route {
+    fn new(method: &'static str, path: &'static str, role: Role) -> Route {
+        let is_of_receivers = OF_RECEIVERS.contains(&(method, path));
+        Route { method, path, role, is_of_receivers }
+    }
+
     /// The path that a request names. That of the metrics is the one by which collectors find them.
     pub fn whole_path(&self) -> String {
         match self.path {
@@ -263,7 +288,7 @@ impl Table {
         path: &'static str,
         handler: H,
     ) -> Table {
-        self.add(Route { method: "GET", path, role }, Gate { role, is_act: false }, get(handler))
+        self.add(Route::new("GET", path, role), false, get(handler))
     }
 
     /// Changes nothing either, and has a body.
@@ -273,7 +298,7 @@ impl Table {
         path: &'static str,
         handler: H,
     ) -> Table {
-        self.add(Route { method: "POST", path, role }, Gate { role, is_act: false }, post(handler))
+        self.add(Route::new("POST", path, role), false, post(handler))
     }
 
     /// Is carried out to its end, and logged.
@@ -283,10 +308,12 @@ impl Table {
         path: &'static str,
         handler: H,
     ) -> Table {
-        self.add(Route { method: "POST", path, role }, Gate { role, is_act: true }, post(handler))
+        self.add(Route::new("POST", path, role), true, post(handler))
     }
 
-    fn add(mut self, route: Route, gate: Gate, handler: MethodRouter<Api>) -> Table {
+    fn add(mut self, route: Route, is_act: bool, handler: MethodRouter<Api>) -> Table {
+        let Route { role, is_of_receivers, .. } = route;
+        let gate = Gate { role, is_of_receivers, is_act };
         let handler = handler.route_layer(from_fn_with_state(gate, pass));
         self.router = self.router.route(&route.whole_path(), handler);
         self.routes.push(route);

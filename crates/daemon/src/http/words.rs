@@ -6,11 +6,11 @@ use aquifer_admin::control::history::Leaving;
 use aquifer_api::time::text_s;
 use aquifer_api::{
     AddVdevs, ClearDamage, ClearLocks, CloneSnapshot, CreateDataset, CreatePool, CreateToken,
-    DestroyDataset, DestroySnapshots, DiskRequest, DrillRequest, ExportPool, FreeWork, FreeWorkAct,
-    FreeWorkRequest, GiveUpReceive, HoldSnapshots, ImportRequest, OfflineDisk, OnlineDisk, Promote,
-    ReceiveRequest, ReleaseSnapshots, RenameDataset, RenameSnapshot, ReplaceDisk, ReplicateRequest,
-    Role, RollBack, RotateToken, ScrubAct, ScrubRequest, SetProperties, StopReplication,
-    TakeSnapshots, VdevKind, VdevRequest,
+    DestroyBookmarks, DestroyDataset, DestroySnapshots, DiskRequest, DrillRequest, ExportPool,
+    FreeWork, FreeWorkAct, FreeWorkRequest, GiveUpReceive, HoldSnapshots, ImportRequest,
+    MakeBookmark, OfflineDisk, OnlineDisk, Promote, ReceiveRequest, ReleaseSnapshots,
+    RenameDataset, RenameSnapshot, ReplaceDisk, ReplicateRequest, Role, RollBack, RotateToken,
+    ScrubAct, ScrubRequest, SetProperties, StopReplication, TakeSnapshots, VdevKind, VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -262,7 +262,10 @@ pub(super) fn receive(request: &ReceiveRequest) -> Told {
     // Of what is sent again and again, the end is noted.
     let is_nothing = *dry_run || sender.is_some() && !force;
     let about = About::Dataset(name.clone(), Vec::new());
-    words.word(name).told(unless(is_nothing, about))
+    let told = words.word(name).told(unless(is_nothing, about));
+    // Who may only receive takes nothing away, and brings no dataset into service.
+    let needs = if *force || *new_handles { Role::Admin } else { told.needs };
+    Told { needs, ..told }
 }
 
 pub(super) fn give_up_receive(GiveUpReceive { name }: &GiveUpReceive) -> Told {
@@ -271,12 +274,14 @@ pub(super) fn give_up_receive(GiveUpReceive { name }: &GiveUpReceive) -> Told {
 }
 
 /// The end of a stream that is received as a dataset; `None`: it is not known any more, or is only
-/// checked.
-pub(super) fn end_receive(name: Option<String>, gives_up: bool) -> Told {
+/// checked. `prunes_others`: snapshots go that no replication took.
+pub(super) fn end_receive(name: Option<String>, gives_up: bool, prunes_others: bool) -> Told {
     let about = name.clone().map(|name| About::Dataset(name, Vec::new()));
     let words = Words::of("receive").word(&name.unwrap_or_default());
     let words = words.flag(true, if gives_up { "(given up)" } else { "(end)" });
-    words.told(about.unwrap_or(About::Nothing))
+    let told = words.told(about.unwrap_or(About::Nothing));
+    let needs = if prunes_others { Role::Admin } else { told.needs };
+    Told { needs, ..told }
 }
 
 pub(super) fn replicate(request: &ReplicateRequest) -> Told {
@@ -307,6 +312,15 @@ pub(super) fn rename_snapshot(request: &RenameSnapshot) -> Told {
     let RenameSnapshot { name, new, recursive } = request;
     let words = Words::of("rename").flag(*recursive, "-r").word(name).word(&format!("@{new}"));
     words.told(About::snapshots(name))
+}
+
+pub(super) fn make_bookmark(MakeBookmark { snapshot, bookmark }: &MakeBookmark) -> Told {
+    Words::of("bookmark").word(snapshot).word(bookmark).told(About::snapshots(snapshot))
+}
+
+pub(super) fn destroy_bookmarks(DestroyBookmarks { names }: &DestroyBookmarks) -> Told {
+    let about = names.first().map_or(About::Nothing, |name| About::snapshots(name));
+    Words::of("destroy").words(names).told(about)
 }
 
 pub(super) fn hold_snapshots(request: &HoldSnapshots) -> Told {

@@ -139,10 +139,12 @@ fn of<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
 type Type = (&'static str, fn(&mut SchemaGenerator) -> Value);
 
 /// What the table names.
-const TYPES: [Type; 86] = [
+const TYPES: [Type; 90] = [
     ("AddVdevs", of::<api::AddVdevs>),
     ("AlertsInfo", of::<api::AlertsInfo>),
     ("ApiError", of::<api::ApiError>),
+    ("BookmarkInfo", of::<api::BookmarkInfo>),
+    ("BookmarksDone", of::<api::BookmarksDone>),
     ("ChangedNames", of::<api::ChangedNames>),
     ("ChangedRanges", of::<api::ChangedRanges>),
     ("ClearDamage", of::<api::ClearDamage>),
@@ -198,6 +200,8 @@ const TYPES: [Type; 86] = [
     ("ReceivedPart", of::<api::ReceivedPart>),
     ("ReleaseSnapshots", of::<api::ReleaseSnapshots>),
     ("RenameDataset", of::<api::RenameDataset>),
+    ("DestroyBookmarks", of::<api::DestroyBookmarks>),
+    ("MakeBookmark", of::<api::MakeBookmark>),
     ("RenameSnapshot", of::<api::RenameSnapshot>),
     ("ReplaceDisk", of::<api::ReplaceDisk>),
     ("ReplicateRequest", of::<api::ReplicateRequest>),

@@ -150,7 +150,7 @@ impl Job {
     }
 }
 
-/// The first group behind this one of which the tree has blocks.
+/// The first group behind this one of which the tree has blocks, and which is no bookmarks'.
 pub(super) async fn group_after<S: btree::NodeStore>(
     store: &S,
     root: Option<BlockPointer>,
@@ -159,7 +159,8 @@ pub(super) async fn group_after<S: btree::NodeStore>(
     let Some(group) = group.checked_add(1) else { return Ok(None) };
     let key = Bucket { group, ..Bucket::ALL }.sums();
     let entry = btree::first_from::<Dead, S>(store, root, key).await?;
-    Ok(entry.map(|entry| entry.key.bucket.group))
+    let group = entry.map(|entry| entry.key.bucket.group);
+    Ok(group.filter(|group| *group != Bucket::OF_BOOKMARKS))
 }
 
 impl Sweep {
@@ -248,10 +249,12 @@ impl Sweep {
                 }
                 for block in blocks(&entry) {
                     less(&mut sums, block);
-                    less(&mut changes.all, block);
                     match self.returns {
-                        true => less(&mut changes.returning, block),
-                        false => changes.freed.push(*block),
+                        true => {
+                            less(&mut changes.all, block);
+                            less(&mut changes.returning, block);
+                        }
+                        false => changes.let_go(&entry.key, *block),
                     }
                 }
                 *budget = budget.saturating_sub(blocks(&entry).len());

@@ -85,7 +85,7 @@ impl Dataset {
         let root = self.dead.lock().committed;
         let (lists, these) = {
             let snapshots = self.snapshots.lock();
-            let these = snapshots.files.with_pinned(|| snapshots.listed(), these);
+            let these = snapshots.files.with_pinned(|| snapshots.listed_and_bookmarked(), these);
             // A list of all snapshots asks for each of them, so no more is copied than it takes.
             let near = these.ends().map(|(first, last)| snapshots.listed_around(first, last));
             (Lists::new(near.unwrap_or_default(), snapshots.files.lists()), these)

@@ -35,6 +35,12 @@ impl Datasets {
             Act::DestroyFiles { line, ids, at_once } => {
                 self.carry_out_destroy_files(txg, line, (ids, at_once))
             }
+            Act::Bookmark { line, snapshot, name } => {
+                self.carry_out_bookmark(txg, (line, snapshot), name)
+            }
+            Act::DestroyBookmarks { line, these } => {
+                self.carry_out_destroy_bookmarks(txg, line, &these)
+            }
             Act::Promote { dataset, moved } => {
                 living(dataset).map_or_else(Vec::new, |of| self.carry_out_promote(txg, &of, moved))
             }

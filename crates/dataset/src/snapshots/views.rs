@@ -64,7 +64,7 @@ impl Views {
 
 impl Dataset {
     /// Itself as of a snapshot, read-only. Its file system guid is the snapshot's.
-    fn as_of(&self, snapshot: &Snapshot) -> Dataset {
+    pub(crate) fn as_of(&self, snapshot: &Snapshot) -> Dataset {
         let record = self.record.lock().clone();
         let SnapshotRecord { guid, refer_bytes, objects, name, .. } = &snapshot.record;
         let record = DatasetRecord {
@@ -154,6 +154,7 @@ impl Datasets {
     pub(crate) fn forget_snapshots(&self, line: &Dataset, txg: Txg) {
         let mut snapshots = std::mem::take(&mut *line.snapshots.lock());
         snapshots.files.close();
+        snapshots.bookmarks.close(txg);
         for snapshot in snapshots.all() {
             self.leave_listing(txg, &snapshot);
         }

@@ -260,6 +260,19 @@ async fn check(service: &Service, old: (&str, &Model), new: (&str, &Model), rng:
     }
 }
 
+/// A bookmark takes the place of a snapshot, unless a clone needs that.
+async fn keep_a_bookmark(service: &Service, name: &mut String) {
+    let Some((dataset, at)) = name.split_once('@') else { return };
+    let bookmark = format!("{dataset}#{at}");
+    service.datasets.bookmark(name, &bookmark).await.unwrap();
+    let (dataset, snapshot) = service.datasets.snapshot_by_name(name).unwrap();
+    let these = [(dataset, [snapshot.txg].into())];
+    match service.datasets.destroy_snapshots(&these, false).await {
+        Ok(_) => *name = bookmark,
+        Err(_) => service.datasets.destroy_bookmarks(&[bookmark]).await.unwrap(),
+    }
+}
+
 async fn history(service: &Service, seed: u64) {
     let mut rng = Rng::stream(seed, "diff");
     let compression = if rng.coin() { "lz4" } else { "off" };
@@ -293,6 +306,10 @@ async fn history(service: &Service, seed: u64) {
             service.datasets.clone_snapshot(&name, &clone, &[]).await.unwrap();
             let model = model.moved(service.files.root(&clone).unwrap());
             heads.push((clone, model));
+        }
+        if rng.coin() {
+            let which = rng.index(versions.len());
+            keep_a_bookmark(service, &mut versions[which].0).await;
         }
     }
     for (_, model) in &mut heads {

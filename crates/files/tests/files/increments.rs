@@ -30,6 +30,23 @@ async fn increment(service: &Service, old: &str, new: &str) -> Vec<u8> {
     changes(service, &format!("{DATASET}@{new}"), Some(&format!("@{old}"))).await.unwrap()
 }
 
+/// The same, since a snapshot of which only a bookmark is left.
+async fn since_bookmark(service: &Service, old: &str, new: &str) -> Vec<u8> {
+    changes(service, &format!("{DATASET}@{new}"), Some(&format!("#{old}"))).await.unwrap()
+}
+
+/// A bookmark takes the place of a snapshot, or of the bookmark before it.
+async fn keep_a_bookmark(service: &Service, name: &str, before: Option<&str>) {
+    let full = format!("{DATASET}@{name}");
+    service.datasets.bookmark(&full, &format!("#{name}")).await.unwrap();
+    let (dataset, snapshot) = service.datasets.snapshot_by_name(&full).unwrap();
+    let these = [(dataset, [snapshot.txg].into())];
+    service.datasets.destroy_snapshots(&these, false).await.unwrap();
+    if let Some(before) = before {
+        service.datasets.destroy_bookmarks(&[format!("{DATASET}#{before}")]).await.unwrap();
+    }
+}
+
 /// The copy, and its snapshot of this name, are what was sent.
 async fn is_equal(service: &Service, at: &str) {
     let [sent, copied] = [DATASET, COPY].map(|name| format!("{name}@{at}"));
@@ -67,11 +84,13 @@ async fn steps(service: &Service, seed: u64) {
     snapshot(service, "tank/d@0").await;
     copy_all(service, "0").await;
     let (mut newest, mut models) = (0, vec![model.clone()]);
+    let mut marked: Option<String> = None;
     for at in 1..6 {
         for _ in 0..rng.below(50) {
             change(service, &mut model, &mut rng).await;
         }
-        if rng.below(4) == 0 {
+        let is_there = service.datasets.snapshot_by_name(&format!("{DATASET}@{}", at - 1)).is_ok();
+        if rng.below(4) == 0 && is_there {
             // What is gone with a rollback is in no increment.
             let options = RollbackOptions { destroy_later: false, force: true };
             let full = format!("{DATASET}@{}", at - 1);
@@ -89,10 +108,17 @@ async fn steps(service: &Service, seed: u64) {
         if rng.below(4) == 0 {
             continue;
         }
-        let sent = increment(service, &newest.to_string(), &at.to_string()).await;
+        let sent = match &marked {
+            Some(mark) if *mark == newest.to_string() => {
+                since_bookmark(service, mark, &at.to_string()).await
+            }
+            _ => increment(service, &newest.to_string(), &at.to_string()).await,
+        };
         if rng.coin() {
             half(service, &mut rng, &sent).await;
-            is_equal(service, &newest.to_string()).await;
+            let copied = format!("{COPY}@{newest}");
+            let differs = service.files.changed_names((&copied, COPY), None, 10).await.unwrap();
+            assert!(differs.names.is_empty(), "{newest}: {differs:?}");
         }
         let said = receive(service, COPY, &sent, DRY).await.unwrap();
         let received = receive(service, COPY, &sent, STANDBY).await.unwrap();
@@ -100,8 +126,15 @@ async fn steps(service: &Service, seed: u64) {
         assert_eq!(received.since, Some(format!("{DATASET}@{newest}")));
         is_equal(service, &at.to_string()).await;
         newest = at;
+        if at < 5 && rng.coin() {
+            keep_a_bookmark(service, &at.to_string(), marked.as_deref()).await;
+            marked = Some(at.to_string());
+        }
     }
     // The copy takes the place of what was sent.
+    if marked.as_deref() == Some(&newest.to_string()) {
+        return;
+    }
     let expected = see(service, &format!("{DATASET}@{newest}")).await;
     service.datasets.set(DATASET, "standby", Some("on")).await.unwrap();
     service.datasets.set(COPY, "standby", Some("off")).await.unwrap();

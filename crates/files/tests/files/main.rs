@@ -9,6 +9,7 @@
 
 mod attributes;
 mod bed;
+mod bookmarks;
 mod clones;
 mod commit;
 mod control_file;

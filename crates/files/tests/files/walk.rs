@@ -100,6 +100,8 @@ async fn change(service: &Service, rng: &mut Rng, acts: u64) {
         18 | 19 => roll_a_file_back(service, rng, &dataset).await,
         20 => roll_back(service, rng, &dataset).await,
         21 | 22 => clone_a_file(service, rng, &dataset).await,
+        23 => keep_a_bookmark(service, rng, &dataset).await,
+        24 => destroy_a_bookmark(service, rng, &dataset).await,
         1 => service.files.remove(&root(), top, name.as_bytes()).await.kept().await.0.unwrap(),
         2 | 3 => {
             let bytes = rng.below(200) * 4096;
@@ -179,6 +181,28 @@ async fn clone_a_file(service: &Service, rng: &mut Rng, dataset: &str) {
     }
 }
 
+/// A bookmark takes the place of a snapshot, or comes beside it.
+async fn keep_a_bookmark(service: &Service, rng: &mut Rng, dataset: &str) {
+    let of = service.datasets.by_name(dataset).unwrap();
+    let list = of.snapshots(service.pool.committed_txg());
+    let Some(one) = rng.pick(&list).cloned() else { return };
+    let (name, mark) = (format!("{dataset}@{}", one.record.name), format!("#{}", rng.next_u64()));
+    // There is one to a snapshot.
+    let _ = service.datasets.bookmark(&name, &mark).await;
+    if rng.coin() {
+        let doomed = [(of, BTreeSet::from([one.txg]))];
+        service.datasets.destroy_snapshots(&doomed, false).await.unwrap();
+    }
+}
+
+async fn destroy_a_bookmark(service: &Service, rng: &mut Rng, dataset: &str) {
+    let of = service.datasets.by_name(dataset).unwrap();
+    let list = of.bookmarks(service.pool.committed_txg());
+    let Some(one) = rng.pick(&list) else { return };
+    let name = format!("{dataset}#{}", one.record.name);
+    service.datasets.destroy_bookmarks(&[name]).await.unwrap();
+}
+
 /// A walk is under way.
 fn begin(service: &Service) {
     let walk = ScrubRecord {
@@ -255,6 +279,7 @@ fn run_seed(seed: u64) -> usize {
         6 => 18,
         3 => 21,
         9 => 23,
+        1 => 25,
         _ => 12,
     };
     let mut bed = Bed::of_small_steps();

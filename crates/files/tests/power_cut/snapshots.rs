@@ -13,6 +13,7 @@
 //! destroyed, nothing of them is left.
 
 mod acts;
+mod bookmarks;
 mod client;
 mod clones;
 mod ends;
@@ -35,6 +36,7 @@ use aquifer_sim::{CutPlan, Image, Rng, SimDisk};
 use futures_util::future::{Either, select};
 
 use acts::administrator;
+use bookmarks::Marks;
 use client::{Step, client};
 use clones::Clone;
 use ends::{doom, end};
@@ -87,6 +89,9 @@ struct Model {
     /// How often that was asked for.
     rolled: u64,
     snapshots: BTreeMap<String, Known>,
+    /// Bookmarks are made in this run; and those that there are.
+    bookmarks: bool,
+    marks: Marks,
     /// Most acts are on snapshots of files.
     of_files: bool,
     /// Snapshots of files, by their names.
@@ -189,6 +194,7 @@ pub struct Run {
     pub clones: u64,
     pub file_clones: u64,
     pub promotions: u64,
+    pub marks: u64,
     pub trace: u64,
 }
 
@@ -344,9 +350,11 @@ async fn life(
     if rewound {
         check_past(&service, model).await?;
         clones::check_past(&service, model).await?;
+        bookmarks::destroy_all(&service, model).await?;
         model.lock().unwrap().rewound = false;
     }
     check(&service, model).await?;
+    bookmarks::check(&service, model).await?;
     clones::check(&service, model).await?;
     let work = client(&service, model, Rng::stream(seed, "client"), ops, run);
     let acts = administrator(&service, &world, top, Rng::stream(seed, "acts"), run);
@@ -363,7 +371,10 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
     let promotes = Rng::stream(seed, "promotions").coin();
     let of_files = Rng::stream(seed, "of files").coin();
     let long = of_files && !promotes;
-    let first = Model { is_top: true, promotes, of_files, ..Model::of(DATASET, Arc::default()) };
+    // A clone that is promoted takes none with it.
+    let bookmarks = !promotes && Rng::stream(seed, "bookmarks").coin();
+    let first = Model::of(DATASET, Arc::default());
+    let first = Model { is_top: true, promotes, of_files, bookmarks, ..first };
     let (top, run) = (Top::new(first), Mutex::new(Run::default()));
     // Now and then the dataset goes, with all its snapshots.
     let doomed = rng.below(5) == 0;
@@ -428,12 +439,13 @@ fn a_snapshot_stays_as_it_was() {
         all.clones += run.clones;
         all.file_clones += run.file_clones;
         all.promotions += run.promotions;
+        all.marks += run.marks;
     }
     println!("{all:?}");
     if all.cuts >= 200 {
         // Otherwise nothing was tried. With few cuts the numbers are up to chance.
         let of_files = [all.of_files, all.file_rollbacks, all.file_clones];
-        let least = [all.looks, all.rollbacks, all.clones, all.promotions];
+        let least = [all.looks, all.rollbacks, all.clones, all.promotions, all.marks];
         let least = least.into_iter().chain(of_files).min();
         assert!(all.acts > all.cuts && least > Some(0), "{all:?}");
     }
@@ -484,6 +496,9 @@ fn a_rule_left_out_is_found() {
         (Rule::FilePinsAreKept, 200),
         (Rule::FilePinsOutliveHeads, 300),
         (Rule::FilePinsGoBack, 300),
+        (Rule::BookmarksKeepNodes, 300),
+        (Rule::BookmarksOutliveSnapshots, 300),
+        (Rule::BookmarksPinClones, 500),
     ] {
         if !only.is_empty() && format!("{rule:?}") != only {
             continue;

@@ -42,7 +42,9 @@ fn refuse(why: &str) -> Response {
 
 /// Acts on datasets and locks, replication without peers, which nobody carries out, and one that
 /// clears a notice of a loss.
-const PASSES: [&str; 22] = [
+const PASSES: [&str; 24] = [
+    "/v1/bookmarks",
+    "/v1/bookmarks/destroy",
     "/v1/datasets",
     "/v1/datasets/set",
     "/v1/datasets/destroy",

@@ -12,7 +12,7 @@ use aquifer_ondisk::file_snapshot::{
 };
 use aquifer_ondisk::types::{DatasetId, ObjectId, Txg};
 
-use super::{Of, invalid};
+use super::{Kept, Of, invalid};
 use crate::scan::Scan;
 
 /// The snapshots of the files of a dataset, and the sweeps of those that were destroyed.
@@ -37,16 +37,28 @@ pub(super) struct Shower {
     pub name: String,
     /// It is one of this file.
     pub file: Option<ObjectId>,
+    /// It is a bookmark, which has no data.
+    pub bare: bool,
 }
 
 impl Shower {
     pub fn of((txg, record): (&Txg, &SnapshotRecord)) -> Shower {
-        Shower { txg: *txg, name: record.name.clone(), file: None }
+        Shower { name: record.name.clone(), ..Shower::at(*txg) }
     }
 
-    pub fn shows(&self, bucket: Bucket) -> bool {
+    /// One of all files, without a name.
+    pub fn at(txg: Txg) -> Shower {
+        Shower { txg, name: String::new(), file: None, bare: false }
+    }
+
+    /// Whether a dead block is one that it shows.
+    pub fn shows(&self, Kept { bucket, block, died, .. }: &Kept) -> bool {
+        if self.bare {
+            return block.birth <= self.txg && self.txg < *died;
+        }
         let in_life = bucket.lo < self.txg && self.txg <= bucket.hi;
-        in_life && self.file.is_none_or(|file| file.0 == bucket.group)
+        let in_group = self.file.is_none_or(|file| file.0 == bucket.group);
+        in_life && in_group && bucket.group != Bucket::OF_BOOKMARKS
     }
 }
 
@@ -89,7 +101,7 @@ impl Files {
         let origin = |(id, record): (&ObjectId, &FileCloneRecord)| {
             let FileSnapshotRecord { path, name, inode, .. } = self.list.get(&record.snapshot)?;
             let (txg, name) = (record.floor(), format!("{path}@{name}"));
-            let shower = Shower { txg, name, file: Some(inode.object) };
+            let shower = Shower { name, file: Some(inode.object), ..Shower::at(txg) };
             Some((*id, (shower, Of::inode(inode))))
         };
         self.clones.iter().filter_map(origin).collect()
@@ -106,13 +118,8 @@ impl Files {
     }
 
     /// Each clone has the snapshot that it began as, and something shows the clone. `listed`: the
-    /// snapshots of the dataset.
-    pub fn check_clones(
-        &self,
-        scan: &mut Scan<'_>,
-        dataset: DatasetId,
-        listed: &BTreeMap<Txg, SnapshotRecord>,
-    ) {
+    /// snapshots of the dataset, and its bookmarks.
+    pub fn check_clones(&self, scan: &mut Scan<'_>, dataset: DatasetId, listed: &BTreeSet<Txg>) {
         let unknown: Vec<ObjectId> =
             scan.cloned.iter().filter(|id| !self.clones.contains_key(id)).copied().collect();
         for id in unknown {

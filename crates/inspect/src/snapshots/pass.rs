@@ -1,7 +1,7 @@
 //! What snapshots, and clones of files, show of a dataset: node by node.
 
 use aquifer_ondisk::block_pointer::BlockKind;
-use aquifer_ondisk::dead::{DeadBlock, DeadKind};
+use aquifer_ondisk::dead::{Bucket, DeadBlock, DeadKind};
 use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::tree_node::{Directory, Extents, Form, Node, NodeBody, NodeOwner, Objects};
 use aquifer_ondisk::types::{ObjectId, Run, Txg};
@@ -63,7 +63,7 @@ impl Pass {
             }
             match self.read(scan, &node, shower).await {
                 Some(mut below) => {
-                    below.extents.retain(|extent| extent.birth > node.floor);
+                    below.extents.retain(|extent| extent.birth > node.floor && !shower.bare);
                     self.data(scan, shower, (node.object, node.of), below.extents).await;
                     coming.extend(below.nodes);
                 }
@@ -103,7 +103,8 @@ impl Pass {
     }
 
     fn who(&self, shower: &Shower) -> String {
-        format!("snapshot {:?} of dataset {}", shower.name, self.dataset)
+        let what = if shower.bare { "bookmark" } else { "snapshot" };
+        format!("{what} {:?} of dataset {}", shower.name, self.dataset)
     }
 
     async fn read(&self, scan: &mut Scan<'_>, node: &Coming, shower: &Shower) -> Option<Below> {
@@ -177,12 +178,12 @@ impl Pass {
                 of.place.vdev() == place.vdev() && place.sector() < of.end_sector()
             };
             let shows = |kept: &Kept| {
-                (kept.block.kind, kept.block.birth) == (kind, birth) && shower.shows(kept.bucket)
+                (kept.block.kind, kept.block.birth) == (kind, birth) && shower.shows(kept)
             };
             match kept.filter(|kept| holds(kept)) {
                 Some(kept) if shows(kept) => {
                     fresh |= !kept.met;
-                    kept.met = true;
+                    kept.met |= !shower.bare;
                 }
                 None if self.head.has(place) => {}
                 _ => gone += 1,
@@ -207,6 +208,19 @@ impl Pass {
         }
         for kept in &self.dead {
             let DeadBlock { run, birth, kind } = kept.block;
+            if kept.bucket.group == Bucket::OF_BOOKMARKS {
+                // A rollback may have made its life longer than bookmarks know.
+                if kind != DeadKind::Node || !snapshots.bookmarks.need(birth..kept.died) {
+                    scan.findings.add(Kind::DeadUnreached, At::run(run), || {
+                        let (dataset, died, place) = (self.dataset, kept.died, run.place);
+                        format!(
+                            "a dead {kind:?} of dataset {dataset} at {place:?}, {birth} to {died}, \
+                             which no bookmark needs"
+                        )
+                    });
+                }
+                continue;
+            }
             let life = birth..=kept.bucket.hi;
             let group = ObjectId(kept.bucket.group);
             let shown = snapshots.list.range(life.clone()).next().is_some()

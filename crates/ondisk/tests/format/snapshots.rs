@@ -1,5 +1,6 @@
 //! Any snapshot, sweep, rollback and dead entry.
 
+use aquifer_ondisk::bookmark::BookmarkRecord;
 use aquifer_ondisk::dataset::{
     InheritedRecord, ListerRecord, RollbackRecord, SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord,
     SweepRecord,
@@ -30,6 +31,22 @@ pub fn snapshot() -> impl Strategy<Value = SnapshotRecord> {
             SnapshotRecord { guid: Guid(guid), created, refer_bytes, line, objects, name }
         },
     )
+}
+
+pub fn bookmark() -> impl Strategy<Value = BookmarkRecord> {
+    let destroyed = txg().prop_map(|left| BookmarkRecord::Destroyed { left });
+    prop_oneof![snapshot().prop_map(BookmarkRecord::Stands), destroyed]
+}
+
+/// The one in the document.
+pub fn one_bookmark() -> BookmarkRecord {
+    let name = "sent".into();
+    BookmarkRecord::Stands(SnapshotRecord { name, ..crate::values::snapshot() })
+}
+
+/// And a destroyed one.
+pub fn one_destroyed_bookmark() -> BookmarkRecord {
+    BookmarkRecord::Destroyed { left: Txg(81) }
 }
 
 pub fn sweep() -> impl Strategy<Value = SweepRecord> {

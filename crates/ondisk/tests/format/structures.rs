@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use aquifer_ondisk::block_pointer::BlockPointer;
+use aquifer_ondisk::bookmark::BookmarkRecord;
 use aquifer_ondisk::codec::{FormatError, Reader, Writer, checksum128};
 use aquifer_ondisk::config::Label;
 use aquifer_ondisk::damage::DamageRecord;
@@ -317,6 +318,17 @@ impl Structure for ReceivingRecord {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         ReceivingRecord::decode(bytes)
+    }
+}
+
+impl Structure for BookmarkRecord {
+    const NAME: &'static str = "bookmark record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        BookmarkRecord::decode(bytes)
     }
 }
 

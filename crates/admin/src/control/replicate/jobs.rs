@@ -110,7 +110,7 @@ impl Job {
                     of.map_or(0, |own| own.refer_bytes)
                 }
                 Some(from) => {
-                    let (snapshot, from) = (format!("{dataset}@{}", step.to), format!("@{from}"));
+                    let (snapshot, from) = (format!("{dataset}@{}", step.to), from.clone());
                     let query = SendQuery { snapshot, from: Some(from), ..SendQuery::default() };
                     stream_bytes(control, &self.gauge, query).await?
                 }

@@ -7,7 +7,7 @@
 //! - The new one is held before the old one is released.
 //! - No pool is kept in service: a dataset is found by its name each time.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use aquifer_api::{ApiError, guid_text, time};
@@ -46,11 +46,29 @@ pub(super) fn snapshots(control: &Control, dataset: &str) -> Result<Vec<Own>, Ap
     Ok(listed(&serving, datasets, &found))
 }
 
+/// Snapshots of a dataset, and bookmarks of those that are gone: what a copy may have too.
+pub(super) fn known(control: &Control, dataset: &str) -> Result<Vec<Known>, ApiError> {
+    let serving = control.pool_of(dataset)?;
+    let (found, datasets) = (find(&serving, dataset)?, &serving.service().datasets);
+    let snapshots = listed(&serving, datasets, &found).into_iter();
+    let mut known: BTreeMap<_, Known> = snapshots.map(|own| (own.txg, own.known)).collect();
+    for of in found.bookmarks(serving.service().pool.committed_txg()) {
+        known.entry(of.txg).or_insert_with(|| Known {
+            name: of.record.name.clone(),
+            is_bookmark: true,
+            guid: guid_text(of.record.guid.0),
+            is_passing: false,
+        });
+    }
+    Ok(known.into_values().collect())
+}
+
 fn listed(serving: &Serving, datasets: &Datasets, dataset: &Arc<Dataset>) -> Vec<Own> {
     let listed = dataset.snapshots(serving.service().pool.committed_txg());
     let own = |of: &Arc<aquifer_dataset::Snapshot>| Own {
         known: Known {
             name: of.record.name.clone(),
+            is_bookmark: false,
             guid: guid_text(of.record.guid.0),
             is_passing: is_of_replication(&of.record.name),
         },

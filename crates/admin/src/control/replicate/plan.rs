@@ -2,11 +2,13 @@
 //!
 //! Snapshots are known by their guids, which travel with them; names may have been changed.
 
-/// A snapshot of a side.
+/// A snapshot of a side, or what a bookmark has of one that is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Known {
-    /// Behind the `@`.
+    /// Behind the `@`, or the `#`.
     pub name: String,
+    /// What changed since can be sent; it cannot be sent itself.
+    pub is_bookmark: bool,
     pub guid: String,
     /// It was taken by a replication: to other copies it goes if nothing else does.
     pub is_passing: bool,
@@ -25,7 +27,7 @@ pub(super) struct Plan {
 /// A stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
-    /// What changed since this one; `None`: all.
+    /// What changed since this one, `@snapshot` or `#bookmark`; `None`: all.
     pub from: Option<String>,
     pub to: String,
 }
@@ -101,12 +103,13 @@ pub(super) fn plan(
 ) -> Result<Plan, NoPlan> {
     let Wanted { dataset, to, all, force } = wanted;
     let name_of = |at: usize| here.get(at).map(|of| of.name.clone()).unwrap_or_default();
-    let Some(place) = here.iter().position(|own| own.name == to) else {
+    let Some(place) = here.iter().position(|own| own.name == to && !own.is_bookmark) else {
         let (dataset, wanted) = (dataset.into(), to.into());
         return Err(NoPlan::NotThere { dataset, wanted });
     };
     let Some(there) = there else {
-        let is_first = |at: &usize| here.get(*at).is_some_and(|of| !of.is_passing);
+        let is_first =
+            |at: &usize| here.get(*at).is_some_and(|of| !of.is_passing && !of.is_bookmark);
         let first = (0..place).find(is_first).filter(|_| all).unwrap_or(place);
         let mut steps = vec![Step { from: None, to: name_of(first) }];
         steps.extend(between(here, first, place, all));
@@ -125,14 +128,19 @@ pub(super) fn plan(
 
 fn between(here: &[Known], from: usize, to: usize, all: bool) -> Vec<Step> {
     let name_of = |at: usize| here.get(at).map(|of| of.name.clone()).unwrap_or_default();
+    let since = |at: usize| {
+        let sign = if here.get(at).is_some_and(|of| of.is_bookmark) { '#' } else { '@' };
+        format!("{sign}{}", name_of(at))
+    };
     if from == to {
         return Vec::new();
     }
-    let stays = |at: &usize| here.get(*at).is_some_and(|of| all && !of.is_passing);
+    let stays =
+        |at: &usize| here.get(*at).is_some_and(|of| all && !of.is_passing && !of.is_bookmark);
     let middle = (from + 1..to).filter(stays);
     let ends: Vec<usize> = std::iter::once(from).chain(middle).chain([to]).collect();
     let pairs = ends.iter().zip(ends.iter().skip(1));
-    pairs.map(|(from, to)| Step { from: Some(name_of(*from)), to: name_of(*to) }).collect()
+    pairs.map(|(from, to)| Step { from: Some(since(*from)), to: name_of(*to) }).collect()
 }
 
 #[cfg(test)]
@@ -145,7 +153,9 @@ mod tests {
         let one = |word: &str| {
             let (name, guid) = word.split_once('=').unwrap_or((word, word));
             let is_passing = name.starts_with("r-");
-            Known { name: name.into(), guid: guid.into(), is_passing }
+            let is_bookmark = name.starts_with('#');
+            let name = name.trim_start_matches('#').to_string();
+            Known { name, is_bookmark, guid: guid.into(), is_passing }
         };
         text.split_whitespace().map(one).collect()
     }
@@ -167,20 +177,24 @@ mod tests {
         for (here, there, options, steps) in [
             ("a", None, "", ">a"),
             ("a b c", None, "", ">c"),
-            ("a b c", None, "all", ">a a>b b>c"),
-            ("r-a b r-c d r-e", None, "all", ">b b>d d>r-e"),
+            ("a b c", None, "all", ">a @a>b @b>c"),
+            ("r-a b r-c d r-e", None, "all", ">b @b>d @d>r-e"),
             ("r-a r-b", None, "all", ">r-b"),
-            ("r-a b r-c d r-e", Some("r-a"), "all", "r-a>b b>d d>r-e"),
-            ("a b c", Some("a"), "", "a>c"),
-            ("a b c", Some("a"), "all", "a>b b>c"),
-            ("a b c", Some("a b"), "", "b>c"),
-            ("b c", Some("a b"), "", "b>c"),
+            ("r-a b r-c d r-e", Some("r-a"), "all", "@r-a>b @b>d @d>r-e"),
+            ("a b c", Some("a"), "", "@a>c"),
+            ("a b c", Some("a"), "all", "@a>b @b>c"),
+            ("a b c", Some("a b"), "", "@b>c"),
+            ("b c", Some("a b"), "", "@b>c"),
             ("a c", Some("a c"), "", ""),
             // Renamed on one side: the guid counts, and each side has its own name.
-            ("new=1 c", Some("old=1"), "", "new>c"),
-            ("a b c", Some("a x"), "force", "back a a>c"),
-            ("a b c", Some("a x y"), "force all", "back a a>b b>c"),
+            ("new=1 c", Some("old=1"), "", "@new>c"),
+            ("a b c", Some("a x"), "force", "back a @a>c"),
+            ("a b c", Some("a x y"), "force all", "back a @a>b @b>c"),
             ("a c", Some("a c x"), "force", "back c"),
+            // What a bookmark has of a snapshot that is gone is enough.
+            ("#a=1 b c", Some("x=1"), "", "#a>c"),
+            ("#a=1 b c", Some("x=1"), "all", "#a>b @b>c"),
+            ("#a=1 b #m=2 c", None, "all", ">b @b>c"),
         ] {
             assert_eq!(planned(here, there, options).as_deref(), Ok(steps), "{here} {there:?}");
         }

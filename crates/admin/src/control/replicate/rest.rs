@@ -6,7 +6,6 @@
 
 use aquifer_api::{ApiError, ReceiveInfo};
 
-use super::own::Own;
 use super::plan::Known;
 use super::side::Side;
 use super::target::Target;
@@ -35,7 +34,7 @@ impl Begun {
     pub async fn look(
         side: &Side,
         target: &Target,
-        here: &[Own],
+        here: &[Known],
         force: bool,
     ) -> Result<Begun, ApiError> {
         let Some(found) = side.receives(&target.dataset).await? else {
@@ -60,14 +59,14 @@ impl Begun {
     }
 }
 
-fn rest_of(part: &ReceiveInfo, here: &[Own]) -> Option<Rest> {
-    let place = |guid: &str| here.iter().position(|own| own.known.guid == guid);
-    let to = place(&part.to_guid)?;
+fn rest_of(part: &ReceiveInfo, here: &[Known]) -> Option<Rest> {
+    let place = |guid: &str| here.iter().position(|own| own.guid == guid);
+    let to = place(&part.to_guid).filter(|to| here.get(*to).is_some_and(|of| !of.is_bookmark))?;
     let is_older = |from: &String| place(from).is_some_and(|from| from < to);
     if !part.from_guid.as_ref().is_none_or(is_older) {
         return None;
     }
-    let to = here.get(to)?.known.clone();
+    let to = here.get(to)?.clone();
     Some(Rest { token: part.receive_resume_token.clone(), to })
 }
 

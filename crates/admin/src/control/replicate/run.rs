@@ -104,7 +104,7 @@ async fn look(
              --snapshot, or set standby=off if it takes the place of its source",
         ));
     }
-    let own = own::snapshots(control, &member.dataset)?;
+    let own = own::known(control, &member.dataset)?;
     let found = side.dataset(copy).await?;
     let begun = async || Begun::look(side, &member.target, &own, job.wish.force).await;
     let Some(found) = found else {
@@ -123,7 +123,7 @@ async fn look(
     let over = kept.skip(job.wish.how.keep - 1).filter(|of| of.holds == 0);
     let over = over.map(|of| last(of).to_string()).collect();
     let snapshots: Vec<Known> = infos.iter().map(known).collect();
-    let here: Vec<Known> = known_here(control, &member.dataset)?;
+    let here: Vec<Known> = own::known(control, &member.dataset)?;
     plan::check(&member.dataset, &here, &snapshots, job.wish.force)
         .map_err(|error| refused(&error))?;
     Ok((Some(There { snapshots, over }), begun))
@@ -136,16 +136,13 @@ fn last(of: &SnapshotInfo) -> &str {
 
 fn known(of: &SnapshotInfo) -> Known {
     let name = last(of).to_string();
-    Known { is_passing: is_of_replication(&name), name, guid: of.guid.clone() }
-}
-
-fn known_here(control: &Control, dataset: &str) -> Result<Vec<Known>, ApiError> {
-    Ok(own::snapshots(control, dataset)?.into_iter().map(|own| own.known).collect())
+    let is_passing = is_of_replication(&name);
+    Known { is_passing, name, is_bookmark: false, guid: of.guid.clone() }
 }
 
 /// The guids of the newest snapshot that both have, and of the one that the copy has in part.
 fn needed_guids(control: &Control, look: &Look) -> Vec<String> {
-    let here = known_here(control, &look.member.dataset).unwrap_or_default();
+    let here = own::known(control, &look.member.dataset).unwrap_or_default();
     let there = look.there.as_ref().map_or(&[][..], |there| &there.snapshots);
     let common = plan::common(&here, there).and_then(|(place, _)| here.get(place));
     let rest = look.begun.rest.as_ref().map(|rest| &rest.to);
@@ -172,7 +169,7 @@ async fn bring(
         has.get_or_insert_default().push(to.clone());
     }
     let here = own::snapshots(control, &member.dataset)?;
-    let known: Vec<Known> = here.iter().map(|own| own.known.clone()).collect();
+    let known = own::known(control, &member.dataset)?;
     let (dataset, copy) = (member.dataset.as_str(), &member.target.dataset);
     let wanted = Wanted { dataset, to: snapshot, all: job.wish.how.all, force: job.wish.force };
     let Plan { back_to, steps } =
@@ -189,15 +186,15 @@ async fn bring(
     for Step { from, to } in steps {
         let full = |name: &String| format!("{dataset}@{name}");
         job.sends(full(&to));
-        let query =
-            SendQuery { snapshot: full(&to), from: from.as_ref().map(full), ..Default::default() };
+        let since = from.as_ref().map(|from| format!("{dataset}{from}"));
+        let query = SendQuery { snapshot: full(&to), from: since, ..Default::default() };
         let force = job.wish.force && from.is_some();
         let into = ReceiveRequest { force, ..into(control, member, &begun) };
         let prune = if to == snapshot { std::mem::take(&mut over) } else { Vec::new() };
         let stream = Stream { query, into, prune };
         pump::send((control, side), stream, (job.wish.how.rate_bytes, &job.gauge)).await?;
     }
-    if let Some(new) = known.iter().find(|known| known.name == snapshot) {
+    if let Some(new) = known.iter().find(|known| known.name == snapshot && !known.is_bookmark) {
         own::settle(control, member, &new.guid).await?;
         tracing::info!(
             class = "replication.done", %dataset, target = %member.target, snapshot,

@@ -218,12 +218,12 @@ fn told(peer: &str, error: ClientError) -> ApiError {
         ClientError::Api(error) => {
             let what = match error.kind {
                 ErrorKind::Unauthorized => format!(
-                    "; make one there (`aquifer token create NAME --role admin`), and put it into \
+                    "; make one there (`aquifer token create NAME --role receive`), and put it into \
                      the file that peers.{peer}.token names"
                 ),
                 ErrorKind::Forbidden => format!(
-                    "; give the token of peers.{peer}.token that role (`aquifer token create` \
-                     there)"
+                    "; put a token of such a role into the file of peers.{peer}.token (`aquifer \
+                     token create` there): `receive` is enough for all but -F"
                 ),
                 _ => String::new(),
             };

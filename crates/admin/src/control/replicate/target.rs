@@ -86,7 +86,7 @@ impl Target {
 }
 
 /// Whether a snapshot of this name was taken for a copy, whichever.
-pub(super) fn is_of_replication(name: &str) -> bool {
+pub fn is_of_replication(name: &str) -> bool {
     let at = name
         .strip_prefix("replicate-")
         .and_then(|rest| rest.split_at_checked(rest.len().checked_sub(TIME_FORM.len())?));

@@ -23,7 +23,7 @@ impl Control {
     }
 
     /// The pool of all these snapshots.
-    pub(super) fn pool_of_all(&self, names: &[String]) -> Result<Arc<Serving>, ApiError> {
+    pub(in super::super) fn pool_of_all(&self, names: &[String]) -> Result<Arc<Serving>, ApiError> {
         let first = names.first().ok_or_else(|| ApiError::invalid("no snapshot is named"))?;
         let serving = self.pool_of_one(first)?;
         for other in names {

@@ -1,5 +1,6 @@
 //! Routes of streams.
 
+use aquifer_admin::control::is_of_replication;
 use aquifer_api::send::{NEXT, SIZE};
 use aquifer_api::{self as api, ApiError};
 use axum::body::Bytes;
@@ -56,7 +57,8 @@ pub(super) async fn end(
         Ok(id) => id,
         Err(error) => return refusal(error),
     };
-    let told = words::end_receive(control.received_name(id), request.give_up);
+    let prunes_others = !request.prune.iter().all(|name| is_of_replication(name));
+    let told = words::end_receive(control.received_name(id), request.give_up, prunes_others);
     acting.carry_out(told, control.end_receive(id, request)).await
 }
 

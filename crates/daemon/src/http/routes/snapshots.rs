@@ -13,6 +13,29 @@ pub(super) async fn list(
     answer(control.snapshots(&query).await)
 }
 
+pub(super) async fn bookmarks(
+    State(control): Control_,
+    Question(query): Question<api::SnapshotQuery>,
+) -> Response {
+    answer(control.bookmarks(&query).await)
+}
+
+pub(super) async fn make_bookmark(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::MakeBookmark>,
+) -> Response {
+    acting.carry_out(words::make_bookmark(&request), control.make_bookmark(request)).await
+}
+
+pub(super) async fn destroy_bookmarks(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::DestroyBookmarks>,
+) -> Response {
+    acting.carry_out(words::destroy_bookmarks(&request), control.destroy_bookmarks(request)).await
+}
+
 pub(super) async fn take(
     acting: Acting,
     State(control): Control_,

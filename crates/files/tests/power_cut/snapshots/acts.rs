@@ -10,7 +10,7 @@ use aquifer_files::Service;
 use aquifer_sim::Rng;
 
 use super::holds::{self, Holds};
-use super::{DATASET, Known, Model, Run, Top, clones, compare, files, tell};
+use super::{DATASET, Known, Model, Run, Top, bookmarks, clones, compare, files, tell};
 use super::{moves, schedules};
 
 /// Takes, destroys, renames and looks into snapshots, until the power goes.
@@ -52,6 +52,9 @@ pub(super) async fn act(
         let is_top = model.lock().unwrap().is_top;
         let is_first = is_top && model.lock().unwrap().dataset == DATASET;
         let of_files = model.lock().unwrap().of_files;
+        if is_top && model.lock().unwrap().bookmarks && rng.below(3) == 0 {
+            return bookmarks::act(service, world, model, rng, run).await;
+        }
         let which = if of_files && rng.below(3) > 0 { 22 } else { rng.below(23) };
         match (which, some) {
             (17.., _) => {

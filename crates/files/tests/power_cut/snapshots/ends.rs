@@ -16,7 +16,8 @@ use futures_util::future::{Either, select};
 use super::acts::destroy;
 use super::client::client;
 use super::{
-    Model, Top, check, check_past, clones, come_back, file_clones, files, holds, look, tell,
+    Model, Top, bookmarks, check, check_past, clones, come_back, file_clones, files, holds, look,
+    tell,
 };
 use crate::{inspected, open};
 
@@ -66,9 +67,11 @@ pub(super) async fn doom(
     if model.lock().unwrap().rewound {
         check_past(&service, model).await?;
         clones::check_past(&service, model).await?;
+        bookmarks::destroy_all(&service, model).await?;
         model.lock().unwrap().rewound = false;
     }
     check(&service, model).await?;
+    bookmarks::check(&service, model).await?;
     clones::check(&service, model).await?;
     let run = Mutex::default();
     let work = client(&service, model, Rng::stream(seed, "client"), ops, &run);
@@ -112,8 +115,15 @@ pub(super) async fn end(world: Arc<dyn World>, disks: &[SimDisk], top: &Top) -> 
     if model.lock().unwrap().rewound {
         check_past(&service, model).await?;
         clones::check_past(&service, model).await?;
+        bookmarks::destroy_all(&service, model).await?;
     }
     check(&service, model).await?;
+    bookmarks::check(&service, model).await?;
+    // Some outlive their snapshots: then these give up fewer nodes.
+    let outlive = model.lock().unwrap().next().is_multiple_of(2);
+    if !outlive {
+        bookmarks::destroy_all(&service, model).await?;
+    }
     clones::check(&service, model).await?;
     clones::destroy_all(&service, model).await?;
     holds::release_all(&service, &world, model).await?;
@@ -133,6 +143,7 @@ pub(super) async fn end(world: Arc<dyn World>, disks: &[SimDisk], top: &Top) -> 
         }
     }
     files::destroy_sets(&service, model, usize::MAX).await?;
+    bookmarks::destroy_all(&service, model).await?;
     file_clones::remove_all(&service, model).await?;
     quiesce(&service).await?;
     if dataset.dead_bytes() > 0 {

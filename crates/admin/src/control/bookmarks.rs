@@ -1,0 +1,96 @@
+//! Acts and questions on bookmarks.
+
+use aquifer_api::{
+    ApiError, BookmarkInfo, BookmarksDone, DestroyBookmarks, MakeBookmark, SnapshotQuery, guid_text,
+};
+
+use super::Control;
+use super::datasets::act_on;
+use super::serving::Serving;
+
+impl Control {
+    /// Makes a bookmark of a snapshot. When this returns it is on disk.
+    ///
+    /// # Errors
+    /// There is no such snapshot, it has one, the name is taken or is none.
+    pub async fn make_bookmark(&self, request: MakeBookmark) -> Result<BookmarksDone, ApiError> {
+        let _act = self.act().await?;
+        let MakeBookmark { snapshot, bookmark } = request;
+        let serving = self.pool_of_one(&snapshot)?;
+        let dataset = snapshot.split('@').next().unwrap_or_default();
+        let full = match bookmark.starts_with('#') {
+            true => format!("{dataset}{bookmark}"),
+            false => bookmark.clone(),
+        };
+        let datasets = serving.service().datasets.clone();
+        let make = async move { datasets.bookmark(&snapshot, &bookmark).await };
+        act_on(&serving, make).await?;
+        tracing::info!(class = "bookmark.made", pool = serving.name(), bookmark = %full, "bookmark made");
+        Ok(BookmarksDone { names: vec![full] })
+    }
+
+    /// Destroys bookmarks, all in one txg. When this returns they are gone, on disk.
+    ///
+    /// # Errors
+    /// One does not exist: then none is destroyed.
+    pub async fn destroy_bookmarks(
+        &self,
+        request: DestroyBookmarks,
+    ) -> Result<BookmarksDone, ApiError> {
+        let _act = self.act().await?;
+        let DestroyBookmarks { names } = request;
+        let serving = self.pool_of_all(&names)?;
+        let (datasets, doomed) = (serving.service().datasets.clone(), names.clone());
+        act_on(&serving, async move { datasets.destroy_bookmarks(&doomed).await }).await?;
+        tracing::info!(
+            class = "bookmark.destroyed",
+            pool = serving.name(),
+            bookmarks = names.join(" "),
+            "bookmarks destroyed"
+        );
+        Ok(BookmarksDone { names })
+    }
+
+    /// Bookmarks: one, those of a dataset, also those of datasets below it, or all of all pools.
+    ///
+    /// # Errors
+    /// There is no dataset or bookmark with that name.
+    pub async fn bookmarks(&self, query: &SnapshotQuery) -> Result<Vec<BookmarkInfo>, ApiError> {
+        let SnapshotQuery { name, recursive } = query;
+        let Some(name) = name else {
+            let mut all = Vec::new();
+            for serving in self.all_serving() {
+                all.extend(list(&serving, serving.name(), true)?);
+            }
+            return Ok(all);
+        };
+        let serving = self.pool_of_one(name)?;
+        let dataset = name.split('#').next().unwrap_or_default();
+        let mut found = list(&serving, dataset, *recursive)?;
+        if name.contains('#') {
+            found.retain(|of| of.name == *name);
+            if found.is_empty() {
+                return Err(ApiError::not_found(format!("there is no bookmark {name:?}")));
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn list(serving: &Serving, name: &str, recursive: bool) -> Result<Vec<BookmarkInfo>, ApiError> {
+    let service = serving.service();
+    let committed = service.pool.committed_txg();
+    let mut infos = Vec::new();
+    for of in super::snapshots::list(serving, name, recursive)? {
+        let all = of.dataset.bookmarks(committed).into_iter();
+        infos.extend(all.map(|bookmark| BookmarkInfo {
+            name: format!("{}#{}", of.name, bookmark.record.name),
+            dataset: of.name.clone(),
+            created_ns: bookmark.record.created.since_1970_ns(),
+            txg: bookmark.txg.0,
+            guid: guid_text(bookmark.record.guid.0),
+            refer_bytes: bookmark.record.refer_bytes,
+        }));
+    }
+    Ok(infos)
+}

@@ -1,0 +1,157 @@
+//! Nodes that bookmarks alone need: a group of their own in the dead tree.
+//!
+//! A node comes there when it dies and no snapshot shows it, or when the last snapshot goes that
+//! did, if a bookmark lies in its life. Its entry keeps the txg of its death. So a node's entry says
+//! which bookmarks need it, whatever bookmark comes to the list later.
+//!
+//! # What a destroyed bookmark lets go
+//! Of B, with N the next one in the list, from which B is gone: a node that B alone needed died
+//! before N, so its newest bookmark, `hi`, is in [B, N). Of the nodes there, those go in whose life
+//! no bookmark of the list lies. Those that stay keep their place: an older bookmark needs them, and
+//! `hi` may be one that is gone.
+
+use std::collections::BTreeMap;
+
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_object::{btree, newest_before};
+use aquifer_ondisk::dead::{
+    Bucket, DEAD_BLOCKS_MAX, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadKind, DeadSums,
+};
+use aquifer_ondisk::tree_node::Dead;
+use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
+use aquifer_pool::{PoolError, SyncContext};
+
+use super::{Changes, less, sums};
+
+/// Entries read at a time.
+const ENTRIES_AT_ONCE: usize = 64;
+
+/// Nodes that move to the group of bookmarks: by newest bookmark, object, and txg of death.
+pub(super) type Moved = BTreeMap<(Txg, ObjectId, Txg), Vec<DeadBlock>>;
+
+/// The newest of these bookmarks that needs a block which died in `died`.
+fn needing(bookmarks: &[Txg], died: Txg, block: &DeadBlock) -> Option<Txg> {
+    let newest = newest_before(bookmarks, died).filter(|newest| block.birth <= *newest);
+    newest.filter(|_| block.kind == DeadKind::Node)
+}
+
+impl Changes {
+    /// No snapshot shows a block any more, which died in `key.txg`: it goes, unless a bookmark needs
+    /// it.
+    pub fn let_go(&mut self, key: &DeadKey, block: DeadBlock) {
+        let needed = needing(&self.bookmarks, key.txg, &block);
+        match needed.filter(|_| !left_out(Rule::BookmarksOutliveSnapshots)) {
+            Some(newest) => {
+                self.moved.entry((newest, key.object, key.txg)).or_default().push(block);
+            }
+            None => {
+                less(&mut self.all, &block);
+                self.freed.push(block);
+            }
+        }
+    }
+
+    /// Gives the nodes that moved entries of their own, behind those that are there.
+    pub async fn place_moved(
+        &mut self,
+        sync: &SyncContext,
+        root: Option<BlockPointer>,
+    ) -> Result<(), PoolError> {
+        for ((newest, object, died), blocks) in std::mem::take(&mut self.moved) {
+            let bucket = Bucket::of_bookmark(newest);
+            let first = DeadKey { bucket, object, txg: died, index: 0 };
+            let end = DeadKey { txg: died.next(), ..first };
+            let mut scan = btree::Scan::<Dead, SyncContext>::new(sync, root, first, Some(end))?;
+            let mut free = 0;
+            while let Some(entry) = scan.next().await? {
+                free = entry.key.index.saturating_add(1);
+            }
+            let mut sums = self.sums_now(sync, root, bucket).await?;
+            sums.blocks += blocks.len() as u64;
+            sums.sectors += blocks.iter().map(|block| block.run.sectors).sum::<u64>();
+            self.put_sums(bucket, sums);
+            for (blocks, index) in blocks.chunks(DEAD_BLOCKS_MAX).zip(free..) {
+                self.put(DeadKey { index, ..first }, DeadBody::Blocks(blocks.to_vec()));
+            }
+            sync.pace().await;
+        }
+        Ok(())
+    }
+
+    /// The sums of a bucket with these changes.
+    async fn sums_now(
+        &self,
+        sync: &SyncContext,
+        root: Option<BlockPointer>,
+        bucket: Bucket,
+    ) -> Result<DeadSums, PoolError> {
+        match self.ops.get(&bucket.sums()) {
+            Some(Some(DeadEntry { body: DeadBody::Sums(sums), .. })) => Ok(*sums),
+            Some(_) => Ok(DeadSums::default()),
+            None => sums(sync, root, bucket).await,
+        }
+    }
+
+    /// Lets nodes go that only a destroyed bookmark needed, from a key on; looks at about `budget`.
+    /// Returns where to go on; `None`: that was all.
+    pub async fn release(
+        &mut self,
+        (bookmark, from): (Txg, Option<DeadKey>),
+        (sync, root): (&SyncContext, Option<BlockPointer>),
+        budget: &mut usize,
+    ) -> Result<Option<DeadKey>, PoolError> {
+        let after = self.bookmarks.partition_point(|of| *of <= bookmark);
+        let end = match self.bookmarks.get(after) {
+            Some(next) => Bucket::of_bookmark(*next).sums(),
+            None => Bucket { group: Bucket::OF_BOOKMARKS + 1, ..Bucket::ALL }.sums(),
+        };
+        let mut key = from.unwrap_or(Bucket::of_bookmark(bookmark).sums());
+        loop {
+            let want = ENTRIES_AT_ONCE;
+            let entries = btree::collect_range::<Dead, _>(sync, root, key, Some(end), want).await?;
+            let read = entries.len();
+            for entry in entries {
+                if *budget == 0 {
+                    return Ok(Some(entry.key));
+                }
+                key = DeadKey { index: entry.key.index.saturating_add(1), ..entry.key };
+                // The release of another bookmark may have judged it in this sync.
+                if let DeadBody::Blocks(blocks) = entry.body
+                    && !self.ops.contains_key(&entry.key)
+                {
+                    *budget = budget.saturating_sub(blocks.len());
+                    self.release_some(entry.key, blocks, (sync, root)).await?;
+                }
+            }
+            if read < want {
+                return Ok(None);
+            }
+            sync.pace().await;
+        }
+    }
+
+    async fn release_some(
+        &mut self,
+        key: DeadKey,
+        blocks: Vec<DeadBlock>,
+        (sync, root): (&SyncContext, Option<BlockPointer>),
+    ) -> Result<(), PoolError> {
+        let needed = |block: &DeadBlock| needing(&self.bookmarks, key.txg, block).is_some();
+        let (stay, go): (Vec<_>, Vec<_>) = blocks.into_iter().partition(needed);
+        if go.is_empty() {
+            return Ok(());
+        }
+        let mut sums = self.sums_now(sync, root, key.bucket).await?;
+        for block in go {
+            less(&mut sums, &block);
+            less(&mut self.all, &block);
+            self.freed.push(block);
+        }
+        self.put_sums(key.bucket, sums);
+        match stay.is_empty() {
+            true => drop(self.ops.insert(key, None)),
+            false => self.put(key, DeadBody::Blocks(stay)),
+        }
+        Ok(())
+    }
+}
