@@ -73,6 +73,7 @@ impl Datasets {
             }
             local.insert(property, property.parse(value)?);
         }
+        check_together(&local)?;
         let parent = self.by_name(parent).ok_or_else(|| DatasetError::NotFound(parent.into()))?;
         if self.by_name(name).is_some() {
             return Err(DatasetError::Exists(name.into()));
@@ -179,6 +180,17 @@ impl Datasets {
         state.hidden.insert(id);
         Ok(id)
     }
+}
+
+/// Fails if a reservation is larger than the quota that comes with it.
+fn check_together(local: &LocalValues) -> Result<(), DatasetError> {
+    let [quota, reservation] =
+        [Property::Quota, Property::Reservation].map(|property| bytes_of(local.get(&property)));
+    if quota == 0 || reservation <= quota {
+        return Ok(());
+    }
+    let why = format!("{reservation} bytes are more than its quota of {quota} allows");
+    Err(DatasetError::BadProperty { property: Property::Reservation.name().into(), why })
 }
 
 fn put(items: &mut BTreeMap<ItemKey, Option<Item>>, key: ItemKey, value: Vec<u8>) {

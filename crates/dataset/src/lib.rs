@@ -30,6 +30,7 @@ mod file_snapshots;
 pub mod history;
 mod holds;
 mod increment;
+mod limits;
 mod lines;
 pub mod load;
 mod namespace;

@@ -80,11 +80,10 @@ impl Control {
         Ok(DatasetDone { name, notes })
     }
 
-    /// Sets properties, or returns them to the inherited value. All are checked before the first is
-    /// set.
+    /// Sets properties, or returns them to the inherited value: all in one txg, or none.
     ///
     /// # Errors
-    /// Unknown datasets and properties, or invalid values.
+    /// Unknown datasets and properties, invalid values, limits without room.
     pub async fn set_properties(&self, request: SetProperties) -> Result<DatasetDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.pool_of(&request.name)?;
@@ -107,11 +106,11 @@ impl Control {
         if standby.is_some_and(|value| value.as_deref() != Some("on")) {
             self.check_service(&serving, &request.name)?;
         }
-        for (property, value) in request.properties {
-            let (datasets, name) = (serving.service().datasets.clone(), request.name.clone());
-            let (key, wanted) = (property.clone(), value.clone());
-            let set = async move { datasets.set(&name, &key, wanted.as_deref()).await };
-            act_on(&serving, set).await?;
+        let changes: Vec<_> = request.properties.into_iter().collect();
+        let (datasets, name) = (serving.service().datasets.clone(), request.name.clone());
+        let wanted = changes.clone();
+        act_on(&serving, async move { datasets.set_all(&name, &wanted).await }).await?;
+        for (property, value) in changes {
             tracing::info!(
                 class = "dataset.set", dataset = %request.name, %property, ?value, "property set"
             );

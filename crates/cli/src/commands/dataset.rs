@@ -106,7 +106,9 @@ pub(super) async fn set(
     let mut properties = BTreeMap::new();
     for word in words {
         let (property, value) = assignment(&word).map_err(Failure::usage)?;
-        properties.insert(property, Some(value));
+        if properties.insert(property.clone(), Some(value)).is_some() {
+            return Err(Failure::usage(format!("property {property} is given twice")));
+        }
     }
     change(client, output, name, properties).await
 }
