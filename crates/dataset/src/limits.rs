@@ -37,7 +37,7 @@ impl NewLimits {
     /// Of a change; `None` if it has none.
     pub fn of(dataset: &Arc<Dataset>, changes: &Changes) -> Option<NewLimits> {
         let [quota, reservation] =
-            [Property::Quota, Property::Reservation].map(|property| changes.get(&property));
+            [Property::Quota, Property::Reservation].map(|property| changes.get(&property.into()));
         if quota.is_none() && reservation.is_none() {
             return None;
         }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::config::FEATURE_RECEIVE;
-use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::{DatasetId, Txg};
 use aquifer_pool::PoolError;
 use aquifer_sync::atomic::Ordering;
@@ -15,7 +14,8 @@ use crate::datasets::Datasets;
 use crate::entrance::Shut;
 use crate::error::DatasetError;
 use crate::limits::NewLimits;
-use crate::property::{Properties, Property, SyncMode};
+use crate::property::{LocalValues, Properties, Property, SyncMode};
+use crate::property_name::{PropertyName, check_values, items_of, value_items};
 
 impl Datasets {
     /// Sets a property; it is on disk when this returns. `None` restores the inherited value.
@@ -44,9 +44,12 @@ impl Datasets {
         let changes = parse(changes)?;
         let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
         let is_pools_own = dataset.record.lock().parent.0 == 0;
-        let of_pool = changes.keys().find(|property| property.is_of_pool());
-        if let Some(property) = of_pool.filter(|_| !is_pools_own) {
-            return Err(self.belongs_to_pool(*property));
+        let of_pool = |name: &PropertyName| match name {
+            PropertyName::Native(property) => Some(*property).filter(|of| of.is_of_pool()),
+            PropertyName::User(_) => None,
+        };
+        if let Some(property) = changes.keys().find_map(of_pool).filter(|_| !is_pools_own) {
+            return Err(self.belongs_to_pool(property));
         }
         if changes.is_empty() {
             return Ok(());
@@ -56,6 +59,8 @@ impl Datasets {
             return Err(DatasetError::NotFound(name.into()));
         }
         self.admit_changes(&dataset, &changes).await?;
+        let items = changes.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
+        let items = items_of(&items.collect()).saturating_add(changes.len() as u64);
         let limits = NewLimits::of(&dataset, &changes);
         if let Some(limits) = &limits {
             self.make_room_for(limits).await?;
@@ -67,7 +72,7 @@ impl Datasets {
             logged.iter().filter(|of| of.unlogged.is_on()).cloned().collect();
         let _shut = self.log_again(&logged).await?;
         let begun = {
-            let hold = self.hold_act_with(changes.len() as u64).await?;
+            let hold = self.hold_act_with(items).await?;
             let _one = self.promises.lock();
             if let Some(limits) = &limits {
                 // What stays unlogged by its property goes on so.
@@ -81,7 +86,7 @@ impl Datasets {
             }
             let begin = |of: &&Arc<Dataset>| !of.unlogged.is_on();
             let begun = unlogged.iter().filter(begin).map(|of| of.unlogged.begin(&hold)).count();
-            self.note_values(&dataset, hold.txg(), changes);
+            self.note_values(&dataset, hold.txg(), &changes);
             self.refresh_properties();
             begun
         };
@@ -104,14 +109,18 @@ impl Datasets {
         dataset: &Dataset,
         changes: &Changes,
     ) -> Result<(), DatasetError> {
-        if let Some(standby) = changes.get(&Property::Standby) {
+        let mut after = dataset.local.lock().clone();
+        apply(&mut after, changes);
+        check_values(&after)?;
+        if let Some(standby) = changes.get(&Property::Standby.into()) {
             if standby.as_deref() != Some("on") {
                 self.check_no_increment(dataset)?;
                 self.check_service(dataset)?;
             }
             self.use_feature(FEATURE_RECEIVE).await?;
         }
-        Ok(())
+        let set = changes.iter().filter(|(_, value)| value.is_some());
+        self.admit_names(set.map(|(name, _)| name)).await
     }
 
     /// Of the datasets that a changed `sync` reaches: those that will be unlogged, and those that
@@ -121,7 +130,7 @@ impl Datasets {
         dataset: &Dataset,
         changes: &Changes,
     ) -> (Vec<Arc<Dataset>>, Vec<Arc<Dataset>>) {
-        let Some(value) = changes.get(&Property::Sync) else { return Default::default() };
+        let Some(value) = changes.get(&Property::Sync.into()) else { return Default::default() };
         self.living().into_iter().partition(|of| {
             let change = Some((dataset.id, value.as_deref()));
             SyncMode::of(&self.value_after(of, Property::Sync, change).0) == SyncMode::Disabled
@@ -134,22 +143,19 @@ impl Datasets {
     }
 
     /// Sets values in `txg`. Under a hold of it.
-    fn note_values(&self, dataset: &Dataset, txg: Txg, changes: Changes) {
+    fn note_values(&self, dataset: &Dataset, txg: Txg, changes: &Changes) {
         let mut state = self.state.lock();
         let items = state.items.entry(txg).or_default();
-        let mut local = dataset.local.lock();
-        for (property, value) in changes {
-            if property == Property::Standby && value.as_deref() != Some("on") {
-                dataset.steps_back.store(false, Ordering::SeqCst);
-            }
-            let key = ItemKey::new(dataset.id, ItemClass::Property, property as u64);
-            let item = value.clone().map(|value| Item { key, value: value.into_bytes() });
-            items.insert(key, item);
-            match value {
-                Some(value) => local.insert(property, value),
-                None => local.remove(&property),
-            };
+        // What goes first: its number may be that of a name that comes.
+        let (come, go): (Vec<_>, Vec<_>) = changes.iter().partition(|(_, value)| value.is_some());
+        for (name, value) in go.into_iter().chain(come) {
+            items.extend(value_items(dataset.id, name, value.as_ref()));
         }
+        let standby = changes.get(&Property::Standby.into());
+        if standby.is_some_and(|standby| standby.as_deref() != Some("on")) {
+            dataset.steps_back.store(false, Ordering::SeqCst);
+        }
+        apply(&mut dataset.local.lock(), changes);
     }
 
     /// Makes all changes of these datasets logged from now on. None begins until the returned
@@ -184,7 +190,7 @@ impl Datasets {
     ) -> (String, String) {
         let own = |of: &Dataset| match change {
             Some((changed, value)) if changed == of.id => value.map(str::to_string),
-            _ => of.local.lock().get(&property).cloned(),
+            _ => of.local.lock().get(&property.into()).cloned(),
         };
         if let Some(value) = own(dataset) {
             return (value, "local".into());
@@ -216,13 +222,22 @@ impl Datasets {
 }
 
 /// Changes of a dataset's own values. `None` restores the inherited one.
-pub(crate) type Changes = BTreeMap<Property, Option<String>>;
+pub(crate) type Changes = BTreeMap<PropertyName, Option<String>>;
+
+fn apply(values: &mut LocalValues, changes: &Changes) {
+    for (name, value) in changes {
+        match value {
+            Some(value) => values.insert(name.clone(), value.clone()),
+            None => values.remove(name),
+        };
+    }
+}
 
 fn parse(changes: &[(String, Option<String>)]) -> Result<Changes, DatasetError> {
     let mut parsed = Changes::new();
     for (name, value) in changes {
-        let property = Property::from_name(name)?;
-        let value = value.as_deref().map(|value| property.parse(value)).transpose()?;
+        let property = PropertyName::parse(name)?;
+        let value = value.as_deref().map(|value| property.parse_value(value)).transpose()?;
         if parsed.insert(property, value).is_some() {
             let why = "is given twice".into();
             return Err(DatasetError::BadProperty { property: name.clone(), why });

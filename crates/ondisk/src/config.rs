@@ -66,8 +66,10 @@ pub const FEATURE_RECEIVE_INCREMENT: &str = "receive-increment";
 pub const FEATURE_FILE_CLONES: &str = "file-clones";
 /// A stream that broke off may go on.
 pub const FEATURE_RESUMABLE_RECEIVE: &str = "resumable-receive";
+/// A dataset has, or had, properties that a user made up.
+pub const FEATURE_USER_PROPERTIES: &str = "user-properties";
 /// The features that this software knows.
-pub const FEATURES: [&str; 13] = [
+pub const FEATURES: [&str; 14] = [
     FEATURE_SNAPSHOTS,
     FEATURE_KEEPING,
     FEATURE_MOVED,
@@ -81,6 +83,7 @@ pub const FEATURES: [&str; 13] = [
     FEATURE_RECEIVE_INCREMENT,
     FEATURE_FILE_CLONES,
     FEATURE_RESUMABLE_RECEIVE,
+    FEATURE_USER_PROPERTIES,
 ];
 /// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.
 pub const VDEV_SEGMENTS_MAX: u64 = Place::SECTOR_LIMIT / SEGMENT_SECTORS - 1;

@@ -48,6 +48,8 @@ pub enum ItemClass {
     Receiving = 22,
     /// How far a stream has come that may go on.
     Resume = 23,
+    /// A piece of a property that a user made up.
+    UserProperty = 25,
 }
 
 impl ItemClass {
@@ -76,6 +78,7 @@ impl ItemClass {
             21 => ItemClass::FileClone,
             22 => ItemClass::Receiving,
             23 => ItemClass::Resume,
+            25 => ItemClass::UserProperty,
             _ => return None,
         })
     }

@@ -292,6 +292,8 @@ fn of_dataset(info: Info) -> DatasetInfo {
         value,
         source,
     });
+    let users = info.user_properties.into_iter();
+    let users = users.map(|(name, value, source)| PropertyValue { name, value, source });
     let next = info.next_snapshot;
     let next = next.map(|(at_s, cadence)| format!("{} {}", text_s(at_s), cadence.name()));
     let next = PropertyValue {
@@ -300,7 +302,7 @@ fn of_dataset(info: Info) -> DatasetInfo {
         source: "-".into(),
     };
     DatasetInfo {
-        properties: fixed.chain(settable).chain([next]).collect(),
+        properties: fixed.chain(settable).chain([next]).chain(users).collect(),
         name: info.name,
         used_bytes: info.used_bytes,
         available_bytes: info.available_bytes,

@@ -1,15 +1,16 @@
 //! Properties in an administrator's request: checked before anything is changed.
 
 use aquifer_api::ApiError;
-use aquifer_dataset::{DatasetError, Property};
+use aquifer_dataset::{DatasetError, Property, PropertyName};
 
 use super::replicate;
 use crate::sharenfs;
 
 /// Whether `property=value` can be set on `dataset`.
 pub(super) fn check(dataset: &str, property: &str, value: &str) -> Result<(), ApiError> {
-    let known = known(property)?;
-    known.parse(value).map_err(api_error)?;
+    let name = known(property)?;
+    name.parse_value(value).map_err(api_error)?;
+    let PropertyName::Native(known) = name else { return Ok(()) };
     if known == Property::Sharenfs {
         let share = sharenfs::parse(dataset, value);
         share.map_err(|why| ApiError::invalid(format!("property sharenfs: {why}")))?;
@@ -26,12 +27,12 @@ pub(super) fn check(dataset: &str, property: &str, value: &str) -> Result<(), Ap
 }
 
 /// The property of this name, or the reason why there is none.
-pub(super) fn known(property: &str) -> Result<Property, ApiError> {
+pub(super) fn known(property: &str) -> Result<PropertyName, ApiError> {
     let absent = ABSENT.iter().find(|(name, _)| *name == property);
     if let Some((name, why)) = absent {
         return Err(ApiError::invalid(format!("property {name}: {why}")));
     }
-    Property::from_name(property).map_err(api_error)
+    PropertyName::parse(property).map_err(api_error)
 }
 
 /// An error of the datasets, with what to do.

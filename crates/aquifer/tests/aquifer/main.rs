@@ -58,3 +58,4 @@ mod top;
 mod trim;
 mod unprivileged;
 mod unsafe_sync;
+mod user_properties;

@@ -1,4 +1,5 @@
-//! Several properties are set in one txg or not at all; limits below what is used are refused.
+//! Properties: several are set in one txg or not at all, users have some of their own, and limits
+//! below what is used are refused.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -114,6 +115,64 @@ fn a_cut_leaves_all_values_or_none() {
         bed.assert_clean();
     }
     assert!(before > 0 && after > 0, "{before} before, {after} after");
+}
+
+/// Properties of users: many, long, and set together with others.
+#[test]
+fn properties_of_users_are_kept_inherited_and_changed_in_one_txg() {
+    let mut bed = Bed::new(2, 65536);
+    let long = "x\u{e9}\n".repeat(2048);
+    let value = |service: &Service, name: &str, property: &str| {
+        let dataset = service.datasets.by_name(name).unwrap();
+        let all = service.datasets.user_values(&dataset);
+        all.into_iter().find(|(of, ..)| of == property).map(|(_, value, source)| (value, source))
+    };
+    let is = |value: &str, source: &str| Some((value.to_string(), source.to_string()));
+    bed.life(async |service| {
+        service.datasets.create(VMS, &pairs(&[("a:made", "with it")])).await.unwrap();
+        service.datasets.create("tank/vms/deep", &[]).await.unwrap();
+        let three = [("a:long", Some(long.as_str())), ("a:empty", Some("")), ("quota", Some("1G"))];
+        set_all(&service, &three).await.unwrap();
+        service.datasets.set("tank", "a:made", Some("above")).await.unwrap();
+    });
+    bed.assert_clean();
+    // All that was long goes with a short value, and with the name.
+    bed.cut_life(async |service| {
+        assert_eq!(value(&service, VMS, "a:long"), is(&long, "local"));
+        assert_eq!(value(&service, VMS, "a:empty"), is("", "local"));
+        assert_eq!(
+            value(&service, "tank/vms/deep", "a:long"),
+            is(&long, "inherited from tank/vms")
+        );
+        let refused = [("a:long", None), ("quota", Some("1")), ("compression", Some("lzma"))];
+        set_all(&service, &refused).await.unwrap_err();
+        set_all(&service, &[("a:made", None), ("a:long", Some("short"))]).await.unwrap();
+    });
+    bed.assert_clean();
+    bed.cut_life(async |service| {
+        assert_eq!(value(&service, VMS, "a:long"), is("short", "local"));
+        assert_eq!(value(&service, VMS, "a:made"), is("above", "inherited from tank"));
+        let many: Vec<(String, Option<String>)> =
+            (0..126).map(|at| (format!("b:{at}"), Some("y".repeat(400)))).collect();
+        service.datasets.set_all(VMS, &many).await.unwrap();
+        let why = service.datasets.set(VMS, "c:c", Some("z")).await.unwrap_err().to_string();
+        assert!(why.contains("at most 128"), "{why}");
+        let gone: Vec<_> = many.iter().skip(1).map(|(name, _)| (name.clone(), None)).collect();
+        service.datasets.set_all(VMS, &gone).await.unwrap();
+    });
+    bed.assert_clean();
+    bed.life(async |service| {
+        let dataset = service.datasets.by_name(VMS).unwrap();
+        let names: Vec<String> =
+            service.datasets.user_values(&dataset).into_iter().map(|(name, ..)| name).collect();
+        assert_eq!(names, ["a:empty", "a:long", "a:made", "b:0"]);
+        service.datasets.destroy(VMS, true).await.unwrap();
+        for _ in 0..20 {
+            service.pool.sync().await.unwrap();
+        }
+    });
+    // Nothing of it is left: `inspect` knows items without a dataset.
+    bed.assert_clean();
 }
 
 #[test]

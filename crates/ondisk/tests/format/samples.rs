@@ -15,7 +15,7 @@ use crate::keeping::{hold_clock, keep};
 use crate::memory::peak_of;
 use crate::snapshots::{
     one_cloned, one_file_clone, one_file_rollback, one_file_sweep, one_inherited, one_lister,
-    one_of_file, one_receiving, one_resume, one_rollback,
+    one_of_file, one_receiving, one_resume, one_rollback, one_user_property,
 };
 use crate::structures::Structure;
 use crate::values::{
@@ -144,6 +144,11 @@ fn small() -> Vec<Sample> {
         sample("file_clone_record_v1", "value of a namespace item of class 21", one_file_clone()),
         sample("receiving_record_v1", "value of a namespace item of class 22", one_receiving()),
         sample("resume_record_v1", "value of a namespace item of class 23", one_resume()),
+        sample(
+            "user_property_v1",
+            "values of the namespace items of a number of class 25, together",
+            one_user_property(),
+        ),
         sample("keep_record_v1", "value of a namespace item of class 10", keep()),
         sample("hold_clock_v1", "value of a namespace item of class 11", hold_clock()),
         sample("free_work_record_v1", "value of a namespace item of class 15", one_free_work()),
