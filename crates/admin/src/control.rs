@@ -23,6 +23,7 @@ mod drill;
 mod each_second;
 mod forced;
 pub(crate) mod free_space;
+mod freeing;
 pub mod history;
 #[cfg(debug_assertions)]
 mod inject;
@@ -307,6 +308,7 @@ impl Control {
             damaged,
             sync_disabled,
             dropped_log,
+            freeing_bytes: serving.freeing_bytes(),
             scrub,
             drill,
             disks,
@@ -437,7 +439,9 @@ impl Listed {
             State::Serving(serving) => {
                 let service = serving.service();
                 let damaged_files = service.datasets.damaged_objects() as u64;
-                PoolSummary { damaged_files, ..status::summary(&service.pool.status()) }
+                let freeing_bytes = serving.freeing_bytes();
+                let summary = status::summary(&service.pool.status());
+                PoolSummary { damaged_files, freeing_bytes, ..summary }
             }
         }
     }

@@ -49,6 +49,7 @@ use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::snapshots::{Snapshots, inherited_item};
 
+mod freeing;
 mod returning;
 mod sweep;
 mod unique;

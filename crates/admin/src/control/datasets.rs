@@ -270,14 +270,28 @@ fn label(damaged: &Damaged) -> String {
 }
 
 fn list(serving: &Serving) -> Vec<DatasetInfo> {
-    serving.service().datasets.list().into_iter().map(of_dataset).collect()
+    let freeing = || PropertyValue {
+        name: "freeing".into(),
+        value: serving.freeing_bytes().to_string(),
+        source: "-".into(),
+    };
+    let mut listed: Vec<DatasetInfo> =
+        serving.service().datasets.list().into_iter().map(of_dataset).collect();
+    if let Some(own) = listed.iter_mut().find(|info| info.name == serving.name()) {
+        // Behind the other sizes.
+        own.properties.insert(SIZES, freeing());
+    }
+    listed
 }
+
+/// Sizes that every dataset has.
+const SIZES: usize = 3;
 
 fn of_dataset(info: Info) -> DatasetInfo {
     let share = info.properties.iter().find(|(property, ..)| *property == Property::Sharenfs);
     let export = share.filter(|_| !info.is_standby);
     let export = export.and_then(|(_, value, _)| sharenfs::parse(&info.name, value).ok()?);
-    let fixed = [
+    let fixed: [_; SIZES] = [
         ("used", info.used_bytes),
         ("available", info.available_bytes),
         ("referenced", info.refer_bytes),

@@ -1,5 +1,5 @@
 //! Properties: several are set in one txg or not at all, users have some of their own, and limits
-//! below what is used are refused.
+//! below what is used are refused. What is being freed is counted.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -172,6 +172,76 @@ fn properties_of_users_are_kept_inherited_and_changed_in_one_txg() {
         }
     });
     // Nothing of it is left: `inspect` knows items without a dataset.
+    bed.assert_clean();
+}
+
+/// What the background still frees: removed files, destroyed snapshots, destroyed datasets.
+#[test]
+fn what_is_being_freed_is_counted_until_it_is_free() {
+    const PAGES: u64 = 4096;
+    let mut bed = Bed::new(1, 131_072);
+    // Freed piece by piece.
+    bed.options.scale.reap_entries_max = 12;
+    bed.life(async |service| {
+        let off = pairs(&[("compression", "off")]);
+        service.datasets.create(VMS, &off).await.unwrap();
+        let top = service.files.root(VMS).unwrap();
+        let fill = async |name: &str| {
+            let file = make(&service, top, name).await;
+            // One extent for each page.
+            for page in (0..PAGES).map(|at| at * 2) {
+                write(&service, file, page, &noise(page, 1), Stability::Unstable).await.unwrap();
+            }
+            service.pool.sync().await.unwrap();
+        };
+        let remove = async |name: &str| {
+            service.files.remove(&root(), top, name.as_bytes()).await.kept().await.0.unwrap();
+            service.pool.sync().await.unwrap();
+        };
+        let freeing = async || {
+            let waits = service.datasets.waiting_bytes().await.unwrap();
+            assert!(waits == 0 || service.datasets.are_any_freed());
+            waits + service.datasets.freeing_bytes()
+        };
+        // Less and less, to nothing.
+        let goes = async |from: u64| {
+            assert!((PAGES * 4096 * 9 / 10..=PAGES * 4096 * 11 / 10).contains(&from), "{from}");
+            let mut before = from;
+            for _ in 0..2000 {
+                service.pool.sync().await.unwrap();
+                let now = freeing().await;
+                assert!(now <= before, "{now} after {before}");
+                before = now;
+                if now == 0 {
+                    return;
+                }
+            }
+            panic!("{before} bytes are left");
+        };
+        assert_eq!(freeing().await, 0);
+        fill("a").await;
+        remove("a").await;
+        goes(freeing().await).await;
+
+        fill("b").await;
+        service.datasets.snapshot(&[format!("{VMS}@x")], false).await.unwrap();
+        remove("b").await;
+        for _ in 0..2000 {
+            if freeing().await == 0 {
+                break;
+            }
+            service.pool.sync().await.unwrap();
+        }
+        let vms = service.datasets.by_name(VMS).unwrap();
+        let taken = vms.snapshots(service.pool.committed_txg());
+        let taken = taken.iter().map(|snapshot| snapshot.txg).collect();
+        service.datasets.destroy_snapshots(&[(vms, taken)], false).await.unwrap();
+        goes(freeing().await).await;
+
+        fill("c").await;
+        service.datasets.destroy(VMS, false).await.unwrap();
+        goes(freeing().await).await;
+    });
     bed.assert_clean();
 }
 
