@@ -1,6 +1,6 @@
 //! What is done once a second: somebody listens whether the disks of pools answer
-//! ([`aquifer_pool::Pool::listen`]), what the background still frees is counted, and the pools' caches
-//! share memory by need ([`aquifer_pool::Memory::balance`]).
+//! ([`aquifer_pool::Pool::listen`]), counts what the background still frees, and lets the pools'
+//! caches share memory by need ([`aquifer_pool::Memory::balance`]).
 
 use std::time::Duration;
 

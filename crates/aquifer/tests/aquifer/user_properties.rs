@@ -28,7 +28,7 @@ fn several_properties_are_set_together_or_not_at_all() {
         (&["quota=20M", "compression=lzma"][..], "\"lzma\" is not one of"),
         (&["quota=20M", "a:b=x", "backup=x"], "one of your own has a colon"),
         (&["quota=20M", "A:b=x"], "capital letters"),
-        (&["quota=20M", "reservation=10G"], "cannot be kept free"),
+        (&["a:b=x", "reservation=10G"], "cannot be kept free"),
         (&["quota=20M", "reservation=30M"], "used or reserved"),
         (&["quota=20M", "freeing=1"], "cannot be set, only read"),
         (&["quota=20M", "quota=30M"], "given twice"),
@@ -86,15 +86,15 @@ fn users_note_what_they_like_on_datasets() {
     }
     // They go with what is sent, and with what changed.
     here.must(&["snapshot", "tank/vms@a"]);
-    send_words(&here, &["tank/vms@a"], "a");
-    let said = receive(&there, &["backup/vms"], &here, "a");
+    send_words(&here, &["tank/vms@a"], "one");
+    let said = receive(&there, &["backup/vms"], &here, "one");
     assert_eq!((said.code, said.err.as_str()), (0, ""));
     assert_eq!(get(&there, "com.example:long", "backup/vms"), format!("{long}\tlocal"));
     here.must(&["inherit", "com.example:long", "tank/vms"]);
     here.must(&["set", "com.example:made=now", "tank/vms"]);
     here.must(&["snapshot", "tank/vms@b"]);
-    send_words(&here, &["-i", "@a", "tank/vms@b"], "b");
-    let said = receive(&there, &["backup/vms"], &here, "b");
+    send_words(&here, &["-i", "@a", "tank/vms@b"], "two");
+    let said = receive(&there, &["backup/vms"], &here, "two");
     assert_eq!((said.code, said.err.as_str()), (0, ""));
     assert_eq!(get(&there, "com.example:long", "backup/vms"), "-\t-");
     assert_eq!(get(&there, "com.example:made", "backup/vms"), "now\tlocal");
