@@ -24,6 +24,7 @@ mod drill;
 mod each_second;
 mod forced;
 pub(crate) mod free_space;
+mod freeing;
 pub mod history;
 #[cfg(debug_assertions)]
 mod inject;
@@ -308,6 +309,7 @@ impl Control {
             damaged,
             sync_disabled,
             dropped_log,
+            freeing_bytes: serving.freeing_bytes(),
             scrub,
             drill,
             disks,
@@ -438,7 +440,9 @@ impl Listed {
             State::Serving(serving) => {
                 let service = serving.service();
                 let damaged_files = service.datasets.damaged_objects() as u64;
-                PoolSummary { damaged_files, ..status::summary(&service.pool.status()) }
+                let freeing_bytes = serving.freeing_bytes();
+                let summary = status::summary(&service.pool.status());
+                PoolSummary { damaged_files, freeing_bytes, ..summary }
             }
         }
     }

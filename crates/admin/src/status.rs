@@ -113,6 +113,7 @@ pub fn summary(status: &pool::PoolStatus) -> PoolSummary {
         size_bytes: status.space.total * SECTOR,
         allocated_bytes: status.space.taken * SECTOR,
         free_bytes: status.space.free() * SECTOR,
+        freeing_bytes: 0,
         damaged_files: 0,
         reason: status.suspended.clone().or_else(|| status.silent.then(|| SILENT.into())),
     }
@@ -127,6 +128,7 @@ pub(crate) fn absent(name: &str, guid: &str, health: Health, reason: Option<&str
         size_bytes: 0,
         allocated_bytes: 0,
         free_bytes: 0,
+        freeing_bytes: 0,
         damaged_files: 0,
         reason: reason.map(Into::into),
     }
@@ -165,6 +167,7 @@ pub(crate) struct Beside {
     pub damaged: Vec<DamagedFile>,
     pub sync_disabled: Vec<SyncDisabled>,
     pub dropped_log: Option<DroppedLog>,
+    pub freeing_bytes: u64,
     pub scrub: Option<ScrubInfo>,
     pub drill: Option<DrillInfo>,
     /// Copies of its datasets.
@@ -179,7 +182,11 @@ pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
     let Beside { dropped_log, scrub, drill, disks, replications, .. } = beside;
     let damaged_files = u64::try_from(damaged.len()).unwrap_or(u64::MAX);
     problems::told(PoolStatus {
-        summary: PoolSummary { damaged_files, ..summary(status) },
+        summary: PoolSummary {
+            damaged_files,
+            freeing_bytes: beside.freeing_bytes,
+            ..summary(status)
+        },
         txg: status.txg.0,
         held_bytes: status.space.held * SECTOR,
         closed_metaslabs: u64::try_from(status.closed_metaslabs).unwrap_or(u64::MAX),

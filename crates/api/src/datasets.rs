@@ -61,7 +61,7 @@ pub struct Promoted {
 pub struct SetProperties {
     /// Full name.
     pub name: String,
-    /// New values; `null` returns to the inherited one.
+    /// New values, all set in one txg or none; `null` returns to the inherited one.
     pub properties: BTreeMap<String, Option<String>>,
 }
 

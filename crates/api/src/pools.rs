@@ -25,6 +25,10 @@ pub struct PoolSummary {
     pub allocated_bytes: u64,
     /// The available part of it.
     pub free_bytes: u64,
+    /// The part in use that the background still frees: of destroyed datasets and snapshots, and of
+    /// removed files.
+    #[serde(default)]
+    pub freeing_bytes: u64,
     /// Files that are partly unreadable, or lost changes.
     #[serde(default)]
     pub damaged_files: u64,

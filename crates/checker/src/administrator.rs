@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use aquifer_dataset::Property;
+use aquifer_dataset::{DatasetError, Property};
 use aquifer_files::{
     CreateHow, Credentials, FileHandle, FsError, Service, SetAttributes, Stability,
 };
@@ -50,6 +50,8 @@ struct Dataset {
 
 /// Datasets beside the shared one.
 const OTHERS: u64 = 3;
+/// A property of a user: the quota, once more.
+const NOTED: &str = "com.example:quota";
 
 fn name_of(at: u64) -> String {
     format!("tank/other{at}")
@@ -113,6 +115,11 @@ impl Estate {
             if quota.is_some() && quota != has {
                 return Err(format!("{name}: quota is {has:?}, and was set to {quota:?}"));
             }
+            // It is noted in the same act.
+            let noted = noted(service, &name);
+            if noted != has {
+                return Err(format!("{name}: quota is {has:?}, and noted is {noted:?}"));
+            }
             for (file, content) in &files {
                 holds(service, &name, file, content).await?;
             }
@@ -166,7 +173,13 @@ impl Estate {
                 (2, true) => {
                     self.with(at, |dataset| dataset.quota = None);
                     let quota = rng.pick(&["64K", "1M", "none"]).copied();
-                    datasets.set(&name, "quota", quota).await.map_err(failed)?;
+                    let both = [("quota", quota), (NOTED, quota)];
+                    let both = both.map(|(name, value)| (name.into(), value.map(String::from)));
+                    match datasets.set_all(&name, &both).await {
+                        // More is used than that.
+                        Ok(()) | Err(DatasetError::BadProperty { .. }) => {}
+                        Err(error) => return Err(failed(error)),
+                    }
                     let quota = value(service, &name, Property::Quota);
                     self.with(at, |dataset| dataset.quota = quota);
                 }
@@ -223,6 +236,15 @@ impl Estate {
 fn value(service: &Service, name: &str, property: Property) -> Option<String> {
     let dataset = service.datasets.by_name(name)?;
     Some(service.datasets.value(&dataset, property).0)
+}
+
+/// The quota that stands in a property of a user.
+fn noted(service: &Service, name: &str) -> Option<String> {
+    let dataset = service.datasets.by_name(name)?;
+    let all = service.datasets.user_values(&dataset);
+    let noted = all.into_iter().find(|(property, ..)| property == NOTED);
+    let noted = noted.map_or_else(|| "none".into(), |(_, value, _)| value);
+    Property::Quota.parse(&noted).ok()
 }
 
 /// Whether a file begins with this.

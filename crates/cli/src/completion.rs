@@ -3,6 +3,7 @@
 //! Invariant: completing a word changes nothing, prints nothing of its own, and ends after
 //! [`PATIENCE`]. A daemon that does not answer, or refuses, has no names.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -192,16 +193,14 @@ async fn snapshots(client: &Client, current: &str) -> Result<Vec<String>, Failur
     Ok(all.into_iter().map(|snapshot| snapshot.name).collect())
 }
 
-/// The properties that the first dataset has; those that can be set as `PROPERTY=`.
+/// The properties that datasets have, those of users too; those that can be set as `PROPERTY=`.
 async fn properties(client: &Client, assigned: bool) -> Result<Vec<String>, Failure> {
-    let Some(pool) = pools(client).await?.into_iter().next() else { return Ok(Vec::new()) };
-    let query = DatasetQuery { name: Some(pool), recursive: false };
-    let found = client.datasets(&query).await?.into_iter().flat_map(|found| found.properties);
-    if !assigned {
-        return Ok(found.map(|property| property.name).collect());
-    }
-    let can_be_set = found.filter(|property| property.source != "-");
-    Ok(can_be_set.map(|property| format!("{}=", property.name)).collect())
+    let all = client.datasets(&DatasetQuery::default()).await?;
+    let found = all.into_iter().flat_map(|found| found.properties);
+    let wanted = found.filter(|property| !assigned || property.source != "-");
+    let names: BTreeSet<String> = wanted.map(|property| property.name).collect();
+    let end = if assigned { "=" } else { "" };
+    Ok(names.into_iter().map(|name| name + end).collect())
 }
 
 #[cfg(test)]

@@ -63,10 +63,13 @@ fn of_pools(page: &mut Page, pools: &[PoolSummary], in_service: &[pool::PoolStat
             page.sample(name, &labels, u64::from(one.health == health));
         }
     }
-    let sizes: [Family<PoolSummary>; 3] = [
+    let sizes: [Family<PoolSummary>; 4] = [
         ("aquifer_pool_size_bytes", "Logical space.", |one| one.size_bytes),
         ("aquifer_pool_allocated_bytes", "Space in use.", |one| one.allocated_bytes),
         ("aquifer_pool_free_bytes", "Space to be had.", |one| one.free_bytes),
+        ("aquifer_pool_freeing_bytes", "Space in use that is being freed.", |one| {
+            one.freeing_bytes
+        }),
     ];
     for (name, help, value) in sizes {
         page.family(name, "gauge", help);

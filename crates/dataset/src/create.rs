@@ -14,6 +14,7 @@ use crate::dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::property::{LocalValues, Properties, Property, SyncMode};
+use crate::property_name::{PropertyName, check_values, items_of, value_items};
 use crate::quota::Wanted;
 use crate::snapshots::inherited_item;
 use crate::tree::split_new;
@@ -66,13 +67,18 @@ impl Datasets {
     ) -> Result<New, DatasetError> {
         let (parent, last) = split_new(name)?;
         let mut local = LocalValues::new();
-        for (property, value) in properties {
-            let property = Property::from_name(property)?;
-            if property.is_of_pool() {
+        for (name, value) in properties {
+            let name = PropertyName::parse(name)?;
+            if let PropertyName::Native(property) = name
+                && property.is_of_pool()
+            {
                 return Err(self.belongs_to_pool(property));
             }
-            local.insert(property, property.parse(value)?);
+            let value = name.parse_value(value)?;
+            local.insert(name, value);
         }
+        check_together(&local)?;
+        check_values(&local)?;
         let parent = self.by_name(parent).ok_or_else(|| DatasetError::NotFound(parent.into()))?;
         if self.by_name(name).is_some() {
             return Err(DatasetError::Exists(name.into()));
@@ -95,13 +101,14 @@ impl Datasets {
             None => record,
         };
         let hash_seed = world.random();
-        let reserves = local.get(&Property::Reservation);
+        let reserves = local.get(&Property::Reservation.into());
         let reserves = reserves.map(|value| Wanted::Below(parent, bytes_of(Some(value))));
+        self.admit_names(local.keys()).await?;
         if let Some(wanted) = reserves {
             self.make_room(wanted).await?;
         }
         let id = {
-            let hold = self.hold_act().await?;
+            let hold = self.hold_act_with(items_of(&local).saturating_add(1)).await?;
             let _one = self.promises.lock();
             if let Some(wanted) = reserves {
                 self.check_reservation(wanted)?;
@@ -153,9 +160,8 @@ impl Datasets {
         };
         let items = state.items.entry(txg).or_default();
         put(items, ItemKey::new(id, ItemClass::Line, record.line), line.encode());
-        for (property, value) in &local {
-            let key = ItemKey::new(id, ItemClass::Property, *property as u64);
-            put(items, key, value.clone().into_bytes());
+        for (name, value) in &local {
+            items.extend(value_items(id, name, Some(value)));
         }
         let defaults = Properties::from_values(|property| property.default_value().into());
         let created = record.created;
@@ -179,6 +185,17 @@ impl Datasets {
         state.hidden.insert(id);
         Ok(id)
     }
+}
+
+/// Fails if a reservation is larger than the quota that comes with it.
+fn check_together(local: &LocalValues) -> Result<(), DatasetError> {
+    let [quota, reservation] = [Property::Quota, Property::Reservation]
+        .map(|property| bytes_of(local.get(&property.into())));
+    if quota == 0 || reservation <= quota {
+        return Ok(());
+    }
+    let why = format!("{reservation} bytes are more than its quota of {quota} allows");
+    Err(DatasetError::BadProperty { property: Property::Reservation.name().into(), why })
 }
 
 fn put(items: &mut BTreeMap<ItemKey, Option<Item>>, key: ItemKey, value: Vec<u8>) {

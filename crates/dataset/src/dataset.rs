@@ -157,7 +157,7 @@ impl Dataset {
     /// The values that are set on it, by their names.
     pub fn local_values(&self) -> Vec<(String, String)> {
         let local = self.local.lock();
-        local.iter().map(|(property, value)| (property.name().into(), value.clone())).collect()
+        local.iter().map(|(name, value)| (name.name().into(), value.clone())).collect()
     }
 
     /// The values in force.

@@ -49,6 +49,8 @@ pub struct DatasetInfo {
     pub is_standby: bool,
     /// Property, value in force, and where it comes from (`local`, `default`, or a dataset).
     pub properties: Vec<(Property, String, String)>,
+    /// The same of those that users made up.
+    pub user_properties: Vec<(String, String, String)>,
     /// When a schedule takes its next snapshot, in seconds since 1970, and of which cadence.
     pub next_snapshot: Option<(u64, Cadence)>,
 }
@@ -314,6 +316,7 @@ impl Datasets {
             next_snapshot: self.next_snapshot(dataset, now),
             origin: self.origin_of(dataset),
             is_standby: dataset.is_standby(),
+            user_properties: self.user_values(dataset),
             properties: PROPERTIES
                 .into_iter()
                 .filter(|property| is_pools_own || !property.is_of_pool())

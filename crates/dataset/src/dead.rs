@@ -53,6 +53,7 @@ use crate::datasets::Datasets;
 use crate::snapshots::{Snapshots, inherited_item};
 
 mod bookmarked;
+mod freeing;
 mod returning;
 mod sweep;
 mod unique;

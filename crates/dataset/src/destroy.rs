@@ -33,6 +33,7 @@ use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::increment::IncrementError;
 use crate::lines::{Ending, OnLine};
+use crate::property_name::value_items;
 use crate::snapshots::Called;
 use crate::sync::free_dirty;
 
@@ -161,12 +162,11 @@ impl Datasets {
             let items = state.items.entry(txg).or_default();
             for dataset in doomed {
                 dataset.leave_line(txg);
-                let properties = dataset.local.lock().clone();
-                let properties = properties.into_keys();
-                let keys = properties.map(|property| (ItemClass::Property, property as u64));
-                let own = [ItemClass::Record, ItemClass::Receiving, ItemClass::Resume];
-                for (class, number) in keys.chain(own.map(|class| (class, 0))) {
-                    items.insert(ItemKey::new(dataset.id, class, number), None);
+                for name in dataset.local.lock().keys() {
+                    items.extend(value_items(dataset.id, name, None));
+                }
+                for class in [ItemClass::Record, ItemClass::Receiving, ItemClass::Resume] {
+                    items.insert(ItemKey::new(dataset.id, class, 0), None);
                 }
             }
             for line in &gone {

@@ -37,6 +37,7 @@ use crate::dataset::{Dataset, ORPHANS};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::property::{LocalValues, Property};
+use crate::property_name::{PropertyName, items_of, value_items};
 use crate::receive::{stays, travelling};
 use crate::resume::Resumable;
 use crate::rollback::RollbackOptions;
@@ -316,8 +317,8 @@ impl Datasets {
         let (sync, own) = {
             let _act = self.acts.lock().await;
             self.end_increment(dataset, wanted).await?;
-            let sync = travelling(&wanted.properties).remove(&Property::Sync);
-            (sync, dataset.local.lock().get(&Property::Sync).cloned())
+            let sync = travelling(&wanted.properties).remove(&Property::Sync.into());
+            (sync, dataset.local.lock().get(&Property::Sync.into()).cloned())
         };
         // Its changes are logged from now on, or are not: that takes txgs of its own.
         if sync != own && !dataset.is_destroyed() {
@@ -333,8 +334,10 @@ impl Datasets {
         wanted: &Wanted,
     ) -> Result<(), DatasetError> {
         let mut taken_later = Vec::new();
+        let (before, after) = self.values_with(dataset, wanted);
+        self.admit_names(after.keys()).await?;
         {
-            let hold = self.hold_act().await?;
+            let hold = self.hold_act_with(items_of(&after).saturating_add(1)).await?;
             let coming = dataset.increment.get().filter(|of| of.stage == Stage::Comes);
             let Some(coming) = coming.filter(|_| !dataset.is_destroyed()) else {
                 return Err(DatasetError::ReceiveEnded(wanted.name.clone()));
@@ -346,16 +349,13 @@ impl Datasets {
             let (name, guid) = (wanted.snapshot.clone(), wanted.snapshot_guid);
             let record = to_be_taken(dataset, name, guid, wanted.snapshot_created);
             let take = Act::Take { dataset: dataset.id, record, keep: KeepRecord::default() };
-            let (before, after) = self.values_with(dataset, wanted);
             let mut state = self.state.lock();
             let items = state.items.entry(hold.txg()).or_default();
             items.extend([no_record(dataset.id)]);
             self.end_resumable(&mut state, dataset, hold.txg());
             let items = state.items.entry(hold.txg()).or_default();
-            for property in before.keys().chain(after.keys()) {
-                let key = ItemKey::new(dataset.id, ItemClass::Property, *property as u64);
-                let value = after.get(property).map(|value| value.clone().into_bytes());
-                items.insert(key, value.map(|value| Item { key, value }));
+            for name in before.keys().chain(after.keys()) {
+                items.extend(value_items(dataset.id, name, after.get(name)));
             }
             *dataset.local.lock() = after;
             // Its record is written whatever else changes.
@@ -379,11 +379,11 @@ impl Datasets {
     /// The values of a copy, before and after: those that travel are the sender's.
     fn values_with(&self, dataset: &Dataset, wanted: &Wanted) -> (LocalValues, LocalValues) {
         let before = dataset.local.lock().clone();
-        let is_own = |property: Property| stays(property) || property == Property::Sync;
+        let is_own = |name: &PropertyName| stays(name) || *name == Property::Sync.into();
         let mut after = travelling(&wanted.properties);
-        after.retain(|property, _| !is_own(*property));
-        let own = before.iter().filter(|(property, _)| is_own(**property));
-        after.extend(own.map(|(property, value)| (*property, value.clone())));
+        after.retain(|name, _| !is_own(name));
+        let own = before.iter().filter(|(name, _)| is_own(name));
+        after.extend(own.map(|(name, value)| (name.clone(), value.clone())));
         (before, after)
     }
 

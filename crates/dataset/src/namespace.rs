@@ -15,12 +15,14 @@ use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::resume::ResumeRecord;
 use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::Namespace;
+use aquifer_ondisk::user_property::UserPieces;
 use aquifer_ondisk::{BlockPointer, DatasetId, Reader, Txg};
 use aquifer_pool::{Pool, PoolError};
 
 use crate::damage::{DamageList, DamageRecord};
 use crate::lines::OnLine;
 use crate::property::{LocalValues, Property};
+use crate::property_name::{PropertyName, check_values};
 use crate::scrub::Scrubbed;
 use crate::snapshots::Snapshots;
 
@@ -40,6 +42,8 @@ pub(crate) struct Found {
     free_work: Vec<FreeWorkRecord>,
     open_work: Vec<OpenWorkRecord>,
     pub values: BTreeMap<DatasetId, LocalValues>,
+    /// Those of them that users made up, as they lie.
+    users: BTreeMap<DatasetId, UserPieces>,
     pub snapshots: BTreeMap<DatasetId, Snapshots>,
     pub keeping: BTreeMap<DatasetId, BTreeMap<Txg, KeepRecord>>,
     pub hold_clock: Option<HoldClock>,
@@ -65,6 +69,7 @@ impl Found {
             free_work: Vec::new(),
             open_work: Vec::new(),
             values: BTreeMap::new(),
+            users: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             keeping: BTreeMap::new(),
             hold_clock: None,
@@ -79,9 +84,24 @@ impl Found {
         while let Some(item) = scan.next().await? {
             found.take(&item)?;
         }
+        found.join_users();
         pool.load_free_work(std::mem::take(&mut found.free_work));
         pool.load_open_work(std::mem::take(&mut found.open_work));
         Ok(found)
+    }
+
+    /// A property of a user that cannot be read must not prevent an import, nor too many of them.
+    fn join_users(&mut self) {
+        for (dataset, pieces) in std::mem::take(&mut self.users) {
+            let values = self.values.entry(dataset).or_default();
+            for of in pieces.properties().filter_map(|(_, property)| property.ok()) {
+                let name = PropertyName::User(of.name);
+                values.insert(name.clone(), of.value);
+                if check_values(values).is_err() {
+                    values.remove(&name);
+                }
+            }
+        }
     }
 
     fn take(&mut self, Item { key, value }: &Item) -> Result<(), PoolError> {
@@ -154,7 +174,7 @@ impl Found {
             ItemClass::Property => {
                 let value = String::from_utf8_lossy(value).into_owned();
                 if let Some(property) = Property::from_number(number) {
-                    self.values.entry(dataset).or_default().insert(property, value);
+                    self.values.entry(dataset).or_default().insert(property.into(), value);
                 }
             }
             ItemClass::Snapshot => {
@@ -188,6 +208,9 @@ impl Found {
             // Datasets have one line, so far.
             ItemClass::Line => {
                 self.lines.insert(dataset, LineRecord::decode(value)?);
+            }
+            ItemClass::UserProperty => {
+                self.users.entry(dataset).or_default().take(number, value);
             }
             ItemClass::Receiving => {
                 self.receiving.insert(dataset, ReceivingRecord::decode(value)?.from);

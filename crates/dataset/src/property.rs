@@ -7,6 +7,7 @@ use aquifer_ondisk::dataset::PROPERTY_STANDBY;
 use aquifer_ondisk::extent::Compression;
 
 use crate::error::DatasetError;
+use crate::property_name::PropertyName;
 use crate::schedule::Schedule;
 
 /// A settable property. The number is its item number on disk, never reused.
@@ -145,7 +146,11 @@ impl Property {
                 }
                 _ => {
                     let known: Vec<&str> = PROPERTIES.iter().map(|known| known.name()).collect();
-                    format!("unknown; there are {}", known.join(", "))
+                    format!(
+                        "unknown; there are {}; one of your own has a colon in its name, such as \
+                         com.example:backup",
+                        known.join(", ")
+                    )
                 }
             };
             DatasetError::BadProperty { property: name.to_string(), why }
@@ -254,7 +259,7 @@ impl Property {
 }
 
 /// Values set on one dataset.
-pub type LocalValues = BTreeMap<Property, String>;
+pub type LocalValues = BTreeMap<PropertyName, String>;
 
 /// The values in force for a dataset, inheritance done.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -188,7 +188,7 @@ impl Datasets {
             let mut kept = below.remove(&dataset.id).unwrap_or(0);
             if !line.contains(&dataset.id) {
                 let reserved = match wanted {
-                    Some(Wanted::Of(id, bytes)) if id == dataset.id => bytes,
+                    Some(Wanted::Of(id, bytes, _)) if id == dataset.id => bytes,
                     _ => dataset.reserved_bytes(),
                 };
                 kept = kept.max(reserved.saturating_sub(taken));
@@ -286,9 +286,14 @@ impl Datasets {
     /// # Errors
     /// Errors of the pool.
     pub(crate) async fn make_room(&self, wanted: Wanted) -> Result<(), PoolError> {
+        self.commit_while(|| self.lacking_bytes(wanted) > 0).await
+    }
+
+    /// Commits while something lacks room and commits may make some.
+    pub(crate) async fn commit_while(&self, lacks: impl Fn() -> bool) -> Result<(), PoolError> {
         for _ in 0..COMMITS_MAX {
             let waits = |of: &Arc<Dataset>| of.is_uncommitted() || of.is_being_freed();
-            if self.lacking_bytes(wanted) == 0 || !self.living().iter().any(waits) {
+            if !lacks() || !self.living().iter().any(waits) {
                 break;
             }
             self.pool.sync().await?;
@@ -313,9 +318,9 @@ impl Datasets {
     }
 
     /// Bytes that a reservation lacks.
-    fn lacking_bytes(&self, wanted: Wanted) -> u64 {
+    pub(crate) fn lacking_bytes(&self, wanted: Wanted) -> u64 {
         let (id, held) = match wanted {
-            Wanted::Of(id, _) => (id, self.by_id(id).map_or(0, |of| of.reserved_bytes())),
+            Wanted::Of(id, ..) => (id, self.by_id(id).map_or(0, |of| of.reserved_bytes())),
             Wanted::Below(id, _) => (id, 0),
         };
         // A change that takes no space from others always succeeds.
@@ -336,7 +341,10 @@ impl Datasets {
             Wanted::Below(..) => 0,
         };
         let left = self.living().into_iter().filter(|of| above.contains(&of.id)).map(|of| {
-            let quota = of.properties().quota_bytes?;
+            let quota = match wanted {
+                Wanted::Of(id, _, quota) if id == of.id => quota?,
+                _ => of.properties().quota_bytes?,
+            };
             Some(quota.saturating_sub(self.used_bytes(&of).saturating_sub(own)))
         });
         left.flatten().min().unwrap_or(u64::MAX)
@@ -346,8 +354,8 @@ impl Datasets {
 /// A requested reservation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Wanted {
-    /// For this dataset, instead of its present one.
-    Of(DatasetId, u64),
+    /// For this dataset, instead of its present one, with this quota of its own.
+    Of(DatasetId, u64, Option<u64>),
     /// For a new one below this.
     Below(DatasetId, u64),
 }
@@ -355,7 +363,7 @@ pub(crate) enum Wanted {
 impl Wanted {
     fn bytes(self) -> u64 {
         match self {
-            Wanted::Of(_, bytes) | Wanted::Below(_, bytes) => bytes,
+            Wanted::Of(_, bytes, _) | Wanted::Below(_, bytes) => bytes,
         }
     }
 }

@@ -29,6 +29,7 @@ use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::increment::IncrementError;
 use crate::property::{LocalValues, Properties, Property, SyncMode};
+use crate::property_name::{PropertyName, check_values, items_of, value_items};
 use crate::resume::Resumable;
 use crate::snapshots::{Act, check_name, to_be_taken};
 use crate::tree::split_new;
@@ -183,8 +184,10 @@ impl Datasets {
         let Receiving { dataset, wanted, begun } = receiving;
         let _act = self.acts.lock().await;
         let mut taken_later = Vec::new();
+        let local = dataset.local.lock().clone();
+        self.admit_names(local.keys()).await?;
         {
-            let hold = self.hold_act().await?;
+            let hold = self.hold_act_with(items_of(&local).saturating_add(1)).await?;
             if dataset.is_destroyed() {
                 return Err(DatasetError::ReceiveEnded(wanted.name.clone()));
             }
@@ -197,9 +200,8 @@ impl Datasets {
             items.insert(ItemKey::new(dataset.id, ItemClass::Destroyed, 0), None);
             let line = line_item(dataset, *begun);
             items.insert(line.key, Some(line));
-            for (property, value) in dataset.local.lock().iter() {
-                let key = ItemKey::new(dataset.id, ItemClass::Property, *property as u64);
-                items.insert(key, Some(Item { key, value: value.clone().into_bytes() }));
+            for (name, value) in &local {
+                items.extend(value_items(dataset.id, name, Some(value)));
             }
             // Its record is written whatever else changes.
             state.renamed.entry(txg).or_default().insert(dataset.id);
@@ -251,14 +253,15 @@ fn line_item(dataset: &Dataset, fork: Txg) -> Item {
 pub(crate) fn local_values(wanted: &Wanted) -> LocalValues {
     let mut local = travelling(&wanted.properties);
     if wanted.fs_guid.is_some() {
-        local.insert(Property::Standby, "on".into());
+        local.insert(Property::Standby.into(), "on".into());
     }
     local
 }
 
 /// Whether a property does not travel. A reservation may have no room here, schedules would take
 /// snapshots in a copy, and where a copy goes from here is its own.
-pub(crate) fn stays(property: Property) -> bool {
+pub(crate) fn stays(name: &PropertyName) -> bool {
+    let PropertyName::Native(property) = name else { return false };
     let is_own = matches!(
         property,
         Property::Reservation | Property::Snapshots | Property::Standby | Property::Replicate
@@ -267,11 +270,16 @@ pub(crate) fn stays(property: Property) -> bool {
 }
 
 /// The values that came, of those that travel. One whose value is not known here comes from a newer
-/// release.
+/// release, as do more of users than a dataset can keep: of those, none is taken.
 pub(crate) fn travelling(properties: &[(String, String)]) -> LocalValues {
     let known = properties.iter().filter_map(|(name, value)| {
-        let property = Property::from_name(name).ok().filter(|property| !stays(*property))?;
-        Some((property, property.parse(value).ok()?))
+        let name = PropertyName::parse(name).ok().filter(|name| !stays(name))?;
+        let value = name.parse_value(value).ok()?;
+        Some((name, value))
     });
-    known.collect()
+    let mut known: LocalValues = known.collect();
+    if check_values(&known).is_err() {
+        known.retain(|name, _| !name.is_users());
+    }
+    known
 }

@@ -79,7 +79,7 @@ impl Datasets {
 
     /// Whether a dataset is logged is changed by `set` alone, which commits what it must.
     fn check_sync(&self, dataset: &Dataset, parent: &Dataset) -> Result<(), DatasetError> {
-        if dataset.local.lock().contains_key(&Property::Sync) {
+        if dataset.local.lock().contains_key(&Property::Sync.into()) {
             return Ok(());
         }
         let is_off = |of| SyncMode::of(&self.value(of, Property::Sync).0) == SyncMode::Disabled;

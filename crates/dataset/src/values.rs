@@ -1,82 +1,97 @@
 //! Setting properties, and the values in force.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_ondisk::DatasetId;
 use aquifer_ondisk::config::FEATURE_RECEIVE;
-use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
-use aquifer_pool::{PoolError, TxHold};
+use aquifer_ondisk::{DatasetId, Txg};
+use aquifer_pool::PoolError;
 use aquifer_sync::atomic::Ordering;
 
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::entrance::Shut;
 use crate::error::DatasetError;
-use crate::property::{Properties, Property, SyncMode};
-use crate::quota::Wanted;
+use crate::limits::NewLimits;
+use crate::property::{LocalValues, Properties, Property, SyncMode};
+use crate::property_name::{PropertyName, check_values, items_of, value_items};
 
 impl Datasets {
     /// Sets a property; it is on disk when this returns. `None` restores the inherited value.
     ///
     /// # Errors
-    /// Unknown datasets and properties, bad values.
+    /// As [`Datasets::set_all`].
     pub async fn set(
         &self,
         name: &str,
         property: &str,
         value: Option<&str>,
     ) -> Result<(), DatasetError> {
-        let property = Property::from_name(property)?;
-        let value = value.map(|value| property.parse(value)).transpose()?;
+        self.set_all(name, &[(property.into(), value.map(String::from))]).await
+    }
+
+    /// Sets properties of a dataset, all in one txg; they are on disk when this returns. `None`
+    /// restores the inherited value.
+    ///
+    /// # Errors
+    /// Unknown datasets and properties, bad values, limits without room. Then all are as they were.
+    pub async fn set_all(
+        &self,
+        name: &str,
+        changes: &[(String, Option<String>)],
+    ) -> Result<(), DatasetError> {
+        let changes = parse(changes)?;
         let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
-        if property.is_of_pool() && dataset.record.lock().parent.0 != 0 {
+        let is_pools_own = dataset.record.lock().parent.0 == 0;
+        let of_pool = |name: &PropertyName| match name {
+            PropertyName::Native(property) => Some(*property).filter(|of| of.is_of_pool()),
+            PropertyName::User(_) => None,
+        };
+        if let Some(property) = changes.keys().find_map(of_pool).filter(|_| !is_pools_own) {
             return Err(self.belongs_to_pool(property));
         }
-        let reserves = (property == Property::Reservation)
-            .then(|| Wanted::Of(dataset.id, bytes_of(value.as_ref())));
+        if changes.is_empty() {
+            return Ok(());
+        }
         let _act = self.acts.lock().await;
         if dataset.is_destroyed() {
             return Err(DatasetError::NotFound(name.into()));
         }
-        if property == Property::Standby {
-            self.use_feature(FEATURE_RECEIVE).await?;
-            if value.as_deref() != Some("on") {
-                self.check_no_increment(&dataset)?;
-                self.check_service(&dataset)?;
-                dataset.steps_back.store(false, Ordering::SeqCst);
-            }
+        self.admit_changes(&dataset, &changes).await?;
+        let items = changes.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
+        let items = items_of(&items.collect()).saturating_add(changes.len() as u64);
+        let limits = NewLimits::of(&dataset, &changes);
+        if let Some(limits) = &limits {
+            self.make_room_for(limits).await?;
+            let _one = self.promises.lock();
+            self.check_limits(limits)?;
         }
-        // Splits the datasets that the value reaches into those that will be unlogged and those
-        // that will be logged.
-        let (unlogged, logged): (Vec<_>, Vec<_>) = match property {
-            Property::Sync => self.living().into_iter().partition(|of| {
-                let change = Some((dataset.id, value.as_deref()));
-                SyncMode::of(&self.value_after(of, property, change).0) == SyncMode::Disabled
-            }),
-            _ => Default::default(),
-        };
+        let (unlogged, logged) = self.split_by_sync(&dataset, &changes);
+        let left: Vec<Arc<Dataset>> =
+            logged.iter().filter(|of| of.unlogged.is_on()).cloned().collect();
         let _shut = self.log_again(&logged).await?;
-        if let Some(wanted) = reserves {
-            self.make_room(wanted).await?;
-        }
         let begun = {
-            let hold = self.hold_act().await?;
+            let hold = self.hold_act_with(items).await?;
+            let _one = self.promises.lock();
+            if let Some(limits) = &limits {
+                // What stays unlogged by its property goes on so.
+                let checked = self.check_limits(limits);
+                checked.inspect_err(|_| left.iter().for_each(|of| of.unlogged.begin(&hold)))?;
+            }
+            if limits.as_ref().is_some_and(|limits| limits.reserves)
+                && !left_out(Rule::ReleasedOnDiskFirst)
+            {
+                dataset.kept_bytes.store(dataset.reserved_bytes(), Ordering::SeqCst);
+            }
             let begin = |of: &&Arc<Dataset>| !of.unlogged.is_on();
             let begun = unlogged.iter().filter(begin).map(|of| of.unlogged.begin(&hold)).count();
-            let _one = self.promises.lock();
-            if let Some(wanted) = reserves {
-                self.check_reservation(wanted)?;
-                if !left_out(Rule::ReleasedOnDiskFirst) {
-                    dataset.kept_bytes.store(dataset.reserved_bytes(), Ordering::SeqCst);
-                }
-            }
-            self.note_value(&dataset, &hold, property, value);
+            self.note_values(&dataset, hold.txg(), &changes);
             self.refresh_properties();
             begun
         };
         self.act_on_disk().await?;
-        if reserves.is_some() {
+        if limits.is_some_and(|limits| limits.reserves) {
             dataset.kept_bytes.store(0, Ordering::SeqCst);
             self.refresh_properties();
         }
@@ -87,29 +102,60 @@ impl Datasets {
         Ok(())
     }
 
-    /// Sets a value in the held txg.
+    /// Fails if a change of these properties is out of place now. Names their features in the
+    /// label. The caller holds the lock of acts.
+    async fn admit_changes(
+        &self,
+        dataset: &Dataset,
+        changes: &Changes,
+    ) -> Result<(), DatasetError> {
+        let mut after = dataset.local.lock().clone();
+        apply(&mut after, changes);
+        check_values(&after)?;
+        if let Some(standby) = changes.get(&Property::Standby.into()) {
+            if standby.as_deref() != Some("on") {
+                self.check_no_increment(dataset)?;
+                self.check_service(dataset)?;
+            }
+            self.use_feature(FEATURE_RECEIVE).await?;
+        }
+        let set = changes.iter().filter(|(_, value)| value.is_some());
+        self.admit_names(set.map(|(name, _)| name)).await
+    }
+
+    /// Of the datasets that a changed `sync` reaches: those that will be unlogged, and those that
+    /// will be logged.
+    fn split_by_sync(
+        &self,
+        dataset: &Dataset,
+        changes: &Changes,
+    ) -> (Vec<Arc<Dataset>>, Vec<Arc<Dataset>>) {
+        let Some(value) = changes.get(&Property::Sync.into()) else { return Default::default() };
+        self.living().into_iter().partition(|of| {
+            let change = Some((dataset.id, value.as_deref()));
+            SyncMode::of(&self.value_after(of, Property::Sync, change).0) == SyncMode::Disabled
+        })
+    }
+
     pub(crate) fn belongs_to_pool(&self, property: Property) -> DatasetError {
         let why = format!("belongs to the pool: set it on {}", self.pool.name());
         DatasetError::BadProperty { property: property.name().into(), why }
     }
 
-    fn note_value(
-        &self,
-        dataset: &Dataset,
-        hold: &TxHold,
-        property: Property,
-        value: Option<String>,
-    ) {
+    /// Sets values in `txg`. Under a hold of it.
+    fn note_values(&self, dataset: &Dataset, txg: Txg, changes: &Changes) {
         let mut state = self.state.lock();
-        let items = state.items.entry(hold.txg()).or_default();
-        let key = ItemKey::new(dataset.id, ItemClass::Property, property as u64);
-        let item = value.clone().map(|value| Item { key, value: value.into_bytes() });
-        items.insert(key, item);
-        let mut local = dataset.local.lock();
-        match value {
-            Some(value) => local.insert(property, value),
-            None => local.remove(&property),
-        };
+        let items = state.items.entry(txg).or_default();
+        // What goes first: its number may be that of a name that comes.
+        let (come, go): (Vec<_>, Vec<_>) = changes.iter().partition(|(_, value)| value.is_some());
+        for (name, value) in go.into_iter().chain(come) {
+            items.extend(value_items(dataset.id, name, value.as_ref()));
+        }
+        let standby = changes.get(&Property::Standby.into());
+        if standby.is_some_and(|standby| standby.as_deref() != Some("on")) {
+            dataset.steps_back.store(false, Ordering::SeqCst);
+        }
+        apply(&mut dataset.local.lock(), changes);
     }
 
     /// Makes all changes of these datasets logged from now on. None begins until the returned
@@ -144,7 +190,7 @@ impl Datasets {
     ) -> (String, String) {
         let own = |of: &Dataset| match change {
             Some((changed, value)) if changed == of.id => value.map(str::to_string),
-            _ => of.local.lock().get(&property).cloned(),
+            _ => of.local.lock().get(&property.into()).cloned(),
         };
         if let Some(value) = own(dataset) {
             return (value, "local".into());
@@ -173,6 +219,31 @@ impl Datasets {
         let is_on = own.is_some_and(|own| self.value(&own, Property::Autotrim).0 == "on");
         self.pool.set_autotrim(is_on);
     }
+}
+
+/// Changes of a dataset's own values. `None` restores the inherited one.
+pub(crate) type Changes = BTreeMap<PropertyName, Option<String>>;
+
+fn apply(values: &mut LocalValues, changes: &Changes) {
+    for (name, value) in changes {
+        match value {
+            Some(value) => values.insert(name.clone(), value.clone()),
+            None => values.remove(name),
+        };
+    }
+}
+
+fn parse(changes: &[(String, Option<String>)]) -> Result<Changes, DatasetError> {
+    let mut parsed = Changes::new();
+    for (name, value) in changes {
+        let property = PropertyName::parse(name)?;
+        let value = value.as_deref().map(|value| property.parse_value(value)).transpose()?;
+        if parsed.insert(property, value).is_some() {
+            let why = "is given twice".into();
+            return Err(DatasetError::BadProperty { property: name.clone(), why });
+        }
+    }
+    Ok(parsed)
 }
 
 /// The bytes of a value that is a limit.

@@ -26,6 +26,7 @@ use aquifer_ondisk::resume::ResumeRecord;
 use aquifer_ondisk::tree_node::{Dead, Directory, Extents, Namespace, Node, Objects, Replies};
 use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
 use aquifer_ondisk::uberblock::Uberblock;
+use aquifer_ondisk::user_property::UserProperty;
 
 use crate::cost::{Limit, fair};
 use crate::structures::{Structure, reseal};
@@ -81,6 +82,7 @@ pub fn run(input: &[u8]) {
         35 => read_as::<LoadRecord>(bytes),
         36 => read_as::<ResumeRecord>(bytes),
         37 => read_as::<BookmarkRecord>(bytes),
+        38 => read_as::<UserProperty>(bytes),
         _ => {}
     }
 }

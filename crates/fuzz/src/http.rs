@@ -343,7 +343,7 @@ const ROUTES: [&str; 62] = [
     "POST /v1/receives/give-up",
     "GET /v1/receives?name=",
 ];
-const KEYS: [&str; 24] = [
+const KEYS: [&str; 25] = [
     "name",
     "name",
     "properties",
@@ -352,6 +352,7 @@ const KEYS: [&str; 24] = [
     "compression",
     "sync",
     "quota",
+    "com.example:backup",
     "reservation",
     "readonly",
     "confirm",

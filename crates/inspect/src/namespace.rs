@@ -1,6 +1,7 @@
 //! The pool-wide trees: the namespace with its datasets, and the reply table.
 
 mod lines;
+mod users;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,6 +21,7 @@ use aquifer_ondisk::resume::ResumeRecord;
 use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::{Namespace, NodeOwner, Replies};
 use aquifer_ondisk::types::{DatasetId, ObjectId, Txg};
+use aquifer_ondisk::user_property::UserPieces;
 
 use crate::finding::{At, Kind};
 use crate::objects::{self, How};
@@ -65,6 +67,8 @@ struct Items {
     others: BTreeSet<DatasetId>,
     /// Datasets of which the head is half of something, with the snapshots they go back to.
     receiving: BTreeMap<DatasetId, Txg>,
+    /// Properties that users made up.
+    users: BTreeMap<DatasetId, UserPieces>,
     /// How far streams have come that may go on.
     resumes: BTreeMap<DatasetId, ResumeRecord>,
     /// The counter of dataset ids.
@@ -84,6 +88,7 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
     }
     if tree.whole {
         items.check(scan);
+        users::check(scan, &items.users);
     }
     let mut summaries = Vec::new();
     for (id, dataset) in &items.datasets {
@@ -189,9 +194,8 @@ impl Items {
                 let snapshots = self.snapshots.entry(dataset).or_default();
                 snapshots.files.take(class, number, &item.value)
             }
-            (_, CLASS_PROPERTY) => {
-                let stands_by = number == PROPERTY_STANDBY && item.value == b"on";
-                self.standby.extend(stands_by.then_some(dataset));
+            (_, CLASS_PROPERTY | CLASS_USER_PROPERTY) => {
+                self.of_a_property(dataset, (class, number), &item.value);
                 Ok(())
             }
             (_, CLASS_SNAPSHOT | CLASS_SWEEP | CLASS_KEEP | CLASS_LISTER | CLASS_INHERITED) => {
@@ -201,8 +205,9 @@ impl Items {
                 let bookmarks = &mut self.snapshots.entry(dataset).or_default().bookmarks;
                 bookmarks.take(Txg(number), &item.value)
             }
-            (_, CLASS_RECEIVING) if number == 0 => self.of_a_receive(dataset, &item.value),
-            (_, CLASS_RESUME) if number == 0 => self.of_a_resume(dataset, &item.value),
+            (_, CLASS_RECEIVING | CLASS_RESUME) if number == 0 => {
+                self.of_a_receive(dataset, class, &item.value)
+            }
             (_, CLASS_ROLLBACK) if number == 0 => self.of_a_rollback(dataset, &item.value),
             _ => return invalid("of no known class".into()),
         };
@@ -228,14 +233,25 @@ impl Items {
         Ok(())
     }
 
-    fn of_a_receive(&mut self, dataset: DatasetId, value: &[u8]) -> Result<(), FormatError> {
-        self.receiving.insert(dataset, ReceivingRecord::decode(value)?.from);
+    fn of_a_receive(
+        &mut self,
+        dataset: DatasetId,
+        class: u8,
+        value: &[u8],
+    ) -> Result<(), FormatError> {
+        match class {
+            CLASS_RESUME => drop(self.resumes.insert(dataset, ResumeRecord::decode(value)?)),
+            _ => drop(self.receiving.insert(dataset, ReceivingRecord::decode(value)?.from)),
+        }
         Ok(())
     }
 
-    fn of_a_resume(&mut self, dataset: DatasetId, value: &[u8]) -> Result<(), FormatError> {
-        self.resumes.insert(dataset, ResumeRecord::decode(value)?);
-        Ok(())
+    fn of_a_property(&mut self, dataset: DatasetId, (class, number): (u8, u64), value: &[u8]) {
+        if class == CLASS_USER_PROPERTY {
+            self.users.entry(dataset).or_default().take(number, value);
+        } else if number == PROPERTY_STANDBY && value == b"on" {
+            self.standby.insert(dataset);
+        }
     }
 
     fn of_a_snapshot(
@@ -417,3 +433,4 @@ const OF_FILES: [u8; 4] = [
 const CLASS_RECEIVING: u8 = ItemClass::Receiving as u8;
 const CLASS_RESUME: u8 = ItemClass::Resume as u8;
 const CLASS_BOOKMARK: u8 = ItemClass::Bookmark as u8;
+const CLASS_USER_PROPERTY: u8 = ItemClass::UserProperty as u8;

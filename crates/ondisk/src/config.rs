@@ -68,8 +68,10 @@ pub const FEATURE_FILE_CLONES: &str = "file-clones";
 pub const FEATURE_RESUMABLE_RECEIVE: &str = "resumable-receive";
 /// Snapshots have, or had, bookmarks.
 pub const FEATURE_BOOKMARKS: &str = "bookmarks";
+/// A dataset has, or had, properties that a user made up.
+pub const FEATURE_USER_PROPERTIES: &str = "user-properties";
 /// The features that this software knows.
-pub const FEATURES: [&str; 14] = [
+pub const FEATURES: [&str; 15] = [
     FEATURE_SNAPSHOTS,
     FEATURE_KEEPING,
     FEATURE_MOVED,
@@ -84,6 +86,7 @@ pub const FEATURES: [&str; 14] = [
     FEATURE_FILE_CLONES,
     FEATURE_RESUMABLE_RECEIVE,
     FEATURE_BOOKMARKS,
+    FEATURE_USER_PROPERTIES,
 ];
 /// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.
 pub const VDEV_SEGMENTS_MAX: u64 = Place::SECTOR_LIMIT / SEGMENT_SECTORS - 1;

@@ -50,6 +50,8 @@ pub enum ItemClass {
     Resume = 23,
     /// A bookmark of a snapshot, or a destroyed one.
     Bookmark = 24,
+    /// A piece of a property that a user made up.
+    UserProperty = 25,
 }
 
 impl ItemClass {
@@ -79,6 +81,7 @@ impl ItemClass {
             22 => ItemClass::Receiving,
             23 => ItemClass::Resume,
             24 => ItemClass::Bookmark,
+            25 => ItemClass::UserProperty,
             _ => return None,
         })
     }

@@ -37,6 +37,7 @@ pub mod txg_record;
 pub mod types;
 pub mod uberblock;
 pub mod unstored;
+pub mod user_property;
 
 pub use block_pointer::BlockPointer;
 pub use codec::{FormatError, Reader, Writer};

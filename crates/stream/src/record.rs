@@ -27,7 +27,7 @@ pub const PROPERTIES_MAX: usize = 256;
 /// Longest name of a dataset, a snapshot or a property, bytes.
 const NAME_BYTES_MAX: usize = 4096;
 /// Longest value of a property, bytes.
-const VALUE_BYTES_MAX: usize = 4096;
+const VALUE_BYTES_MAX: usize = 8192;
 /// Pages of a file at most.
 const PAGE_LIMIT: u64 = aquifer_ondisk::extent::PAGE_LIMIT;
 /// Bytes of a record's payload at most.

@@ -80,11 +80,10 @@ impl Control {
         Ok(DatasetDone { name, notes })
     }
 
-    /// Sets properties, or returns them to the inherited value. All are checked before the first is
-    /// set.
+    /// Sets properties, or returns them to the inherited value: all in one txg, or none.
     ///
     /// # Errors
-    /// Unknown datasets and properties, or invalid values.
+    /// Unknown datasets and properties, invalid values, limits without room.
     pub async fn set_properties(&self, request: SetProperties) -> Result<DatasetDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.pool_of(&request.name)?;
@@ -107,11 +106,11 @@ impl Control {
         if standby.is_some_and(|value| value.as_deref() != Some("on")) {
             self.check_service(&serving, &request.name)?;
         }
-        for (property, value) in request.properties {
-            let (datasets, name) = (serving.service().datasets.clone(), request.name.clone());
-            let (key, wanted) = (property.clone(), value.clone());
-            let set = async move { datasets.set(&name, &key, wanted.as_deref()).await };
-            act_on(&serving, set).await?;
+        let changes: Vec<_> = request.properties.into_iter().collect();
+        let (datasets, name) = (serving.service().datasets.clone(), request.name.clone());
+        let wanted = changes.clone();
+        act_on(&serving, async move { datasets.set_all(&name, &wanted).await }).await?;
+        for (property, value) in changes {
             tracing::info!(
                 class = "dataset.set", dataset = %request.name, %property, ?value, "property set"
             );
@@ -271,14 +270,28 @@ fn label(damaged: &Damaged) -> String {
 }
 
 fn list(serving: &Serving) -> Vec<DatasetInfo> {
-    serving.service().datasets.list().into_iter().map(of_dataset).collect()
+    let freeing = || PropertyValue {
+        name: "freeing".into(),
+        value: serving.freeing_bytes().to_string(),
+        source: "-".into(),
+    };
+    let mut listed: Vec<DatasetInfo> =
+        serving.service().datasets.list().into_iter().map(of_dataset).collect();
+    if let Some(own) = listed.iter_mut().find(|info| info.name == serving.name()) {
+        // Behind the other sizes.
+        own.properties.insert(SIZES, freeing());
+    }
+    listed
 }
+
+/// Sizes that every dataset has.
+const SIZES: usize = 3;
 
 fn of_dataset(info: Info) -> DatasetInfo {
     let share = info.properties.iter().find(|(property, ..)| *property == Property::Sharenfs);
     let export = share.filter(|_| !info.is_standby);
     let export = export.and_then(|(_, value, _)| sharenfs::parse(&info.name, value).ok()?);
-    let fixed = [
+    let fixed: [_; SIZES] = [
         ("used", info.used_bytes),
         ("available", info.available_bytes),
         ("referenced", info.refer_bytes),
@@ -293,6 +306,8 @@ fn of_dataset(info: Info) -> DatasetInfo {
         value,
         source,
     });
+    let users = info.user_properties.into_iter();
+    let users = users.map(|(name, value, source)| PropertyValue { name, value, source });
     let next = info.next_snapshot;
     let next = next.map(|(at_s, cadence)| format!("{} {}", text_s(at_s), cadence.name()));
     let next = PropertyValue {
@@ -301,7 +316,7 @@ fn of_dataset(info: Info) -> DatasetInfo {
         source: "-".into(),
     };
     DatasetInfo {
-        properties: fixed.chain(settable).chain([next]).collect(),
+        properties: fixed.chain(settable).chain([next]).chain(users).collect(),
         name: info.name,
         used_bytes: info.used_bytes,
         available_bytes: info.available_bytes,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aquifer_api::{self as api, ApiError, ErrorKind, HistoryEntry, HistoryOutcome};
-use aquifer_dataset::Property;
+use aquifer_dataset::PropertyName;
 use aquifer_dataset::history::{Act, Asked, HistoryChange, Noted, Outcome};
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -215,11 +215,19 @@ impl Control {
                 ("used".to_string(), used.to_string()),
             ]);
         }
-        let known = properties.iter().filter_map(|name| Property::from_name(name).ok());
-        let value = |property| {
-            let (value, source) = datasets.value(&dataset, property);
+        let users = datasets.user_values(&dataset);
+        let known = properties.iter().filter_map(|name| PropertyName::parse(name).ok());
+        let value = |name: PropertyName| {
+            let (value, source) = match &name {
+                PropertyName::Native(property) => datasets.value(&dataset, *property),
+                PropertyName::User(name) => {
+                    let found = users.iter().find(|(of, ..)| of == name);
+                    let value = found.map(|(_, value, source)| (value.clone(), source.clone()));
+                    value.unwrap_or_else(|| ("-".into(), "local".into()))
+                }
+            };
             let of = if source == "local" { String::new() } else { format!(" ({source})") };
-            (Property::name(property).to_string(), format!("{value}{of}"))
+            (name.name().to_string(), format!("{value}{of}"))
         };
         known.map(value).collect()
     }

@@ -1,5 +1,6 @@
 //! Acts on pools: create, import, export, destroy.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -66,10 +67,8 @@ impl Control {
         let serving = self.bring_up(&name, config.pool_guid, claimed, options).await;
         let serving = serving.map_err(unimported)?;
         created.notes.extend(self.look_up_hosts(&created.name, properties.iter()).await);
-        for (property, value) in properties {
-            if let Err(error) = set_on_root(&serving, property, value).await {
-                created.notes.push(error.to_string());
-            }
+        if let Err(error) = set_on_root(&serving, properties).await {
+            created.notes.push(error.to_string());
         }
         for (beside, disk) in Beside::all(spares, caches) {
             if let Err(error) = add_beside(&serving, beside, disk, wanted.force).await {
@@ -378,9 +377,12 @@ async fn format(name: &str, wanted: &AddVdevs, disks: &[OpenDisk]) -> Result<Poo
     })
 }
 
-async fn set_on_root(serving: &Serving, property: String, value: String) -> Result<(), ApiError> {
+async fn set_on_root(
+    serving: &Serving,
+    properties: BTreeMap<String, String>,
+) -> Result<(), ApiError> {
     let datasets = serving.service().datasets.clone();
     let name = serving.name().to_string();
-    let set = async move { datasets.set(&name, &property, Some(&value)).await };
-    act_on(serving, set).await
+    let all: Vec<_> = properties.into_iter().map(|(name, value)| (name, Some(value))).collect();
+    act_on(serving, async move { datasets.set_all(&name, &all).await }).await
 }

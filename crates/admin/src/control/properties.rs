@@ -1,15 +1,16 @@
 //! Properties in an administrator's request: checked before anything is changed.
 
 use aquifer_api::ApiError;
-use aquifer_dataset::{DatasetError, Property};
+use aquifer_dataset::{DatasetError, Property, PropertyName};
 
 use super::replicate;
 use crate::sharenfs;
 
 /// Whether `property=value` can be set on `dataset`.
 pub(super) fn check(dataset: &str, property: &str, value: &str) -> Result<(), ApiError> {
-    let known = known(property)?;
-    known.parse(value).map_err(api_error)?;
+    let name = known(property)?;
+    name.parse_value(value).map_err(api_error)?;
+    let PropertyName::Native(known) = name else { return Ok(()) };
     if known == Property::Sharenfs {
         let share = sharenfs::parse(dataset, value);
         share.map_err(|why| ApiError::invalid(format!("property sharenfs: {why}")))?;
@@ -26,12 +27,12 @@ pub(super) fn check(dataset: &str, property: &str, value: &str) -> Result<(), Ap
 }
 
 /// The property of this name, or the reason why there is none.
-pub(super) fn known(property: &str) -> Result<Property, ApiError> {
+pub(super) fn known(property: &str) -> Result<PropertyName, ApiError> {
     let absent = ABSENT.iter().find(|(name, _)| *name == property);
     if let Some((name, why)) = absent {
         return Err(ApiError::invalid(format!("property {name}: {why}")));
     }
-    Property::from_name(property).map_err(api_error)
+    PropertyName::parse(property).map_err(api_error)
 }
 
 /// An error of the datasets, with what to do.
@@ -81,7 +82,7 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
 }
 
 /// Properties known from ZFS that do not exist here, or cannot be set.
-const ABSENT: [(&str, &str); 10] = [
+const ABSENT: [(&str, &str); 11] = [
     ("ashift", "does not exist here: a sector is 4 KiB on every disk"),
     ("checksum", "does not exist here: every page has a checksum, which cannot be switched off"),
     ("mountpoint", NOT_MOUNTED),
@@ -91,6 +92,7 @@ const ABSENT: [(&str, &str); 10] = [
     ("available", READ_ONLY),
     ("referenced", READ_ONLY),
     ("refer", READ_ONLY),
+    ("freeing", READ_ONLY),
     ("next_snapshot", READ_ONLY),
 ];
 

@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::drill::NewestDrill;
+use super::freeing::Freeing;
 use super::load::LoadMeter;
 use crate::devices::{Claimed, OpenDisk};
 use crate::engine::{EngineThread, Unfinished};
@@ -42,6 +43,8 @@ pub(super) struct Serving {
     import_notes: Vec<String>,
     /// Its newest drill.
     pub drill: NewestDrill,
+    /// What the background still frees.
+    pub freeing: Arc<Freeing>,
     /// What its load is measured from.
     pub load: LoadMeter,
     /// Its datasets were offered to clients.
@@ -118,8 +121,18 @@ impl Serving {
         let (disks, left) = (Mutex::new(disks), Left::default());
         let drill = NewestDrill::default();
         let load = LoadMeter::default();
-        let is_offered = AtomicBool::new(false);
-        Serving { service, disks, dropped_log, import_notes, drill, load, is_offered, engine, left }
+        Serving {
+            service,
+            disks,
+            dropped_log,
+            import_notes,
+            drill,
+            freeing: Arc::default(),
+            load,
+            is_offered: AtomicBool::new(false),
+            engine,
+            left,
+        }
     }
 
     /// The engine.
@@ -185,6 +198,11 @@ impl Serving {
             done = self.engine.run(work) => done,
             () = self.left.wait() => Err(Unfinished::of_left()),
         }
+    }
+
+    /// Begins `work` on the pool's thread, and waits for nothing.
+    pub fn begin(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.engine.handle().spawn(work);
     }
 
     /// Ends the pool without waiting for its disks, and all acts that wait for it.

@@ -151,7 +151,10 @@ impl<'a> Wanted<'a> {
             Line::Dataset(info) => Some(info),
             Line::Snapshot(_) | Line::Bookmark(_) => None,
         });
-        // Each dataset has a value of each property.
+        if is_users(name) {
+            return Ok(Wanted::Property(name));
+        }
+        // Each dataset has a value of each other property.
         let first = datasets.next();
         let properties = first.into_iter().flat_map(|info| &info.properties);
         let properties: Vec<&str> = properties.map(|property| property.name.as_str()).collect();
@@ -191,10 +194,10 @@ impl<'a> Wanted<'a> {
             (Wanted::Property(_), Line::Snapshot(_) | Line::Bookmark(_)) => Value::None,
             (Wanted::Property(name), Line::Dataset(info)) => {
                 let found = info.properties.iter().find(|property| property.name == name);
-                // A number is a size: no property has another kind of number.
+                // A number is a size: no property of ours has another kind of number.
                 found.map_or(Value::None, |found| match found.value.parse() {
-                    Ok(bytes) => Value::Size(bytes),
-                    Err(_) => text(&found.value),
+                    Ok(bytes) if !is_users(name) => Value::Size(bytes),
+                    _ => text(&found.value),
                 })
             }
         }
@@ -229,6 +232,11 @@ pub(super) fn sort(lines: &mut [Line<'_>], keys: &[SortKey]) -> Result<(), Failu
         each.fold(Ordering::Equal, Ordering::then)
     });
     Ok(())
+}
+
+/// Whether a property of this name is one that a user made up.
+pub(super) fn is_users(name: &str) -> bool {
+    name.contains(':')
 }
 
 fn text(text: &str) -> Value {
@@ -285,6 +293,7 @@ mod tests {
             ["6", "6", "1024", "-", "filesystem"]
         );
         assert!(Wanted::of("", &[line]).is_err());
+        assert_eq!(cell("com.example:backup"), "-");
         assert_eq!(Wanted::of("quota", &[line]).unwrap().header(), "QUOTA");
     }
 }

@@ -9,6 +9,7 @@ use aquifer_api::{
 };
 use serde::Serialize;
 
+use super::columns::is_users;
 use super::pool::confirm;
 use super::{Output, tell};
 use crate::args::{GetArgs, GetColumn, Source, assignment};
@@ -106,7 +107,9 @@ pub(super) async fn set(
     let mut properties = BTreeMap::new();
     for word in words {
         let (property, value) = assignment(&word).map_err(Failure::usage)?;
-        properties.insert(property, Some(value));
+        if properties.insert(property.clone(), Some(value)).is_some() {
+            return Err(Failure::usage(format!("property {property} is given twice")));
+        }
     }
     change(client, output, name, properties).await
 }
@@ -180,9 +183,14 @@ fn lines_of(info: &DatasetInfo, wanted: &[&str]) -> Result<Vec<Line>, Failure> {
     if wanted == ["all"] {
         return Ok(info.properties.iter().map(line).collect());
     }
+    let unset = |name: &str| Line {
+        dataset: info.name.clone(),
+        property: PropertyValue { name: name.into(), value: "-".into(), source: "-".into() },
+    };
     let find = |name: &&str| {
         let found = info.properties.iter().find(|property| property.name == *name);
-        found.map(line).ok_or_else(|| {
+        let found = found.map(line).or_else(|| is_users(name).then(|| unset(name)));
+        found.ok_or_else(|| {
             let known: Vec<&str> =
                 info.properties.iter().map(|property| property.name.as_str()).collect();
             Failure::failed(format!("property {name}: unknown; there are {}", known.join(", ")))
@@ -206,7 +214,8 @@ fn get_text(lines: &[Line], columns: &[GetColumn], output: Output) -> String {
         let cell = |column: &GetColumn| match column {
             Name => dataset.clone(),
             Property => name.clone(),
-            // A number is a size: no property has another kind of number.
+            Value if is_users(name) => value.clone(),
+            // A number is a size: no other property has another kind of number.
             Value => value.parse().map_or_else(|_| value.clone(), |bytes| output.size(bytes)),
             Source => source.clone(),
         };

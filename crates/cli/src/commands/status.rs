@@ -181,6 +181,9 @@ fn space(pool: &PoolStatus, output: Output) -> String {
         output.size(summary.size_bytes),
         output.size(pool.held_bytes)
     );
+    if summary.freeing_bytes > 0 {
+        text.push_str(&format!("; {} being freed", output.size(summary.freeing_bytes)));
+    }
     if pool.closed_metaslabs > 0 {
         text.push_str(&format!("; {} metaslabs closed", pool.closed_metaslabs));
     }

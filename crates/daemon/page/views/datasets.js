@@ -26,7 +26,7 @@ export const datasets = {
 
 const value = (info, property) => info.properties.find(({ name }) => name === property)?.value ?? '-';
 
-/// A number is a size: no property has another kind of number.
+/// A number is a size: no property of ours has another kind of number.
 const shown = (text) => (/^[0-9]+$/.test(text) ? size(Number(text)) : text);
 
 function list(all, chosen, app) {
@@ -186,7 +186,8 @@ function properties(info, app) {
   ];
   const rows = info.properties.map(({ name, value: text, source }) => ({
     key: name,
-    cells: [name, shown(text), source, source !== '-' && h('div', { class: 'row acts' },
+    // Whose name has a colon is a user's, and any text.
+    cells: [name, name.includes(':') ? text : shown(text), source, source !== '-' && h('div', { class: 'row acts' },
       button('Set…', () => app.ask(change(info.name, name, text, app))),
       source === 'local' && button('Inherit', () => app.act('/datasets/set',
         { name: info.name, properties: { [name]: null } }, `${name} of ${info.name} is inherited.`)))],

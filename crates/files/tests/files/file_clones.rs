@@ -352,7 +352,7 @@ fn what_cannot_be_done_is_refused_and_leaves_nothing() {
         set("readonly", Some("on")).await;
         refused("gold@v1", &["x"], "read-only").await;
         set("readonly", None).await;
-        set("quota", Some("400K")).await;
+        set("quota", Some("480K")).await;
         refused("gold@v1", &["x"], "quota").await;
         set("quota", None).await;
         // A rollback past a snapshot that a clone began as.

@@ -34,6 +34,7 @@ mod load;
 mod memory;
 mod moves;
 mod permissions;
+mod properties;
 mod quota;
 mod receive;
 mod rename;

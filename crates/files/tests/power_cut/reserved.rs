@@ -194,7 +194,7 @@ async fn administrator(
         tell(&format!("{}: {set:?}", NAMES[of]));
         let is_set = match set {
             Ok(()) => true,
-            Err(DatasetError::BadProperty { .. }) if property == "reservation" => false,
+            Err(DatasetError::BadProperty { .. }) => false,
             Err(error) => return Err(format!("{}: {property} {value}: {error}", NAMES[of])),
         };
         limit(ledger, of, property, |limit| limit.end(is_set));

@@ -8,6 +8,7 @@ use aquifer_ondisk::load::{LoadGrain, LoadOf, LoadRecord};
 use aquifer_ondisk::reply::{CallId, ReplyEntry};
 use aquifer_ondisk::resume::{ResumeRecord, StreamPlace};
 use aquifer_ondisk::tree_node::{Namespace, NodeOwner, Replies};
+use aquifer_ondisk::user_property::{UserProperty, user_property_keys};
 use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
 
 use crate::pool::{HandPool, Shape};
@@ -181,6 +182,42 @@ fn destroyed_datasets_are_looked_at_as_what_they_are() {
         let key = ItemKey::new(DatasetId(2), ItemClass::Destroyed, 0);
         items.push(Item { key, value: record.value.clone() });
     });
+    assert_eq!(report.count(Kind::ItemInvalid), 1, "{report}");
+}
+
+#[test]
+fn properties_of_users_are_whole_and_few() {
+    let put = |items: &mut Vec<Item>, property: &UserProperty| {
+        let keys = user_property_keys(DatasetId(1), &property.name);
+        let pieces = keys.zip(property.pieces());
+        items.extend(pieces.map(|(key, value)| Item { key, value }));
+    };
+    let property =
+        |name: &str, bytes: usize| UserProperty { name: name.into(), value: "x".repeat(bytes) };
+    let whole = items(|_| {});
+    let report = items(|items| put(items, &property("a:b", 3000)));
+    assert_eq!(kinds(&report), kinds(&whole), "{report}");
+    type Change = fn(&mut Vec<Item>);
+    let wrong: [Change; 4] = [
+        |pieces| drop(pieces.remove(1)),
+        |pieces| drop(pieces.pop()),
+        |pieces| pieces[0].value[6] ^= 1,
+        |pieces| {
+            let key = ItemKey { item: pieces[2].key.item + 1, ..pieces[2].key };
+            pieces.push(Item { key, value: vec![1] });
+        },
+    ];
+    for change in wrong {
+        let report = items(|items| {
+            let mut pieces = Vec::new();
+            put(&mut pieces, &property("a:b", 3000));
+            change(&mut pieces);
+            items.extend(pieces);
+        });
+        assert_eq!(report.count(Kind::ItemInvalid), 1, "{report}");
+    }
+    let report =
+        items(|items| (0..129).for_each(|at| put(items, &property(&format!("a:{at}"), 1))));
     assert_eq!(report.count(Kind::ItemInvalid), 1, "{report}");
 }
 

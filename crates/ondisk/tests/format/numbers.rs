@@ -9,6 +9,7 @@ use aquifer_ondisk::types::{SEGMENT_SECTORS, SEQUENCE_LIMIT};
 use aquifer_ondisk::{
     Place, Txg, block_pointer, config, damage, dataset, dead, dirent, extent, history, inode,
     keeping, l2arc, load, log_batch, pool_root, reply, tree_node, txg_record, uberblock,
+    user_property,
 };
 use proptest::prelude::*;
 
@@ -54,6 +55,9 @@ fn constants() -> String {
         load::LOAD_SAMPLES, load::LOAD_RECORDS_MAX,
         l2arc::CHUNK_SECTORS, l2arc::CHUNK_HEADER_SECTORS,
         keeping::HOLDS_MAX, keeping::HOLD_TAG_BYTES_MAX,
+        user_property::USER_NAME_BYTES_MAX, user_property::USER_VALUE_BYTES_MAX,
+        user_property::USER_PROPERTIES_MAX, user_property::USER_BYTES_MAX,
+        user_property::USER_PIECES_MAX,
     );
     out
 }

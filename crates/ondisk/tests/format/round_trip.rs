@@ -73,6 +73,7 @@ fn values_and_pointers() {
     round_trips(snapshots::receiving());
     round_trips(snapshots::resume());
     round_trips(snapshots::bookmark());
+    round_trips(snapshots::user_property());
     round_trips(snapshots::inherited());
     round_trips(snapshots::of_file());
     round_trips(snapshots::file_sweep());

@@ -16,7 +16,7 @@ use crate::memory::peak_of;
 use crate::snapshots::{
     one_bookmark, one_cloned, one_destroyed_bookmark, one_file_clone, one_file_rollback,
     one_file_sweep, one_inherited, one_lister, one_of_file, one_receiving, one_resume,
-    one_rollback,
+    one_rollback, one_user_property,
 };
 use crate::structures::Structure;
 use crate::values::{
@@ -147,6 +147,11 @@ fn small() -> Vec<Sample> {
         sample("resume_record_v1", "value of a namespace item of class 23", one_resume()),
         sample("bookmark_record_v1", "value of a namespace item of class 24", one_bookmark()),
         sample("bookmark_destroyed_v1", "the same, destroyed", one_destroyed_bookmark()),
+        sample(
+            "user_property_v1",
+            "values of the namespace items of a number of class 25, together",
+            one_user_property(),
+        ),
         sample("keep_record_v1", "value of a namespace item of class 10", keep()),
         sample("hold_clock_v1", "value of a namespace item of class 11", hold_clock()),
         sample("free_work_record_v1", "value of a namespace item of class 15", one_free_work()),

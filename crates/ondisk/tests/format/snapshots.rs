@@ -16,6 +16,7 @@ use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::resume::{ResumeRecord, StreamPlace};
 use aquifer_ondisk::types::{SEGMENT_SECTORS, SEQUENCE_LIMIT};
+use aquifer_ondisk::user_property::{UserProperty, check_user_name};
 use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
 use proptest::prelude::*;
 
@@ -113,6 +114,17 @@ pub fn one_resume() -> ResumeRecord {
         heard: Time { seconds: 1_790_000_200, nanoseconds: 0 },
         sent: "tank/vms@tuesday".into(),
     }
+}
+
+pub fn user_property() -> impl Strategy<Value = UserProperty> {
+    let name = proptest::string::string_regex("[a-z0-9_.-]{0,9}:[a-z0-9_.:-]{0,40}").unwrap();
+    let name = name.prop_filter("allowed", |name| check_user_name(name).is_ok());
+    (name, any::<String>()).prop_map(|(name, value)| UserProperty { name, value })
+}
+
+/// The one in the document.
+pub fn one_user_property() -> UserProperty {
+    UserProperty { name: "com.example:backup".into(), value: "nightly, to \u{e9}dgar".into() }
 }
 
 pub fn of_file() -> impl Strategy<Value = FileSnapshotRecord> {

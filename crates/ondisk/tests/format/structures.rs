@@ -34,6 +34,7 @@ use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::{Form, Node};
 use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
 use aquifer_ondisk::uberblock::Uberblock;
+use aquifer_ondisk::user_property::UserProperty;
 use aquifer_ondisk::{Place, Txg};
 
 /// A structure of the format.
@@ -340,6 +341,17 @@ impl Structure for ResumeRecord {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         ResumeRecord::decode(bytes)
+    }
+}
+
+impl Structure for UserProperty {
+    const NAME: &'static str = "user property";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        UserProperty::decode(bytes)
     }
 }
 

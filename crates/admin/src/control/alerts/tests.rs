@@ -13,6 +13,7 @@ fn pool(allocated: u64, free: u64) -> PoolStatus {
         size_bytes: allocated + free,
         allocated_bytes: allocated,
         free_bytes: free,
+        freeing_bytes: 0,
         damaged_files: 0,
         reason: None,
     };

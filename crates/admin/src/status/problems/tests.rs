@@ -44,6 +44,7 @@ fn mirror(a: LeafState, b: LeafState) -> PoolStatus {
             size_bytes: 1 << 30,
             allocated_bytes: 0,
             free_bytes: 1 << 30,
+            freeing_bytes: 0,
             damaged_files: 0,
             reason: None,
         },

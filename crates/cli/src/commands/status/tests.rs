@@ -52,6 +52,7 @@ fn pool() -> PoolStatus {
             size_bytes: 15 << 30,
             allocated_bytes: 3 << 30,
             free_bytes: 12 << 30,
+            freeing_bytes: 0,
             damaged_files: 0,
             reason: None,
         },
