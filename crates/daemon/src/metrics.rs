@@ -43,7 +43,9 @@ pub(crate) fn page(
 ) -> String {
     let mut page = Page::default();
     page.family("aquifer_build_info", "gauge", "What runs: always 1.");
-    page.sample("aquifer_build_info", &[("version", &daemon.version)], 1);
+    // Without a commit the label is empty, which means to Prometheus that there is none.
+    let commit = daemon.commit.as_deref().unwrap_or_default();
+    page.sample("aquifer_build_info", &[("version", &daemon.version), ("commit", commit)], 1);
     of_pools(&mut page, pools, in_service);
     of_disks(&mut page, in_service);
     of_hardware(&mut page, in_service, disks);

@@ -71,6 +71,7 @@ impl Daemon {
                 smartctl: Default::default(),
                 alerts: Default::default(),
                 peers: Default::default(),
+                commit: None,
             };
             let control = Control::open(config, Arc::new(Nowhere), Arc::default()).unwrap();
             control.start().await;

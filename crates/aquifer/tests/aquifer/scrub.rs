@@ -11,7 +11,7 @@ const CHUNK: usize = 64 << 10;
 const CHUNKS: u64 = 128;
 
 /// Writes to an image, and to the disk below it at once: the daemon reads past the page cache.
-fn overwrite(image: &str, at: u64, bytes: &[u8]) {
+pub fn overwrite(image: &str, at: u64, bytes: &[u8]) {
     let mut file = File::options().write(true).open(image).unwrap();
     file.seek(SeekFrom::Start(at)).unwrap();
     file.write_all(bytes).unwrap();
@@ -19,7 +19,7 @@ fn overwrite(image: &str, at: u64, bytes: &[u8]) {
 }
 
 /// Where an image holds this.
-fn find(image: &str, wanted: &[u8]) -> Option<u64> {
+pub fn find(image: &str, wanted: &[u8]) -> Option<u64> {
     let mut bytes = Vec::new();
     File::open(image).unwrap().read_to_end(&mut bytes).unwrap();
     let at = bytes.chunks(4096).position(|page| page == &wanted[..4096])?;
