@@ -86,6 +86,7 @@ codes! {
         SCRUB_OVERDUE = "scrub-overdue",
         REPLICATION_BEHIND = "replication-behind",
         STATE_DIR_FULL = "state-dir-full",
+        MEMORY_SHORT = "memory-short",
         DAEMON_BUG = "daemon-bug",
         SNAPSHOT_UNREADABLE = "snapshot-unreadable",
         SNAPSHOT_SCHEDULE_FAILED = "snapshot-schedule_failed",

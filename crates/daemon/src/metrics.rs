@@ -316,6 +316,11 @@ fn of_load(page: &mut Page, load: &NfsLoad) {
         ),
         ("aquifer_nfs_requests_total", "Requests of all programs.", load.requests),
         ("aquifer_nfs_requests_waited_total", "Not answered at once.", load.requests_waited),
+        (
+            "aquifer_nfs_memory_waits_total",
+            "Times that a connection waited for memory.",
+            load.memory_waits,
+        ),
         ("aquifer_nfs_received_bytes_total", "Bytes received.", load.received_bytes),
         ("aquifer_nfs_sent_bytes_total", "Bytes sent.", load.sent_bytes),
         ("aquifer_nfs_panics_total", "Requests that met a bug.", load.panics),

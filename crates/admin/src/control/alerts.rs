@@ -22,15 +22,22 @@ use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 
 use super::Control;
+use pressure::Pressure;
+
+mod pressure;
 
 impl Control {
     /// Looks what is wrong, as long as the daemon runs.
     pub async fn watch_problems(&self) {
         let mut clock = Clock::now();
+        let mut pressure = Pressure::default();
         loop {
             sleep(LOOK_EVERY).await;
             clock = clock.checked();
-            let seen = self.problems().await;
+            let mut seen = self.problems().await;
+            let load = self.frontend.counts().map(|counts| counts.load).unwrap_or_default();
+            let short = pressure.look(&self.memory(), &load);
+            seen.problems.extend(short.map(|problem| (None, problem)));
             let alerts = Arc::clone(&self.alerts);
             // It writes a file.
             let looked = tokio::task::spawn_blocking(move || alerts.look(&seen));
