@@ -225,7 +225,8 @@ function shell() {
       h('a', { href: '/page/vendor/preact.LICENSE' }, 'Preact')),
     app.dialog && h(Dialog, {
       wish: app.dialog, key: app.dialog,
-      done: () => { app.dialog = null; update(); },
+      // Some acts are shown first, and asked for once more.
+      done: (answer) => { app.dialog = answer?.next ?? null; update(); },
     }));
 }
 
