@@ -35,6 +35,7 @@ mod life;
 mod listing;
 mod logs;
 mod lost;
+mod many;
 mod once;
 mod page;
 mod paper;
