@@ -59,3 +59,4 @@ mod top;
 mod trim;
 mod unprivileged;
 mod unsafe_sync;
+mod widths;
