@@ -181,6 +181,7 @@ install: $(if $(PGO),pgo,build)
 	install -Dm644 dist/aquifer.service $(DESTDIR)/usr/lib/systemd/system/aquifer.service
 	install -Dm644 dist/aquifer.sysusers $(DESTDIR)/usr/lib/sysusers.d/aquifer.conf
 	$(if $(DESTDIR),,systemd-sysusers aquifer.conf)
+	install -Dm644 -t $(DESTDIR)/usr/share/doc/aquifer/docs docs/*.md
 	test -e $(DESTDIR)/etc/aquifer/aquifer.toml || \
 		install -Dm644 dist/aquifer.toml $(DESTDIR)/etc/aquifer/aquifer.toml
 

@@ -1,5 +1,5 @@
-//! Sets `AQUIFER_VERSION`, the version, and the commit that is built, as far as it is known; and
-//! `AQUIFER_DATE`, the day of that commit, or nothing.
+//! Sets `AQUIFER_VERSION`, the version, and the commit that is built, as far as it is known;
+//! `AQUIFER_BUILT_FROM`, that commit alone, or nothing; and `AQUIFER_DATE`, its day, or nothing.
 //!
 //! Invariant: the same commit gives the same texts, wherever and whenever it is built. A packager
 //! without git sets `AQUIFER_COMMIT`; empty, it means none.
@@ -19,6 +19,7 @@ fn main() {
         Ok(commit) => Some(commit).filter(|commit| !commit.is_empty()),
         Err(_) => head,
     };
+    println!("cargo:rustc-env=AQUIFER_BUILT_FROM={}", commit.as_deref().unwrap_or_default());
     let commit = commit.map(|commit| format!(" ({commit})")).unwrap_or_default();
     println!("cargo:rustc-env=AQUIFER_VERSION={version}{commit}");
 }

@@ -150,6 +150,8 @@ pub struct ControlConfig {
     pub alerts: aquifer_alerts::Settings,
     /// Other Aquifers, which have copies.
     pub peers: Peers,
+    /// The commit that the program was built from, if that is known.
+    pub commit: Option<String>,
 }
 
 /// The administrator's side of a daemon.
@@ -254,6 +256,7 @@ impl Control {
     pub fn info(&self) -> DaemonInfo {
         DaemonInfo {
             version: env!("CARGO_PKG_VERSION").into(),
+            commit: self.config.commit.clone(),
             pid: std::process::id(),
             state_dir: self.cache.dir().to_path_buf(),
             memory_bytes: self.config.memory.cap_bytes(),

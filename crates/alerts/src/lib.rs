@@ -143,9 +143,9 @@ impl Alerts {
             return;
         }
         state.happened.insert(key, now_ns);
-        let Problem { code, severity, status, action } = problem;
+        let Problem { code, severity, status, action, see } = problem;
         let (kind, since_ns) = (Kind::Happened, now_ns);
-        self.tell(now_ns, vec![Item { kind, severity, pool, code, status, action, since_ns }]);
+        self.tell(now_ns, vec![Item { kind, severity, pool, code, status, action, see, since_ns }]);
     }
 
     /// Returns whether there was something to tell.

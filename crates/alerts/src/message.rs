@@ -38,6 +38,9 @@ pub struct Item {
     pub status: String,
     /// What to do.
     pub action: Option<String>,
+    /// The section of the documentation that says more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub see: Option<String>,
     /// Since when, ns since 1970.
     pub since_ns: u64,
 }
@@ -89,6 +92,7 @@ impl Message {
             code: "test".into(),
             status: "This is a test: alerts of this server arrive here.".into(),
             action: None,
+            see: None,
             since_ns: at_ns,
         };
         Message::new(host, at_ns, vec![item])
@@ -133,9 +137,12 @@ impl Message {
                 format!("{} {}: {of}{}", item.kind.word(), item.severity.word(), item.status);
             text.push_str(&shown(&line));
             text.push('\n');
-            if let Some(action) = item.action.as_ref().filter(|_| item.kind != Kind::Cleared) {
-                text.push_str(&shown(&format!("  what to do: {action}")));
-                text.push('\n');
+            let is_over = item.kind == Kind::Cleared;
+            for (label, what) in [("what to do", &item.action), ("see", &item.see)] {
+                if let Some(what) = what.as_ref().filter(|_| !is_over) {
+                    text.push_str(&shown(&format!("  {label}: {what}")));
+                    text.push('\n');
+                }
             }
             text.push_str(&shown(&format!("  since {}; {}", time::text(item.since_ns), item.code)));
             text.push('\n');
@@ -185,6 +192,7 @@ mod tests {
             code: "disk-missing".into(),
             status: status.into(),
             action: Some("Attach it, then type `aquifer pool online tank <b>`.".into()),
+            see: Some("/usr/share/doc/aquifer/docs/runbook.md#replace-a-disk".into()),
             since_ns: 1_795_713_035_000_000_000,
         }
     }
@@ -205,9 +213,10 @@ mod tests {
         let text = message.text();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("NEW error: pool tank: /dev/b is missing"), "{text}");
-        assert!(lines[3].starts_with("NEW warning: pool tank: small"), "{text}");
-        assert!(lines[6].starts_with("OVER error: pool tank: old"), "{text}");
-        assert!(!lines[7].contains("what to do"), "{text}");
+        assert_eq!(lines[2], "  see: /usr/share/doc/aquifer/docs/runbook.md#replace-a-disk");
+        assert!(lines[4].starts_with("NEW warning: pool tank: small"), "{text}");
+        assert!(lines[8].starts_with("OVER error: pool tank: old"), "{text}");
+        assert!(lines[9].starts_with("  since "), "{text}");
         assert_eq!(message.of(Severity::Error).unwrap().alerts.len(), 2);
         assert!(Message::new("store", 1, Vec::new()).of(Severity::Info).is_none());
     }
@@ -221,6 +230,7 @@ mod tests {
         assert_eq!(json["severity"], "error");
         assert_eq!(json["alerts"][0]["kind"], "raised");
         assert_eq!(json["alerts"][0]["code"], "disk-missing");
+        assert!(json["alerts"][0]["see"].as_str().unwrap().ends_with("#replace-a-disk"));
         let slack = message.body(Shape::Slack)["text"].as_str().unwrap().to_string();
         assert!(slack.contains("&lt;!channel&gt;") && !slack.contains('<'), "{slack}");
         let discord = message.body(Shape::Discord);

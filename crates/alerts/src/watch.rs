@@ -135,9 +135,9 @@ impl Known {
     }
 
     fn item(&self, kind: Kind) -> Item {
-        let Problem { code, severity, status, action } = self.problem.clone();
+        let Problem { code, severity, status, action, see } = self.problem.clone();
         let (pool, since_ns) = (self.key.pool.clone(), self.since_ns);
-        Item { kind, severity, pool, code, status, action, since_ns }
+        Item { kind, severity, pool, code, status, action, see, since_ns }
     }
 }
 
@@ -169,8 +169,8 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn problem(code: &str, status: &str) -> Problem {
-        let (code, status) = (code.to_string(), status.to_string());
-        Problem { code, severity: Severity::Error, status, action: Some("Do it.".into()) }
+        let (code, status, action) = (code.into(), status.into(), Some("Do it.".into()));
+        Problem { code, severity: Severity::Error, status, action, see: None }
     }
 
     fn seen(problems: &[Problem]) -> Seen {

@@ -74,6 +74,9 @@ pub struct SessionInfo {
     pub host: String,
     /// Version of the software.
     pub version: String,
+    /// The commit that it was built from, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
 }
 
 /// `POST /tokens`.

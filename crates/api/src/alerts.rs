@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::codes::Code;
+
 /// How much something matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -39,6 +41,22 @@ pub struct Problem {
     /// What to do, with the commands to type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,
+    /// The section of the documentation that says more, where the package installs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub see: Option<String>,
+}
+
+impl Problem {
+    /// A problem of this kind, with what to do.
+    pub fn new(
+        code: Code,
+        severity: Severity,
+        status: impl Into<String>,
+        action: Option<String>,
+    ) -> Problem {
+        let (word, see) = (code.word.to_string(), Some(code.see()));
+        Problem { code: word, severity, status: status.into(), action, see }
+    }
 }
 
 /// A problem that is there now.

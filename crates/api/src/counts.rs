@@ -182,6 +182,12 @@ pub struct NfsLoad {
     pub request_bytes: u64,
     /// Memory that replies take now.
     pub reply_bytes: u64,
+    /// Times that a connection waited for memory of either.
+    #[serde(default)]
+    pub memory_waits: u64,
+    /// Whether both would have more with a larger setting `memory`.
+    #[serde(default)]
+    pub memory_bound: bool,
     /// Calls of the MOUNT program.
     pub mount_calls: u64,
     /// Calls of the portmapper on our ports.

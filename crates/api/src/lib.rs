@@ -14,6 +14,7 @@ mod alerts;
 mod bookmarks;
 mod caches;
 pub mod client;
+pub mod codes;
 mod connect;
 mod counts;
 mod datasets;
@@ -104,6 +105,9 @@ pub const PATH: &str = "/v1";
 pub struct DaemonInfo {
     /// Version of the software.
     pub version: String,
+    /// The commit that it was built from, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
     /// Its process id.
     pub pid: u32,
     /// The directory with the list of its pools.

@@ -31,6 +31,13 @@ pub struct PoolMemory {
     pub dirty_bytes: u64,
     /// Bitmaps of its free space.
     pub bitmap_bytes: u64,
+    /// Times that a change found no room in memory since the import; one that looks again counts
+    /// again.
+    #[serde(default)]
+    pub waits: u64,
+    /// Whether changes would have more with a larger setting `memory`.
+    #[serde(default)]
+    pub bound: bool,
     /// Its read cache.
     pub cache: CacheStat,
 }

@@ -13,6 +13,7 @@ mod interrupt;
 mod paper;
 #[cfg(test)]
 mod tests;
+mod version;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -49,6 +50,8 @@ enum Command {
     /// Find out what hypervisors will meet: replay their clients' steps from this machine, and look
     /// at ports, names, exports, clock and MTU.
     Doctor(DoctorArgs),
+    /// Show which version this program is, and which one the daemon runs.
+    Version,
     /// Measure a dataset through NFS as well-known programs do, with a file of its own.
     Bench(BenchArgs),
     /// Print a completion script.
@@ -121,11 +124,12 @@ fn run(Args { options, command }: Args) -> Result<(), Failure> {
         }
         Command::Serve(serve) => {
             let socket = options.api.api_socket;
-            aquifer_daemon::serve(&runtime, &socket, &serve).map_err(of_daemon)
+            aquifer_daemon::serve(&runtime, &socket, &serve, version::commit()).map_err(of_daemon)
         }
         Command::Ask(command) => runtime.block_on(aquifer_cli::run(command, &options)),
         Command::Inspect(args) => runtime.block_on(inspect::inspect(Output::of(&options), args)),
         Command::Bench(args) => runtime.block_on(bench::bench(&options, args)),
+        Command::Version => runtime.block_on(version::version(&options)),
         Command::Doctor(args) => runtime.block_on(doctor::doctor(&options, args)),
         Command::Completions { shell } => print(&paper::completions(shell)?),
         Command::ManPages { directory } => paper::man_pages(&directory),

@@ -323,6 +323,10 @@ pub enum StatCommand {
         /// Only VM disks.
         #[arg(short = 'd', long)]
         disks: bool,
+        /// Also kB a call, mean times, times of reads and writes apart, other calls, errors: wider
+        /// than 80 columns.
+        #[arg(short = 'l', long)]
+        long: bool,
         /// So many lines of each.
         #[arg(short = 'n', long, value_name = "LINES", default_value_t = 20)]
         top: usize,

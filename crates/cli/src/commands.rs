@@ -45,6 +45,7 @@ use std::io::{IsTerminal, Write};
 use aquifer_api::client::Client;
 use aquifer_api::keys;
 use aquifer_api::shown::{PLAIN, RED, lines_shown, shown};
+use aquifer_api::time;
 use aquifer_api::{ConnectQuery, ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
 use aquifer_meter::size;
 use serde::Serialize;
@@ -152,10 +153,11 @@ async fn stat(command: StatCommand, client: &Client, output: Output) -> Result<(
             arcstat::arcstat(client, output, verbose, times).await
         }
         StatCommand::Nfsstat { words } => nfs::nfsstat(client, output, &words).await,
-        StatCommand::Nfsiostat { clients, disks, top, words } => {
+        StatCommand::Nfsiostat { clients, disks, long, top, words } => {
             let times = repeat::times(&words).map_err(Failure::usage)?;
             // Without either option, both.
-            let show = nfs::Show { clients: clients || !disks, disks: disks || !clients, top };
+            let (clients, disks) = (clients || !disks, disks || !clients);
+            let show = nfs::Show { clients, disks, long, top };
             nfs::nfsiostat(client, output, show, times).await
         }
     }
@@ -318,6 +320,22 @@ impl Output {
         text.split_inclusive('\n').map(red).collect()
     }
 
+    /// Columns of the screen, if stdout is one.
+    fn columns(self) -> Option<usize> {
+        let size = std::io::stdout().is_terminal().then(crossterm::terminal::size)?.ok()?;
+        // A terminal that does not know its size says 0.
+        Some(usize::from(size.0)).filter(|columns| *columns > 0)
+    }
+
+    /// A time, for people to the minute, for scripts or exactly.
+    pub fn minute(self, ns: u64) -> String {
+        let text = time::text(ns);
+        match (self.script || self.exact, text.get(..MINUTE)) {
+            (false, Some(minute)) => format!("{minute}Z"),
+            _ => text,
+        }
+    }
+
     /// A size, for people or exactly.
     pub fn size(self, bytes: u64) -> String {
         match self.exact {
@@ -347,10 +365,13 @@ impl Output {
     pub(crate) fn table(self, table: &Table) -> String {
         match self.script {
             true => table.text(true),
-            false => table.coloured(|line| self.red(line)),
+            false => table.coloured(self.columns(), |line| self.red(line)),
         }
     }
 }
+
+/// Characters of `2026-11-26T07:00`.
+const MINUTE: usize = 16;
 
 /// Prints notes on stderr: they are no part of the answer.
 pub fn tell(output: Output, notes: &[String]) {

@@ -220,12 +220,13 @@ function shell() {
         h('span', null, app.notice.text),
         button('×', () => { app.notice = null; update(); }, { class: 'quiet', 'aria-label': 'Dismiss' })),
       h('div', { 'data-view': open, 'data-place': rest.join('/') }, view.draw(rest, app))),
-    h('footer', null, 'Aquifer ' + app.session.version, ' · charts by ',
+    h('footer', null, 'Aquifer ' + app.session.version, app.session.commit && ` (${app.session.commit})`, ' · charts by ',
       h('a', { href: '/page/vendor/uplot.LICENSE' }, 'uPlot'), ', drawn with ',
       h('a', { href: '/page/vendor/preact.LICENSE' }, 'Preact')),
     app.dialog && h(Dialog, {
       wish: app.dialog, key: app.dialog,
-      done: () => { app.dialog = null; update(); },
+      // Some acts are shown first, and asked for once more.
+      done: (answer) => { app.dialog = answer?.next ?? null; update(); },
     }));
 }
 

@@ -33,6 +33,10 @@ export const card = (title, ...children) =>
 export const button = (label, onClick, more = {}) =>
   h('button', { type: 'button', onClick, ...more }, label);
 
+/// Acts that are asked for now and then.
+export const more = (...acts) =>
+  h('details', { class: 'more' }, h('summary', null, 'More'), h('div', { class: 'row acts' }, acts));
+
 /// A link to a place on the page.
 export const link = (words, label) => h('a', { href: place(words) }, label);
 
@@ -59,8 +63,9 @@ export function bar(part, whole, label) {
   return h('progress', { max: 100, value: percent, class: level, 'aria-label': label });
 }
 
-/// Asks before something is done. `wish`: {title, text, fields, confirm, label, run}; a field:
-/// {name, label, type, value, hint, options}. `run` gets the values, and may throw.
+/// Asks before something is done. `wish`: {title, text, lines, fields, confirm, label, run}; a field:
+/// {name, label, type, value, hint, options}. `run` gets the values, and may throw; what it returns
+/// may have the next wish in `next`.
 export class Dialog extends Component {
   constructor(props) {
     super(props);
@@ -116,6 +121,7 @@ export class Dialog extends Component {
       h('form', { onSubmit: (event) => this.submit(event) },
         h('h2', null, wish.title),
         wish.text && h('p', null, wish.text),
+        wish.lines && h('ul', { class: 'lines' }, wish.lines.map((line) => h('li', null, line))),
         (wish.fields ?? []).map((field) => this.field(field)),
         sure,
         error && h('p', { class: 'refusal', role: 'alert' }, h('span', null, commands(error))),

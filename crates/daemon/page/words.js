@@ -55,3 +55,16 @@ export function moment(ns) {
 }
 
 export const plural = (number, one, many) => `${number} ${number === 1 ? one : many ?? one + 's'}`;
+
+/// The end of a hold, as the command line takes it: 30d, 12h, 2027-01-31; in seconds since 1970, and
+/// null for none.
+export function until(text) {
+  const given = (text ?? '').trim();
+  if (given === '') return null;
+  const span = /^([0-9]+)([smhdw])$/.exec(given);
+  const units = { s: 1, m: 60, h: 3600, d: 86_400, w: 604_800 };
+  const day = /^[0-9]{4}-[0-9]{2}-[0-9]{2}$/.test(given) ? Date.parse(given + 'T00:00:00Z') / 1000 : NaN;
+  const end = span ? Math.floor(Date.now() / 1000) + Number(span[1]) * units[span[2]] : day;
+  if (!Number.isSafeInteger(end)) throw new Error(`"${given}" is no time: say 90d, 12h, or 2027-01-31`);
+  return end;
+}

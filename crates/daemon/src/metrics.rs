@@ -43,7 +43,9 @@ pub(crate) fn page(
 ) -> String {
     let mut page = Page::default();
     page.family("aquifer_build_info", "gauge", "What runs: always 1.");
-    page.sample("aquifer_build_info", &[("version", &daemon.version)], 1);
+    // Without a commit the label is empty, which means to Prometheus that there is none.
+    let commit = daemon.commit.as_deref().unwrap_or_default();
+    page.sample("aquifer_build_info", &[("version", &daemon.version), ("commit", commit)], 1);
     of_pools(&mut page, pools, in_service);
     of_disks(&mut page, in_service);
     of_hardware(&mut page, in_service, disks);
@@ -317,6 +319,11 @@ fn of_load(page: &mut Page, load: &NfsLoad) {
         ),
         ("aquifer_nfs_requests_total", "Requests of all programs.", load.requests),
         ("aquifer_nfs_requests_waited_total", "Not answered at once.", load.requests_waited),
+        (
+            "aquifer_nfs_memory_waits_total",
+            "Times that a connection waited for memory.",
+            load.memory_waits,
+        ),
         ("aquifer_nfs_received_bytes_total", "Bytes received.", load.received_bytes),
         ("aquifer_nfs_sent_bytes_total", "Bytes sent.", load.sent_bytes),
         ("aquifer_nfs_panics_total", "Requests that met a bug.", load.panics),

@@ -54,11 +54,16 @@ pub fn settings(args: &ServeArgs) -> Result<String, Failure> {
     toml::to_string(&settings).map_err(Failure::failed)
 }
 
-/// Serves until a signal ends it.
+/// Serves until a signal ends it; `commit`: what the program was built from, if that is known.
 ///
 /// # Errors
 /// As [`settings`]; and what keeps a daemon from serving.
-pub fn serve(runtime: &Runtime, socket: &Path, args: &ServeArgs) -> Result<(), Failure> {
+pub fn serve(
+    runtime: &Runtime,
+    socket: &Path,
+    args: &ServeArgs,
+    commit: Option<&str>,
+) -> Result<(), Failure> {
     let settings = Settings::of(args)?;
     let memory = Memory::new(settings.memory_bytes());
     let portmap = match settings.portmap.enabled {
@@ -97,6 +102,7 @@ pub fn serve(runtime: &Runtime, socket: &Path, args: &ServeArgs) -> Result<(), F
         smartctl: settings.smartctl,
         alerts: settings.alerts,
         peers: settings.peers,
+        commit: commit.map(str::to_string),
     };
     let events: Arc<EventRing> = Arc::default();
     log::to_stderr(&settings.log, &events)?;

@@ -27,6 +27,7 @@ use crate::increment::{Coming, Stage};
 use crate::lines::OnLine;
 use crate::namespace::Found;
 use crate::property::{LocalValues, PROPERTIES, Properties, Property, SyncMode};
+use crate::quota::Usage;
 use crate::replies::Replies;
 use crate::schedule::Told;
 use crate::scrub::Scrubbed;
@@ -264,7 +265,11 @@ impl Datasets {
 
     /// A dataset by its full name.
     pub fn by_name(&self, name: &str) -> Option<Arc<Dataset>> {
-        self.all().into_iter().find(|dataset| self.full_name(dataset) == name)
+        let last = name.rsplit_once('/').map_or(name, |(_, last)| last);
+        // A full name is made of all above: only of those that may be it.
+        let may_be = |dataset: &Arc<Dataset>| dataset.record.lock().name == last;
+        let is_it = |dataset: &Arc<Dataset>| may_be(dataset) && self.full_name(dataset) == name;
+        self.all().into_iter().find(is_it)
     }
 
     /// Waits until an act is on disk. The log does not have it, so only its txg makes it durable.
@@ -299,20 +304,26 @@ impl Datasets {
 
     /// All datasets for a listing, by name.
     pub fn list(&self) -> Vec<DatasetInfo> {
-        let mut list: Vec<DatasetInfo> = self.all().iter().map(|of| self.info(of)).collect();
+        let mut usage = self.usage();
+        let info = |of: &Arc<Dataset>| self.info_in(of, &mut usage);
+        let mut list: Vec<DatasetInfo> = self.all().iter().map(info).collect();
         list.sort_by(|a, b| a.name.cmp(&b.name));
         list
     }
 
     /// One dataset for a listing.
     pub fn info(&self, dataset: &Dataset) -> DatasetInfo {
+        self.info_in(dataset, &mut self.usage())
+    }
+
+    fn info_in(&self, dataset: &Dataset, usage: &mut Usage) -> DatasetInfo {
         let is_pools_own = dataset.record.lock().parent.0 == 0;
         let now = Time::from_ns(self.pool.world().wall_ns());
         DatasetInfo {
             name: self.full_name(dataset),
-            used_bytes: self.used_bytes(dataset),
+            used_bytes: usage.used.get(&dataset.id).copied().unwrap_or(0),
             refer_bytes: dataset.refer_bytes(),
-            available_bytes: self.available_bytes(dataset),
+            available_bytes: self.available_in(dataset, usage),
             next_snapshot: self.next_snapshot(dataset, now),
             origin: self.origin_of(dataset),
             is_standby: dataset.is_standby(),

@@ -237,6 +237,39 @@ impl Datasets {
             .fold(0, |sum, other| sum.saturating_add(own(other)))
     }
 
+    /// What a listing needs of all datasets: found in one look at each, however many are listed.
+    pub(crate) fn usage(&self) -> Usage {
+        let hidden = self.hidden_bytes();
+        let mut used: BTreeMap<DatasetId, u64> = BTreeMap::new();
+        for of in self.living() {
+            let hidden = hidden.get(&of.id).copied().unwrap_or(0);
+            let own = of.own_bytes().saturating_add(hidden);
+            for id in self.line_of(&of) {
+                let sum = used.entry(id).or_default();
+                *sum = sum.saturating_add(own);
+            }
+        }
+        let reserves = |of: &Arc<Dataset>| (of.reserved_bytes() > 0).then_some(of.id);
+        let reserving = self.keeping().iter().filter_map(reserves).collect();
+        Usage { used, reserving, kept: BTreeMap::new(), writable: self.pool.writable_bytes() }
+    }
+
+    /// As [`Datasets::available_bytes`], by such a look.
+    pub(crate) fn available_in(&self, dataset: &Dataset, usage: &mut Usage) -> u64 {
+        let line = self.line_of(dataset);
+        let Usage { used, reserving, kept, writable } = usage;
+        // What others keep depends on reservations of its own line alone.
+        let own: BTreeSet<DatasetId> = line.intersection(reserving).copied().collect();
+        let kept = kept.entry(own).or_insert_with_key(|own| self.room(own, None).kept);
+        let quotas = line.iter().filter_map(|id| Some((id, self.by_id(*id)?)));
+        let quotas = quotas.filter(|(_, of)| !of.is_destroyed());
+        let left = quotas.filter_map(|(id, of)| {
+            let quota = of.properties().quota_bytes?;
+            Some(quota.saturating_sub(used.get(id).copied().unwrap_or(0)))
+        });
+        left.fold(writable.saturating_sub(*kept), u64::min)
+    }
+
     /// Bytes of hidden lines, by the dataset that they count to.
     fn hidden_bytes(&self) -> BTreeMap<DatasetId, u64> {
         let mut bytes: BTreeMap<DatasetId, u64> = BTreeMap::new();
@@ -260,15 +293,7 @@ impl Datasets {
     /// Bytes that can be written to a dataset: the pool's free space less what others have
     /// reserved, within its own quota and those above it.
     pub fn available_bytes(&self, dataset: &Dataset) -> u64 {
-        let above = self.line_of(dataset);
-        let kept = self.room(&above, None).kept;
-        let mut available = self.pool.writable_bytes().saturating_sub(kept);
-        for other in self.living().iter().filter(|other| above.contains(&other.id)) {
-            if let Some(quota) = other.properties().quota_bytes {
-                available = available.min(quota.saturating_sub(self.used_bytes(other)));
-            }
-        }
-        available
+        self.available_in(dataset, &mut self.usage())
     }
 
     fn over_quota(&self, dataset: &Dataset) -> bool {
@@ -349,6 +374,18 @@ impl Datasets {
         });
         left.flatten().min().unwrap_or(u64::MAX)
     }
+}
+
+/// See [`Datasets::usage`].
+#[derive(Debug)]
+pub(crate) struct Usage {
+    /// By each dataset and all below it, with what only snapshots show.
+    pub used: BTreeMap<DatasetId, u64>,
+    /// Datasets with a reservation.
+    reserving: BTreeSet<DatasetId>,
+    /// What reservations keep, by those of the line that asks.
+    kept: BTreeMap<BTreeSet<DatasetId>, u64>,
+    writable: u64,
 }
 
 /// A requested reservation.

@@ -57,13 +57,16 @@ pub struct Finding {
     /// The command that mends it, or the next one to type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+    /// The section of the documentation that says more, of a pool's problem.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub see: Option<String>,
 }
 
 impl Finding {
     /// One of these.
     pub(crate) fn new(code: Code, what: impl Into<String>) -> Self {
         let (level, code) = (code.level, code.word.to_string());
-        Finding { level, code, what: what.into(), command: None }
+        Finding { level, code, what: what.into(), command: None, see: None }
     }
 
     /// With the command that mends it.
@@ -153,7 +156,7 @@ impl Report {
                 let _ = writeln!(text, "  {took:>8} ms  {}: {outcome}", step.name);
             }
         }
-        for Finding { level, code, what, command } in &self.findings {
+        for Finding { level, code, what, command, see } in &self.findings {
             // What is well and has a next command is advice.
             if *level == Level::Ok && command.is_none() && !verbose {
                 continue;
@@ -161,6 +164,9 @@ impl Report {
             let _ = writeln!(text, "{:<8} {code}: {what}", level.word());
             if let Some(command) = command {
                 let _ = writeln!(text, "         {command}");
+            }
+            if let Some(see) = see {
+                let _ = writeln!(text, "         see: {see}");
             }
         }
         let count = |level| self.findings.iter().filter(|it| it.level == level).count();

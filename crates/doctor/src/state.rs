@@ -88,6 +88,7 @@ fn of_pool(pool: &PoolStatus, report: &mut Report) {
             code: problem.code.clone(),
             what: format!("{}: {}", pool.summary.name, problem.status),
             command: problem.action.clone(),
+            see: problem.see.clone(),
         });
     }
 }

@@ -71,6 +71,7 @@ impl Daemon {
                 smartctl: Default::default(),
                 alerts: Default::default(),
                 peers: Default::default(),
+                commit: None,
             };
             let control = Control::open(config, Arc::new(Nowhere), Arc::default()).unwrap();
             control.start().await;
@@ -276,7 +277,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 62] = [
+const ROUTES: [&str; 65] = [
     "GET /v1/alerts",
     "POST /v1/alerts/test",
     "GET /v1/daemon",

@@ -11,7 +11,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use aquifer_pool::Share;
@@ -28,6 +28,8 @@ pub(crate) struct Budget {
     free: Arc<Semaphore>,
     granules: u32,
     waiting: AtomicUsize,
+    /// How often a lease had to wait.
+    waits: AtomicU64,
     /// Its part of the memory of the process. The read cache gives way to it.
     share: Option<Share>,
 }
@@ -36,7 +38,8 @@ impl Budget {
     pub(crate) fn new(bytes: usize, share: Option<Share>) -> Arc<Self> {
         let granules = u32::try_from(bytes / GRANULE_BYTES).unwrap_or(u32::MAX);
         let free = Arc::new(Semaphore::new(usize::try_from(granules).unwrap_or(usize::MAX)));
-        Arc::new(Budget { free, granules, waiting: AtomicUsize::new(0), share })
+        let (waiting, waits) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Arc::new(Budget { free, granules, waiting, waits, share })
     }
 
     /// Bytes that leases hold.
@@ -57,6 +60,11 @@ impl Budget {
         if let Some(share) = &self.share {
             share.settle(|| self.held_bytes() as u64);
         }
+    }
+
+    /// How often a lease had to wait.
+    pub(crate) fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
     }
 
     /// Whether any lease waits.
@@ -85,6 +93,7 @@ struct Counted(Arc<Budget>);
 impl Counted {
     fn new(budget: &Arc<Budget>) -> Self {
         budget.waiting.fetch_add(1, Ordering::Relaxed);
+        budget.waits.fetch_add(1, Ordering::Relaxed);
         Counted(Arc::clone(budget))
     }
 }

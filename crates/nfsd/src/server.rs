@@ -48,9 +48,7 @@ pub struct Observer(Arc<Common>);
 impl Observer {
     /// The server's present state and counters.
     pub fn load(&self) -> Load {
-        let budgets = &self.0.budgets;
-        let requests = budgets.reads.held_bytes() + budgets.records.held_bytes();
-        self.0.stats.load(requests, budgets.replies.held_bytes())
+        self.0.stats.load(&self.0.budgets)
     }
 
     /// What is served.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::connection::Budgets;
+
 /// Counters of all runtimes. Connections update them once a turn, not once a request.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
@@ -53,10 +55,14 @@ pub struct Load {
     pub request_bytes: usize,
     /// Bytes that are leased for replies.
     pub reply_bytes: usize,
+    /// How often a connection had to wait for memory of either.
+    pub memory_waits: u64,
+    /// Both would have more if the process might take more.
+    pub is_bound: bool,
 }
 
 impl Stats {
-    pub(crate) fn load(&self, request_bytes: usize, reply_bytes: usize) -> Load {
+    pub(crate) fn load(&self, budgets: &Budgets) -> Load {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Load {
             connections: self.connections.load(Ordering::Relaxed),
@@ -71,8 +77,10 @@ impl Stats {
             closed_as_slow: read(&self.closed_as_slow),
             protocol_errors: read(&self.protocol_errors),
             panics: read(&self.panics),
-            request_bytes,
-            reply_bytes,
+            request_bytes: budgets.reads.held_bytes() + budgets.records.held_bytes(),
+            reply_bytes: budgets.replies.held_bytes(),
+            memory_waits: budgets.waits(),
+            is_bound: budgets.is_bound,
         }
     }
 }

@@ -80,6 +80,8 @@ pub struct Limits {
     /// A txg closes when this much of it is dirty, or earlier beside other pools
     /// ([`Limits::txg_dirty_bytes_beside`]).
     pub txg_dirty_bytes: u64,
+    /// As much, if memory were no concern.
+    pub txg_dirty_bytes_most: u64,
     /// Most dirty memory of all txgs.
     pub dirty_cap_bytes: u64,
     /// Memory of bitmaps of metaslabs, unless the next syncs need more.
@@ -116,11 +118,13 @@ impl Limits {
     pub fn new(memory_cap_bytes: u64, log_segments: u64, scale: Scale) -> Limits {
         let cap = memory_cap_bytes.max(MEMORY_CAP_BYTES_MIN);
         let log_bytes = log_segments * SEGMENT_BYTES;
-        let txg_dirty_bytes = scale.txg_dirty_bytes_max.min(cap / 8).min(log_bytes / TXG_LOG_SHARE);
+        let txg_dirty_bytes_most = scale.txg_dirty_bytes_max.min(log_bytes / TXG_LOG_SHARE);
+        let txg_dirty_bytes = txg_dirty_bytes_most.min(cap / 8);
         let dirty_cap_bytes = 2 * txg_dirty_bytes;
         Limits {
             memory_cap_bytes: cap,
             txg_dirty_bytes,
+            txg_dirty_bytes_most,
             dirty_cap_bytes,
             bitmap_bytes: cap / 16,
             piece_blocks_max: usize::try_from(cap / 16 / PIECE_BLOCK_BYTES)

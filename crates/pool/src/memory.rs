@@ -42,13 +42,23 @@ pub struct PoolMemory {
     pub dirty: u64,
     /// For bitmaps of metaslabs.
     pub bitmaps: u64,
+    /// How often a change found no room in memory since the import; one that looks again counts
+    /// again.
+    pub waits: u64,
+    /// Whether changes would have more if the process might take more.
+    pub is_bound: bool,
 }
 
 impl Pool {
     /// What it holds beside its read cache.
     pub fn memory(&self) -> PoolMemory {
         let Shares { dirty, bitmaps, .. } = &self.shares;
-        PoolMemory { dirty: dirty.charged_bytes(), bitmaps: bitmaps.charged_bytes() }
+        PoolMemory {
+            dirty: dirty.charged_bytes(),
+            bitmaps: bitmaps.charged_bytes(),
+            waits: self.flow.memory_waits(),
+            is_bound: self.flow.is_bound_by_memory(),
+        }
     }
 
     /// A txg is on disk: what it held is free.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use aquifer_alerts::watch::Seen;
+use aquifer_api::codes;
 use aquifer_api::{
     AlertsInfo, ApiError, Event, Health, PoolStatus, Problem, ScrubState, Severity, TestAlerts,
     TestedOutlet, time,
@@ -21,15 +22,22 @@ use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 
 use super::Control;
+use pressure::Pressure;
+
+mod pressure;
 
 impl Control {
     /// Looks what is wrong, as long as the daemon runs.
     pub async fn watch_problems(&self) {
         let mut clock = Clock::now();
+        let mut pressure = Pressure::default();
         loop {
             sleep(LOOK_EVERY).await;
             clock = clock.checked();
-            let seen = self.problems().await;
+            let mut seen = self.problems().await;
+            let load = self.frontend.counts().map(|counts| counts.load).unwrap_or_default();
+            let short = pressure.look(&self.memory(), &load);
+            seen.problems.extend(short.map(|problem| (None, problem)));
             let alerts = Arc::clone(&self.alerts);
             // It writes a file.
             let looked = tokio::task::spawn_blocking(move || alerts.look(&seen));
@@ -134,17 +142,14 @@ fn full(status: &PoolStatus, limits: [u8; 2]) -> Option<Problem> {
         _ => return None,
     };
     let name = &pool.name;
-    Some(Problem {
-        code: "pool-full".into(),
-        severity,
-        status: format!(
-            "The pool is {percent} % full. When it is full, clients hear that no space is left."
-        ),
-        action: Some(format!(
-            "See what takes the space: `aquifer list -r {name}` and `aquifer list -t snapshot \
-             {name}`. Destroy what is not needed, or add disks: `aquifer pool add {name} DISK`."
-        )),
-    })
+    let status = format!(
+        "The pool is {percent} % full. When it is full, clients hear that no space is left."
+    );
+    let action = format!(
+        "See what takes the space: `aquifer list -r {name}` and `aquifer list -t snapshot \
+         {name}`. Destroy what is not needed, or add disks: `aquifer pool add {name} DISK`."
+    );
+    Some(Problem::new(codes::POOL_FULL, severity, status, Some(action)))
 }
 
 /// A scrub that should have ended long ago.
@@ -160,45 +165,43 @@ fn scrub_overdue(status: &PoolStatus, interval: Duration, now_ns: u64) -> Option
         ScrubState::Running => "does not come to its end",
         ScrubState::Finished | ScrubState::Stopped => "should have begun again since",
     };
-    Some(Problem {
-        code: "scrub-overdue".into(),
-        severity: Severity::Warning,
-        status: format!(
-            "The scrub that began {} days ago {why}: rot that no client reads is not found.",
-            now_ns.saturating_sub(scrub.begun_ns) / 1_000_000_000 / DAY.as_secs()
-        ),
-        action: Some(format!("To go on with it, or begin one, type `aquifer pool scrub {name}`.")),
-    })
+    let status = format!(
+        "The scrub that began {} days ago {why}: rot that no client reads is not found.",
+        now_ns.saturating_sub(scrub.begun_ns) / 1_000_000_000 / DAY.as_secs()
+    );
+    let action = format!("To go on with it, or begin one, type `aquifer pool scrub {name}`.");
+    Some(Problem::new(codes::SCRUB_OVERDUE, Severity::Warning, status, Some(action)))
 }
 
 /// The state directory has no room: what it keeps is old then.
 fn state_dir_full(dir: &Path) -> Option<Problem> {
     let stat = rustix::fs::statvfs(dir).ok()?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    (free < STATE_BYTES_MIN).then(|| Problem {
-        code: "state-dir-full".into(),
-        severity: Severity::Warning,
-        status: format!("{}, where the daemon keeps its state, is full.", dir.display()),
-        action: Some("Make room there. Pools serve on; changes of them may be refused.".into()),
+    (free < STATE_BYTES_MIN).then(|| {
+        let status = format!("{}, where the daemon keeps its state, is full.", dir.display());
+        let action = "Make room there. Pools serve on; changes of them may be refused.";
+        Problem::new(codes::STATE_DIR_FULL, Severity::Warning, status, Some(action.into()))
     })
 }
 
 /// What an event tells people; `None`: nothing, or what the status says as well.
 fn problem_of(event: &Event) -> Option<Problem> {
-    let severity = match event.class.as_str() {
-        "daemon.bug" | "snapshot.unreadable" => Severity::Error,
-        "txg.slow"
-        | "clock.jumped"
-        | "locks.given_away"
-        | "spare.taken"
-        | "disk.not_replaced"
-        | "disk.resilver_failed"
-        | "exports.too_many"
-        | "pool.history_damaged"
-        | "snapshot.schedule_failed" => Severity::Warning,
-        "disk.autoreplaced" | "disk.resilvered" | "pool.resumed" | "scrub.finished" => {
-            Severity::Info
-        }
+    let (severity, code) = match event.class.as_str() {
+        "daemon.bug" => (Severity::Error, codes::DAEMON_BUG),
+        "snapshot.unreadable" => (Severity::Error, codes::SNAPSHOT_UNREADABLE),
+        "txg.slow" => (Severity::Warning, codes::TXG_SLOW),
+        "clock.jumped" => (Severity::Warning, codes::CLOCK_JUMPED),
+        "locks.given_away" => (Severity::Warning, codes::LOCKS_GIVEN_AWAY),
+        "spare.taken" => (Severity::Warning, codes::SPARE_TAKEN),
+        "disk.not_replaced" => (Severity::Warning, codes::DISK_NOT_REPLACED),
+        "disk.resilver_failed" => (Severity::Warning, codes::DISK_RESILVER_FAILED),
+        "exports.too_many" => (Severity::Warning, codes::EXPORTS_TOO_MANY),
+        "pool.history_damaged" => (Severity::Warning, codes::POOL_HISTORY_DAMAGED),
+        "snapshot.schedule_failed" => (Severity::Warning, codes::SNAPSHOT_SCHEDULE_FAILED),
+        "disk.autoreplaced" => (Severity::Info, codes::DISK_AUTOREPLACED),
+        "disk.resilvered" => (Severity::Info, codes::DISK_RESILVERED),
+        "pool.resumed" => (Severity::Info, codes::POOL_RESUMED),
+        "scrub.finished" => (Severity::Info, codes::SCRUB_FINISHED),
         _ => return None,
     };
     let fields = event.fields.iter().filter(|(name, _)| *name != "pool");
@@ -207,7 +210,7 @@ fn problem_of(event: &Event) -> Option<Problem> {
     if !fields.is_empty() {
         status = format!("{status} ({})", fields.join(", "));
     }
-    Some(Problem { code: event.class.replace('.', "-"), severity, status, action: None })
+    Some(Problem::new(code, severity, status, None))
 }
 
 /// The clock of the machine, against one that only goes on.

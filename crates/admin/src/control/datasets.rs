@@ -256,13 +256,16 @@ fn pages(damage: &DamageRecord) -> u64 {
 
 /// Datasets of a pool with `sync=disabled`, and the reasons.
 pub(super) fn sync_disabled(serving: &Serving) -> Vec<SyncDisabled> {
-    let listed = serving.service().datasets.list().into_iter();
-    let each = listed.filter_map(|info| {
-        let sync = info.properties.iter().find(|(property, ..)| *property == Property::Sync);
-        let reason = sync?.1.strip_prefix("disabled:")?.to_string();
-        Some(SyncDisabled { dataset: info.name, reason })
+    let datasets = &serving.service().datasets;
+    // Asked every few seconds: a whole listing would cost too much.
+    let found = datasets.all().into_iter().filter_map(|dataset| {
+        let (value, _) = datasets.value(&dataset, Property::Sync);
+        let reason = value.strip_prefix("disabled:")?.to_string();
+        Some(SyncDisabled { dataset: datasets.full_name(&dataset), reason })
     });
-    each.collect()
+    let mut found: Vec<SyncDisabled> = found.collect();
+    found.sort_by(|a, b| a.dataset.cmp(&b.dataset));
+    found
 }
 
 fn label(damaged: &Damaged) -> String {

@@ -206,12 +206,9 @@ impl Control {
         let datasets = &serving.service().datasets;
         let Some(dataset) = datasets.by_name(name) else { return Facts::new() };
         if properties.is_empty() {
-            let below = format!("{name}/");
-            let all = datasets.list();
-            let below = all.iter().filter(|info| info.name.starts_with(&below)).count();
-            let used = datasets.info(&dataset).used_bytes;
+            let used = datasets.used_bytes(&dataset);
             return Facts::from([
-                ("datasets".to_string(), (1 + below).to_string()),
+                ("datasets".to_string(), datasets.below(&dataset).len().to_string()),
                 ("used".to_string(), used.to_string()),
             ]);
         }

@@ -31,6 +31,8 @@ fn of_pool(serving: &Serving) -> PoolMemory {
         uptime_ns: u64::try_from(pool.status().uptime.as_nanos()).unwrap_or(u64::MAX),
         dirty_bytes: held.dirty,
         bitmap_bytes: held.bitmaps,
+        waits: held.waits,
+        bound: held.is_bound,
         cache: of_cache(&pool.cache_stats()),
     }
 }

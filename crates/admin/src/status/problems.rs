@@ -3,6 +3,7 @@
 //! Each problem is one sentence, and one line of what to do. The worst comes first. A pool without
 //! a problem is healthy: monitoring goes by that.
 
+use aquifer_api::codes::{self, Code};
 use aquifer_api::{
     CacheDiskInfo, CacheDiskState, DamagedFile, DiskInfo, DrillInfo, DrillState, DrillStep, Health,
     LeafState, LeafStatus, PoolStatus, Problem, ResilverInfo, ScanState, Severity, SlowInfo,
@@ -19,23 +20,22 @@ use words::{
 };
 
 /// Data, redundancy or service is lost, or is about to be.
-fn error(code: &str, status: impl Into<String>, action: impl Into<String>) -> Problem {
+fn error(code: Code, status: impl Into<String>, action: impl Into<String>) -> Problem {
     problem(code, Severity::Error, status, action)
 }
 
 /// Somebody should look.
-fn warning(code: &str, status: impl Into<String>, action: impl Into<String>) -> Problem {
+fn warning(code: Code, status: impl Into<String>, action: impl Into<String>) -> Problem {
     problem(code, Severity::Warning, status, action)
 }
 
 fn problem(
-    code: &str,
+    code: Code,
     severity: Severity,
     status: impl Into<String>,
     action: impl Into<String>,
 ) -> Problem {
-    let (code, action) = (code.to_string(), Some(action.into()));
-    Problem { code, severity, status: status.into(), action }
+    Problem::new(code, severity, status, Some(action.into()))
 }
 
 /// The status with what is wrong, and what to do.
@@ -54,9 +54,8 @@ fn problems(pool: &PoolStatus) -> Vec<Problem> {
         Health::Suspended => vec![suspended(pool)],
         Health::Unavail if pool.vdevs.is_empty() => vec![unavailable(pool)],
         Health::Importing => {
-            let status = "The pool is being imported.".into();
-            let (code, severity) = ("pool-importing".into(), Severity::Info);
-            vec![Problem { code, severity, status, action: None }]
+            let status = "The pool is being imported.";
+            vec![Problem::new(codes::POOL_IMPORTING, Severity::Info, status, None)]
         }
         _ => {
             let mut all = silent(pool);
@@ -82,7 +81,7 @@ fn suspended(pool: &PoolStatus) -> Problem {
     let name = &pool.summary.name;
     let reason = pool.summary.reason.as_deref().unwrap_or("it cannot go on");
     error(
-        "pool-suspended",
+        codes::POOL_SUSPENDED,
         format!(
             "The pool is suspended, and changes nothing, so that nothing acknowledged is lost: \
              {reason}."
@@ -100,7 +99,7 @@ fn silent(pool: &PoolStatus) -> Vec<Problem> {
     let Some(reason) = &pool.summary.reason else { return Vec::new() };
     let name = &pool.summary.name;
     vec![error(
-        "pool-silent",
+        codes::POOL_SILENT,
         format!(
             "Changes wait, and clients ask again later: {reason}. Nothing is lost; what is in \
              memory is read."
@@ -115,7 +114,7 @@ fn silent(pool: &PoolStatus) -> Vec<Problem> {
 fn unavailable(pool: &PoolStatus) -> Problem {
     let name = &pool.summary.name;
     error(
-        "pool-unavailable",
+        codes::POOL_UNAVAILABLE,
         pool.summary.reason.clone().unwrap_or_else(|| "The pool is not in service.".into()),
         format!(
             "Attach what is missing: the pool then comes by itself. To look for it at once, type \
@@ -227,12 +226,12 @@ fn disks_away(pool: &str, leaves: &[&LeafStatus], away: Away) -> Problem {
         ),
     };
     let (code, severity) = match away {
-        Away::Missing => ("disk-missing", Severity::Error),
-        Away::Outdated => ("disk-outdated", Severity::Error),
-        Away::Faulted => ("disk-faulted", Severity::Error),
-        Away::Offline => ("disk-offline", Severity::Warning),
-        Away::Drill => ("disk-drill", Severity::Info),
-        Away::Resilvering => ("disk-resilvering", Severity::Info),
+        Away::Missing => (codes::DISK_MISSING, Severity::Error),
+        Away::Outdated => (codes::DISK_OUTDATED, Severity::Error),
+        Away::Faulted => (codes::DISK_FAULTED, Severity::Error),
+        Away::Offline => (codes::DISK_OFFLINE, Severity::Warning),
+        Away::Drill => (codes::DISK_DRILL, Severity::Info),
+        Away::Resilvering => (codes::DISK_RESILVERING, Severity::Info),
     };
     problem(code, severity, format!("{what}; the pool runs on the other disks."), action)
 }
@@ -265,7 +264,7 @@ fn logs(pool: &PoolStatus) -> Vec<Problem> {
             let vdev = typed(&log.name);
             action.push_str(&format!(" To do without, type `aquifer pool remove {name} {vdev}`."));
         }
-        warning("log-away", status, action)
+        warning(codes::LOG_AWAY, status, action)
     };
     let away = of_class(pool, VdevClass::Log).filter(|log| log.health != Health::Online);
     away.map(problem).collect()
@@ -279,7 +278,7 @@ fn expects_to_fail(pool: &PoolStatus) -> Option<Problem> {
     let (_, replace) = commands(&pool.summary.name, disks);
     (!disks.is_empty()).then(|| {
         warning(
-            "disk-failing",
+            codes::DISK_FAILING,
             be(disks, FAILS_SOON.0, FAILS_SOON.1),
             format!("Replace it before it does: {replace}.{}", to_find(&leaves)),
         )
@@ -293,7 +292,7 @@ fn cache_disks(pool: &PoolStatus) -> Option<Problem> {
     let (name, disk) = (&pool.summary.name, one_of(&disks));
     (!disks.is_empty()).then(|| {
         warning(
-            "cache-unusable",
+            codes::CACHE_UNUSABLE,
             be(
                 &disks,
                 "is a cache disk that is missing or does not answer",
@@ -314,7 +313,7 @@ fn spare_expects_to_fail(pool: &PoolStatus) -> Option<Problem> {
     let (name, disk) = (&pool.summary.name, one_of(&disks));
     (!disks.is_empty()).then(|| {
         warning(
-            "spare-failing",
+            codes::SPARE_FAILING,
             be(&disks, FAILS_SOON.0, FAILS_SOON.1),
             format!(
                 "Let another spare wait: `aquifer pool add {name} spare NEW`, then `aquifer pool \
@@ -344,7 +343,7 @@ fn degraded(pool: &PoolStatus) -> Option<Problem> {
     let repaired = repaired(&leaves);
     (!disks.is_empty()).then(|| {
         warning(
-            "disk-degraded",
+            codes::DISK_DEGRADED,
             format!(
                 "{} too many bad copies within ten minutes{repaired}.",
                 be(disks, "is in use, and had", "are in use, and had")
@@ -370,7 +369,7 @@ fn slow(pool: &PoolStatus) -> Vec<Problem> {
         };
         let (_, replace) = commands(&pool.summary.name, &[&leaf.path]);
         Some(warning(
-            "disk-slow",
+            codes::DISK_SLOW,
             format!(
                 "{} is much slower than the other disks: {part} of its {at} took {} or more, and \
                  of theirs {}.",
@@ -400,7 +399,7 @@ fn damaged(pool: &PoolStatus) -> Option<Problem> {
         many => (format!("{} files are damaged and give", many.len()), "DATASET FILE".to_string()),
     };
     Some(error(
-        "file-damaged",
+        codes::FILE_DAMAGED,
         format!("{files} I/O errors: no disk has a good copy of some bytes."),
         format!(
             "Restore or remove what `errors` names. To take a file as it is on disk, type \
@@ -414,7 +413,7 @@ fn dropped(pool: &PoolStatus) -> Option<Problem> {
     pool.dropped_log.as_ref()?;
     let name = &pool.summary.name;
     Some(error(
-        "log-dropped",
+        codes::LOG_DROPPED,
         "An import dropped changes that were acknowledged, see `lost`.",
         format!(
             "Check the guests there as after a power cut. Then type `aquifer pool clear {name}`."
@@ -431,7 +430,7 @@ fn closed(pool: &PoolStatus) -> Option<Problem> {
         many => format!("{many} metaslabs are closed: bitmaps are damaged, and their free space"),
     };
     Some(warning(
-        "metaslab-closed",
+        codes::METASLAB_CLOSED,
         format!("{what} is not used."),
         format!(
             "`aquifer pool export {name}` and `aquifer inspect{places} {name}` say how far the \
@@ -454,7 +453,7 @@ fn met_errors(pool: &PoolStatus) -> Option<Problem> {
     let repaired = repaired(&erred);
     let (_, replace) = commands(&pool.summary.name, &disks);
     Some(warning(
-        "disk-errors",
+        codes::DISK_ERRORS,
         format!(
             "{} errors since the import or the last clear{repaired}.",
             be(&disks, "had", "had")

@@ -166,9 +166,9 @@ fn a_missing_disk_is_told_by_every_outlet_once() {
     });
     let mail = mails.lock().unwrap()[0].clone();
     assert!(mail.contains("ERROR: disk-missing of tank"), "{mail}");
-    let body: Value = serde_json::from_str(&bodies.lock().unwrap()[0]).unwrap();
-    assert_eq!((&body["version"], &body["severity"]), (&1.into(), &"error".into()));
-    let alert = &body["alerts"][0];
+    let hooked: Value = serde_json::from_str(&bodies.lock().unwrap()[0]).unwrap();
+    assert_eq!((&hooked["version"], &hooked["severity"]), (&1.into(), &"error".into()));
+    let alert = &hooked["alerts"][0];
     assert_eq!((&alert["kind"], &alert["pool"]), (&"raised".into(), &"tank".into()));
     // The words of the status, with what to type.
     let status = place.json(&["pool", "status", "tank"]);
@@ -185,7 +185,16 @@ fn a_missing_disk_is_told_by_every_outlet_once() {
     assert_eq!(outlet(&alerts, "hangs")["waiting"], 1);
     assert_eq!(outlet(&alerts, "hook")["sent"], 1);
     let table = place.must(&["alerts"]);
-    assert!(table.contains("error     tank  disk-missing"), "{table}");
+    assert!(table.contains(" alert: error disk-missing of pool tank\n"), "{table}");
+    // Each of them leads to the run-book.
+    let see = "/usr/share/doc/aquifer/docs/runbook.md#replace-a-disk";
+    for json in [&alerts["active"][0], &status["problems"][0], &hooked["alerts"][0]] {
+        assert_eq!(json["see"], see);
+    }
+    let shown = place.must(&["pool", "status", "tank"]);
+    for text in [&table, &shown, &mail] {
+        assert!(text.contains(&format!("see: {see}")), "{text}");
+    }
 
     // The outlets had their second; then it is kept what was sent. (Before, it is sent again.)
     let kept = place.path("state/alerts.json");

@@ -163,7 +163,7 @@ fn people_are_told_the_same(place: &Place) {
     let commit = line.lines().find(|line| line.starts_with("commit\t")).unwrap();
     assert_eq!(commit.split('\t').nth(1), Some("1"), "{line}");
     assert!(
-        place.must(&["nfsstat"]).contains("connections: 2 open, 0 of them in the lobby, 2 since"),
+        place.must(&["nfsstat"]).contains("connections: 2 open, 0 of them in the lobby; 2 since"),
         "{line}"
     );
 }

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{PATIENCE, Place};
 
@@ -232,4 +232,29 @@ fn a_configuration_is_checked_and_used() {
     let check = place.ask(&["serve", "--check", "--config", &config]);
     assert_eq!(check.code, 2);
     assert!(check.err.contains("line 2") && check.err.contains("nsf"), "{}", check.err);
+}
+
+/// After an upgrade people ask what runs.
+#[test]
+fn the_version_that_runs_is_told_everywhere() {
+    let place = Place::new();
+    let built = place.must(&["--version"]);
+    let alone = place.ask(&["version"]);
+    assert_eq!((alone.code, &alone.out), (1, &built), "{alone:?}");
+    assert!(alone.err.starts_with("aquifer: "), "{alone:?}");
+    let alone: Value = serde_json::from_str(&place.ask(&["version", "--json"]).out).unwrap();
+    assert!(alone["daemon"].is_null() && alone["error"]["message"].is_string(), "{alone}");
+
+    let _daemon = place.serve();
+    let told = place.must(&["version"]);
+    assert_eq!(told, format!("{built}{}", built.replacen("aquifer", "daemon", 1)));
+    let json = place.json(&["version"]);
+    assert_eq!(json["program"], json["daemon"]);
+    let commit = json["daemon"]["commit"].as_str().unwrap_or_default();
+    let (_, metrics) = place.get("/metrics");
+    let version = env!("CARGO_PKG_VERSION");
+    let series = format!("aquifer_build_info{{version=\"{version}\",commit=\"{commit}\"}} 1\n");
+    assert!(metrics.contains(&series), "{metrics}");
+    let (_, daemon) = place.get("/v1/daemon");
+    assert!(commit.is_empty() || daemon.contains(&format!("\"commit\":\"{commit}\"")), "{daemon}");
 }

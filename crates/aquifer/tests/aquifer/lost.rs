@@ -25,7 +25,8 @@ fn a_pool_that_cannot_be_imported_stops_no_other_and_comes_back() {
         format!(
             "pool: tank state: UNAVAIL status: {reason} action: Attach what is missing: the \
              pool then comes by itself. To look for it at once, type `aquifer pool clear tank`. \
-             `aquifer pool export tank` takes it off the list."
+             `aquifer pool export tank` takes it off the list. see: \
+             /usr/share/doc/aquifer/docs/runbook.md#a-pool-is-not-in-service"
         )
     );
     place.refuses(&["create", "tank/vms"], &format!("pool \"tank\" is not in service: {reason}"));

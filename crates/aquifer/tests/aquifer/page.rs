@@ -1,6 +1,7 @@
 //! The page in a browser: it shows what the command line shows, does what it does, and refuses what
 //! it refuses.
 
+mod acts;
 mod browser;
 
 use aquifer_meter::size;

@@ -3,8 +3,10 @@
 use std::fs;
 use std::process::Command;
 
+use crate::bed::noise;
 use crate::eyes::client::Client;
-use crate::support::{AQUIFER, Daemon, MIB, Place};
+use crate::scrub::{find, overwrite};
+use crate::support::{AQUIFER, Daemon, MIB, PATIENCE, Place};
 
 /// Titles, and the blocks below them.
 fn sections() -> Vec<(&'static str, &'static str)> {
@@ -31,7 +33,7 @@ fn bed(place: &Place, title: &str) -> Daemon {
     let root = client.mount("/tank/vms");
     let web01 = client.mkdir(&root, "web01");
     let file = client.create(&web01, "disk0.vhd");
-    client.write(&file, 0, &[1; 65536], true);
+    client.write(&file, 0, &noise(1, 65536), true);
     place.must(&["snapshot", "tank/vms@old"]);
     place.must(&["hold", "before-update", "tank/vms@old"]);
     place.must(&["snapshot", "tank/vms:web01/disk0.vhd@before"]);
@@ -45,31 +47,68 @@ fn bed(place: &Place, title: &str) -> Daemon {
             assert_eq!(place.health("tank"), "UNAVAIL");
             return daemon;
         }
+        "A pool is not in service" => {
+            daemon.kill9();
+            for name in ["sdb", "sdc"] {
+                fs::rename(place.path("dev").join(name), place.path(name)).unwrap();
+            }
+            let daemon = place.spawn_serving(&["--wait-for-disks", "0"]);
+            assert_eq!(place.health("tank"), "UNAVAIL");
+            for name in ["sdb", "sdc"] {
+                fs::rename(place.path(name), place.path("dev").join(name)).unwrap();
+            }
+            return daemon;
+        }
+        "A file is damaged" => {
+            let stream = fs::File::create(place.path("backup/vms.stream")).unwrap();
+            let mut send = place.command(&["send", "tank/vms@old"]);
+            assert!(send.stdout(stream).status().unwrap().success());
+            client.write(&file, 0, &noise(2, 65536), true);
+            place.must(&["pool", "export", "tank"]);
+            for image in [&b, &c] {
+                let at = find(image, &noise(2, 65536)).unwrap();
+                overwrite(image, at, &noise(3, 4096));
+            }
+            place.must(&["pool", "import", "-d", &place.text("dev"), "tank"]);
+            assert_eq!(place.ask(&["pool", "scrub", "-w", "tank"]).code, 1);
+        }
         _ => {}
     }
     daemon
 }
 
+/// Types commands as an administrator would, with our disks, backups and daemon.
+fn types(place: &Place, title: &str, block: &str) {
+    let mut typed = block.to_string();
+    for name in ["dev", "backup"] {
+        typed = typed.replace(&format!("/{name}"), &place.text(name));
+    }
+    let socket = place.text("run/aquifer.sock");
+    let ours = format!("aquifer() {{ {AQUIFER} --api-socket {socket} \"$@\"; }}");
+    let said =
+        Command::new("bash").args(["-c", &format!("set -eux\n{ours}\n{typed}")]).output().unwrap();
+    let text = [said.stdout, said.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(said.status.success(), "{title}: {text}\n{}", place.log());
+}
+
+/// What `make deb-test` does with a package and systemd: here the daemon is stopped, and started.
+const INSTALL: &str = "apt install ./aquifer_NEW_amd64.deb\n";
+
 #[test]
 fn each_block_of_the_run_book_works_as_it_stands() {
     let sections = sections();
-    assert_eq!(sections.len(), 8);
+    assert_eq!(sections.len(), 11);
     for (title, block) in sections {
         let place = Place::new();
-        let _daemon = bed(&place, title);
-        let mut typed = block.to_string();
-        for name in ["dev", "backup"] {
-            typed = typed.replace(&format!("/{name}"), &place.text(name));
+        let mut daemon = bed(&place, title);
+        let mut parts = block.split(INSTALL);
+        types(&place, title, parts.next().unwrap());
+        for part in parts {
+            assert!(daemon.terminate(PATIENCE).unwrap().success(), "{title}: {}", place.log());
+            daemon = place.serve();
+            types(&place, title, part);
         }
-        let socket = place.text("run/aquifer.sock");
-        let ours = format!("aquifer() {{ {AQUIFER} --api-socket {socket} \"$@\"; }}");
-        let said = Command::new("bash")
-            .args(["-c", &format!("set -eux\n{ours}\n{typed}")])
-            .output()
-            .unwrap();
-        let text = [said.stdout, said.stderr].concat();
-        let text = String::from_utf8_lossy(&text);
-        assert!(said.status.success(), "{title}: {text}\n{}", place.log());
         let status = place.ask(&["pool", "status", "-x", "tank"]);
         assert_eq!(status.code, 0, "{title}: {status:?}");
     }

@@ -11,7 +11,7 @@ const CHUNK: usize = 64 << 10;
 const CHUNKS: u64 = 128;
 
 /// Writes to an image, and to the disk below it at once: the daemon reads past the page cache.
-fn overwrite(image: &str, at: u64, bytes: &[u8]) {
+pub fn overwrite(image: &str, at: u64, bytes: &[u8]) {
     let mut file = File::options().write(true).open(image).unwrap();
     file.seek(SeekFrom::Start(at)).unwrap();
     file.write_all(bytes).unwrap();
@@ -19,7 +19,7 @@ fn overwrite(image: &str, at: u64, bytes: &[u8]) {
 }
 
 /// Where an image holds this.
-fn find(image: &str, wanted: &[u8]) -> Option<u64> {
+pub fn find(image: &str, wanted: &[u8]) -> Option<u64> {
     let mut bytes = Vec::new();
     File::open(image).unwrap().read_to_end(&mut bytes).unwrap();
     let at = bytes.chunks(4096).position(|page| page == &wanted[..4096])?;
@@ -123,4 +123,37 @@ fn what_no_side_holds_is_named_by_file_and_range() {
     place.must(&["pool", "scrub", "-w", "tank"]);
     let status = place.must(&["pool", "status", "tank"]);
     assert!(!status.contains("disk0.raw") && status.contains("with 0 errors"), "{status}");
+}
+
+/// A walk meets what a file and its snapshot both show with the snapshot.
+#[test]
+fn what_a_file_has_lost_with_its_snapshot_is_named_too() {
+    let place = Place::new();
+    let [a, b] = ["a", "b"].map(|name| place.image(name));
+    let _daemon = place.serve();
+    let file = with_file(&place, "tank", &["mirror", &a, &b]);
+    let mut client = Client::new(&place, "127.0.0.1");
+    write_file(&mut client, &file, 1);
+    place.must(&["snapshot", "tank/vms@s"]);
+    place.must(&["pool", "export", "tank"]);
+    let lost = noise(1 + 5, CHUNK);
+    for image in [&a, &b] {
+        let at = find(image, &lost).unwrap();
+        overwrite(image, at, &noise(77, 4096));
+    }
+    place.must(&["pool", "import", "-d", &a, "-d", &b, "tank"]);
+    // The second scrub forgets nothing: nobody wrote there.
+    for _ in 0..2 {
+        assert_eq!(place.ask(&["pool", "scrub", "-w", "tank"]).code, 1);
+        let status = place.must(&["pool", "status", "tank"]);
+        let at = 5 * CHUNK;
+        assert!(status.contains(&format!("/disk.raw: bytes {at}-{}", at + 4095)), "{status}");
+        assert!(status.contains("runbook.md#a-file-is-damaged"), "{status}");
+    }
+    // The file is whole again; its snapshot is not.
+    let mut client = Client::new(&place, "127.0.0.1");
+    client.write(&file, 5 * CHUNK as u64, &lost, true);
+    assert_eq!(place.ask(&["pool", "scrub", "-w", "tank"]).code, 1);
+    let status = place.must(&["pool", "status", "tank"]);
+    assert!(!status.contains("disk.raw") && status.contains("with 1 errors"), "{status}");
 }

@@ -17,7 +17,7 @@ use crate::eyes::client::Client;
 use crate::support::Place;
 
 /// A program on a terminal.
-struct Terminal {
+pub struct Terminal {
     master: File,
     /// The program's side, kept so that its modes can be asked for.
     side: File,
@@ -26,7 +26,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn run(place: &Place, words: &[&str]) -> Terminal {
+    pub fn run(place: &Place, words: &[&str]) -> Terminal {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -68,6 +68,19 @@ impl Terminal {
             assert!(Instant::now() < limit, "no {what:?} in {:?}", self.text());
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// What a program has said that ends by itself, and did well.
+    #[track_caller]
+    pub fn to_its_end(&mut self) -> String {
+        assert!(self.child.wait().unwrap().success(), "{}", self.text());
+        // What it said last may be on its way.
+        let mut before = usize::MAX;
+        while before != self.text().len() {
+            before = self.text().len();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        self.text()
     }
 
     fn press(&mut self, keys: &[u8]) {

@@ -2,9 +2,9 @@
 
 use aquifer_api::client::Client;
 use aquifer_api::time;
-use aquifer_api::{AlertsInfo, OutletInfo, TestAlerts, TestedOutlet};
+use aquifer_api::{ActiveAlert, AlertsInfo, OutletInfo, TestAlerts, TestedOutlet};
 
-use super::Output;
+use super::{Output, status};
 use crate::args::AlertsCommand;
 use crate::failure::Failure;
 use crate::table::Table;
@@ -32,25 +32,45 @@ pub(super) async fn run(
 }
 
 fn text(alerts: &AlertsInfo, output: Output) -> String {
-    let mut table = Table::new(&["SEVERITY", "POOL", "CODE", "SINCE", "WHAT"]);
-    for alert in &alerts.active {
-        table.row(vec![
-            alert.problem.severity.word().into(),
-            alert.pool.clone().unwrap_or_else(|| "-".into()),
-            alert.problem.code.clone(),
-            time::text(alert.since_ns),
-            alert.problem.status.clone(),
-        ]);
-    }
     if output.script {
-        return output.table(&table);
+        return output.table(&table(&alerts.active));
     }
     let mut text = match alerts.active.is_empty() {
         true => "nothing is wrong\n".to_string(),
-        false => output.table(&table),
+        false => alerts.active.iter().map(block).collect::<Vec<_>>().join("\n"),
     };
     text.push('\n');
     text.push_str(&outlets(&alerts.outlets, output));
+    text
+}
+
+/// For scripts: a line for each.
+fn table(active: &[ActiveAlert]) -> Table {
+    let mut table = Table::new(&["SEVERITY", "POOL", "CODE", "SINCE", "WHAT", "SEE"]);
+    for ActiveAlert { pool, problem, since_ns } in active {
+        let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
+        table.row(vec![
+            problem.severity.word().into(),
+            or_none(pool),
+            problem.code.clone(),
+            time::text(*since_ns),
+            problem.status.clone(),
+            or_none(&problem.see),
+        ]);
+    }
+    table
+}
+
+/// For people: as the status of a pool has it.
+fn block(ActiveAlert { pool, problem, since_ns }: &ActiveAlert) -> String {
+    let what = format!("{} {}", problem.severity.word(), problem.code);
+    let of = pool.as_ref().map(|pool| format!(" of pool {pool}")).unwrap_or_default();
+    let mut text = status::labelled("alert", &format!("{what}{of}"));
+    text.push_str(&status::labelled("since", &time::text(*since_ns)));
+    text.push_str(&status::labelled("status", &problem.status));
+    for (label, what) in [("action", &problem.action), ("see", &problem.see)] {
+        what.iter().for_each(|what| text.push_str(&status::labelled(label, what)));
+    }
     text
 }
 
@@ -84,20 +104,20 @@ fn told(tested: &[TestedOutlet]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use aquifer_api::{ActiveAlert, OutletKind, Problem, Severity};
+    use aquifer_api::{OutletKind, Problem, Severity, codes};
 
     use super::*;
 
     const PLAIN: Output = Output { json: false, script: false, exact: false, colour: false };
 
     #[test]
-    fn alerts_and_outlets_are_two_tables() {
-        let problem = Problem {
-            code: "disk-missing".into(),
-            severity: Severity::Error,
-            status: "/dev/b is missing; the pool runs on the other disks.".into(),
-            action: None,
-        };
+    fn alerts_are_told_with_what_to_do_and_where_to_read() {
+        let problem = Problem::new(
+            codes::DISK_MISSING,
+            Severity::Error,
+            "/dev/b is missing; the pool runs on the other disks.",
+            Some("Attach what is missing, then type `aquifer pool online tank /dev/b`.".into()),
+        );
         let outlet = OutletInfo {
             name: "mail-1".into(),
             kind: OutletKind::Mail,
@@ -111,15 +131,21 @@ mod tests {
         let alert = ActiveAlert { pool: Some("tank".into()), problem, since_ns: 0 };
         let alerts = AlertsInfo { active: vec![alert], outlets: vec![outlet] };
         let told = text(&alerts, PLAIN);
-        let expected = "\
-SEVERITY  POOL  CODE          SINCE                     WHAT
-error     tank  disk-missing  1970-01-01T00:00:00.000Z  /dev/b is missing; the pool runs on the \
-other disks.
+        let expected = " \
+alert: error disk-missing of pool tank
+ since: 1970-01-01T00:00:00.000Z
+status: /dev/b is missing; the pool runs on the other disks.
+action: Attach what is missing, then type `aquifer pool online tank /dev/b`.
+   see: /usr/share/doc/aquifer/docs/runbook.md#replace-a-disk
 
 OUTLET  KIND  SENT  FAILED  WAITING  LAST SENT                 ERROR
 mail-1  mail     3       1        1  1970-01-01T00:00:00.000Z  connection refused
 ";
         assert_eq!(told, expected);
+        let lines = text(&alerts, Output { script: true, ..PLAIN });
+        let cells: Vec<&str> = lines.trim_end().split('\t').collect();
+        assert_eq!(cells[..3], ["error", "tank", "disk-missing"]);
+        assert!(cells[5].ends_with("runbook.md#replace-a-disk"), "{lines}");
         let none = AlertsInfo { active: Vec::new(), outlets: Vec::new() };
         assert!(text(&none, PLAIN).starts_with("nothing is wrong\n\nalerts are sent no"));
     }

@@ -2,7 +2,6 @@
 
 use std::cmp::Ordering;
 
-use aquifer_api::time;
 use aquifer_api::{BookmarkInfo, DatasetInfo, SnapshotInfo};
 
 use super::Output;
@@ -182,7 +181,7 @@ impl<'a> Wanted<'a> {
             Value::None => "-".into(),
             Value::Unknown => "?".into(),
             Value::Size(bytes) => output.size(bytes),
-            Value::Time(ns) => time::text(ns),
+            Value::Time(ns) => output.minute(ns),
             Value::Number(number) => number.to_string(),
             Value::Text(text) => text,
         }

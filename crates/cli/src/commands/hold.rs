@@ -1,7 +1,7 @@
 //! `aquifer hold`, `release`, `holds`.
 
 use aquifer_api::client::Client;
-use aquifer_api::{HoldInfo, HoldSnapshots, ReleaseSnapshots, SnapshotQuery, time};
+use aquifer_api::{HoldInfo, HoldSnapshots, ReleaseSnapshots, SnapshotQuery};
 
 use super::Output;
 use crate::failure::Failure;
@@ -53,8 +53,11 @@ fn text(infos: &[HoldInfo], output: Output) -> String {
     }
     let mut table = Table::new(&["NAME", "TAG", "TIMESTAMP", "UNTIL"]);
     for HoldInfo { snapshot, tag, placed_ns, ends_s } in infos {
-        let until = ends_s.map_or_else(|| "released".into(), time::text_s);
-        table.row(vec![snapshot.clone(), tag.clone(), time::text(*placed_ns), until]);
+        let until = ends_s.map_or_else(
+            || "released".into(),
+            |ends_s| output.minute(ends_s.saturating_mul(1_000_000_000)),
+        );
+        table.row(vec![snapshot.clone(), tag.clone(), output.minute(*placed_ns), until]);
     }
     output.table(&table)
 }

@@ -122,47 +122,53 @@ fn of(vdev: &VdevIo) -> &'static str {
 }
 
 fn rates(now: &[PoolIo], then: Option<&Vec<PoolIo>>, show: Show, output: Output) -> String {
-    let mut columns =
-        vec!["POOL", ">ALLOC", ">FREE", ">READS/S", ">WRITES/S", ">READ B/S", ">WRITE B/S"];
-    if show.latency {
-        columns.extend([
-            ">READ MEAN",
-            ">READ P99",
-            ">WRITE MEAN",
-            ">WRITE P99",
-            ">LOGGED MEAN",
-            ">LOGGED P99",
-            ">FLUSH MEAN",
-            ">FLUSH P99",
-        ]);
+    let rows = rows(now, then, show.verbose);
+    if !show.latency {
+        return table(&rows, &[&RATES], output);
     }
-    let mut table = Table::new(&columns);
-    for row in rows(now, then, show.verbose) {
-        let Row { name, space, span, reads, writes, durable, flushes } = row;
+    if output.script {
+        return table(&rows, &[&RATES, &TIMES], output);
+    }
+    // Side by side they are wider than a screen.
+    let mut text = table(&rows, &[&RATES], output) + "\n" + &table(&rows, &[&TIMES], output);
+    now.iter().for_each(|pool| text.push_str(&stable_writes(pool, then, output)));
+    text
+}
+
+/// Columns behind the name, and what stands in them.
+type Columns = (&'static [&'static str], fn(&Row, Output) -> Vec<String>);
+
+const RATES: Columns = (
+    &[">ALLOC", ">FREE", ">READS/S", ">WRITES/S", ">READ B/S", ">WRITE B/S"],
+    |Row { space, span, reads, writes, durable, .. }, output| {
         let space = space.map_or(["-".into(), "-".into()], |(allocated, free)| {
             [output.size(allocated), output.size(free)]
         });
-        let name = if output.script { name.trim_start().to_string() } else { name };
-        let mut cells = vec![name];
-        cells.extend(space);
         let writes_of_both = (writes.count() + durable.count(), writes.bytes + durable.bytes);
         let both = [(reads.count(), reads.bytes), writes_of_both];
+        let mut cells = space.to_vec();
         cells.extend(both.map(|(count, _)| span.rate_text(output, count)));
         cells.extend(both.map(|(_, bytes)| output.size(span.rate(bytes))));
-        if show.latency {
-            cells.extend(
-                [&reads, &writes, &durable, &flushes]
-                    .into_iter()
-                    .flat_map(|part| part.times(output)),
-            );
-        }
-        table.row(cells);
+        cells
+    },
+);
+
+const TIMES: Columns = (
+    &[">READ", ">P99", ">WRITE", ">P99", ">LOGGED", ">P99", ">FLUSH", ">P99"],
+    |Row { reads, writes, durable, flushes, .. }, output| {
+        [reads, writes, durable, flushes].into_iter().flat_map(|part| part.times(output)).collect()
+    },
+);
+
+fn table(rows: &[Row], columns: &[&Columns], output: Output) -> String {
+    let names = columns.iter().flat_map(|(names, _)| names.iter().copied());
+    let mut table = Table::new(&std::iter::once("POOL").chain(names).collect::<Vec<_>>());
+    for row in rows {
+        let name = if output.script { row.name.trim_start() } else { &row.name };
+        let cells = columns.iter().flat_map(|(_, cells)| cells(row, output));
+        table.row(std::iter::once(name.to_string()).chain(cells).collect());
     }
-    let mut text = output.table(&table);
-    if show.latency && !output.script {
-        now.iter().for_each(|pool| text.push_str(&stable_writes(pool, then, output)));
-    }
-    text
+    output.table(&table)
 }
 
 /// The cost of a txg's sync for stable writes that wait.
@@ -183,7 +189,7 @@ fn stable_writes(pool: &PoolIo, then: Option<&Vec<PoolIo>>, output: Output) -> S
     if told.is_empty() {
         return String::new();
     }
-    format!("{}: stable writes {}\n", pool.name, told.join("; "))
+    format!("{}: stable writes\n  {}\n", pool.name, told.join("\n  "))
 }
 
 /// How many operations took how long: a line for each upper limit of time.

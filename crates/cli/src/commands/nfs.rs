@@ -49,9 +49,9 @@ fn procedures(now: &NfsStat, then: Option<&NfsStat>, output: Output) -> String {
     }
     let load = &now.load;
     format!(
-        "{}connections: {} open, {} of them in the lobby, {} since NFS began to listen {} ago, {} \
-         turned away\nbeside NFS: {} calls of MOUNT, {} of the portmapper, {} of locks, {} \
-         refused by RPC\n\n",
+        "{}connections: {} open, {} of them in the lobby; {} since NFS began to listen\n\
+         {} ago, {} turned away\nbeside NFS: {} calls of MOUNT, {} of the portmapper, {} of locks, \
+         {} refused by RPC\n\n",
         output.table(&table),
         load.connections,
         load.in_lobby,
@@ -70,6 +70,8 @@ fn procedures(now: &NfsStat, then: Option<&NfsStat>, output: Output) -> String {
 pub(super) struct Show {
     pub clients: bool,
     pub disks: bool,
+    /// All numbers.
+    pub long: bool,
     /// Lines of each at most.
     pub top: usize,
 }
@@ -132,17 +134,16 @@ fn table(
     each.retain(|(_, flow)| flow.calls() > 0);
     each.sort_by_key(|(_, flow)| (Reverse(flow.busy_ns()), Reverse(flow.calls())));
     let mut columns: Vec<&'static str> = names.to_vec();
-    columns.extend([
-        ">R/S", ">R KB/S", ">R KB/OP", ">R MEAN", ">R P99", ">W/S", ">W KB/S", ">W KB/OP",
-        ">W MEAN", ">W P99", ">OTHER/S", ">ERRORS",
-    ]);
+    // Scripts count columns.
+    let long = show.long || output.script;
+    columns.extend(if long { &LONG[..] } else { &SHORT[..] });
     let mut table = Table::new(&columns);
     for (name, flow) in each.iter().take(show.top) {
         let mut cells: Vec<String> = name.iter().take(names.len()).cloned().collect();
-        for part in [&flow.reads, &flow.writes] {
-            cells.extend(stream(part, span, output));
+        match long {
+            true => cells.extend(all_numbers(flow, span, output)),
+            false => cells.extend(few_numbers(flow, span, output)),
         }
-        cells.extend([span.rate_text(output, flow.others), flow.errors.to_string()]);
         table.row(cells);
     }
     let mut text = output.table(&table);
@@ -156,11 +157,42 @@ fn table(
     text
 }
 
+/// What a screen of 80 columns has room for beside names.
+const SHORT: [&str; 5] = [">R/S", ">R KB/S", ">W/S", ">W KB/S", ">P99"];
+
+const LONG: [&str; 12] = [
+    ">R/S", ">R KB/S", ">R KB/OP", ">R MEAN", ">R P99", ">W/S", ">W KB/S", ">W KB/OP", ">W MEAN",
+    ">W P99", ">OTHER/S", ">ERRORS",
+];
+
+fn few_numbers(flow: &FlowPart, span: Span, output: Output) -> Vec<String> {
+    let mut cells = Vec::new();
+    for part in [&flow.reads, &flow.writes] {
+        let kilobytes = kilobytes(span.rate(part.bytes), 1);
+        cells.extend([span.rate_text(output, part.count()), kilobytes]);
+    }
+    let mut both = flow.reads.latency.clone();
+    both.add(&flow.writes.latency);
+    let slow = both.quantile_ns(990);
+    cells.push(if both.count() == 0 { "-".into() } else { time(output, slow) });
+    cells
+}
+
+fn all_numbers(flow: &FlowPart, span: Span, output: Output) -> Vec<String> {
+    let mut cells = Vec::new();
+    for part in [&flow.reads, &flow.writes] {
+        cells.extend(stream(part, span, output));
+    }
+    cells.extend([span.rate_text(output, flow.others), flow.errors.to_string()]);
+    cells
+}
+
+fn kilobytes(bytes: u64, of: u64) -> String {
+    let tenths = u128::from(bytes) * 10 / 1024 / u128::from(of.max(1));
+    format!("{}.{}", tenths / 10, tenths % 10)
+}
+
 fn stream(part: &Part, span: Span, output: Output) -> Vec<String> {
-    let kilobytes = |bytes: u64, of: u64| {
-        let tenths = u128::from(bytes) * 10 / 1024 / u128::from(of.max(1));
-        format!("{}.{}", tenths / 10, tenths % 10)
-    };
     let per_second = kilobytes(span.rate(part.bytes), 1);
     let mut cells = vec![span.rate_text(output, part.count()), per_second];
     cells.push(match part.count() {

@@ -46,13 +46,18 @@ fn list_text(shares: &[ShareInfo], output: Output) -> String {
     if shares.is_empty() && !output.script {
         return "nothing is exported: aquifer set sharenfs=rw=HOST:@NETWORK DATASET\n".into();
     }
-    let mut table = Table::new(&["PATH", "OPTIONS", "SOURCE"]);
+    // People have the long cell last, which goes on below itself.
+    let names =
+        if output.script { ["PATH", "OPTIONS", "SOURCE"] } else { ["PATH", "SOURCE", "OPTIONS"] };
+    let mut table = Table::new(&names);
     for share in shares {
         let options = match &share.problem {
             Some(problem) => format!("not exported: {problem}"),
             None => share.options.clone(),
         };
-        table.row(vec![share.path.clone(), options, share.source.clone()]);
+        let (path, source) = (share.path.clone(), share.source.clone());
+        let cells = if output.script { [path, options, source] } else { [path, source, options] };
+        table.row(cells.to_vec());
     }
     let mut text = output.table(&table);
     if output.script {

@@ -2,8 +2,8 @@
 
 use aquifer_api::client::Client;
 use aquifer_api::{
-    CacheDiskInfo, DrillState, LeafStatus, PoolStatus, ResilverInfo, ScanState, SyncDisabled,
-    VdevClass, VdevKind, VdevStatus,
+    CacheDiskInfo, DrillState, LeafStatus, PoolStatus, Problem, ResilverInfo, ScanState,
+    SyncDisabled, VdevClass, VdevKind, VdevStatus,
 };
 
 use super::Output;
@@ -97,6 +97,7 @@ fn text(pool: &PoolStatus, show: Show, output: Output) -> String {
     for (label, what) in [("status", &pool.status), ("action", &pool.action)] {
         what.iter().for_each(|what| line(label, what));
     }
+    sections(&pool.problems).iter().for_each(|see| line("see", see));
     if !pool.sync_disabled.is_empty() {
         let warning = labelled("unsafe", &sync_disabled(&pool.sync_disabled));
         text.push_str(&output.red(&warning));
@@ -138,7 +139,18 @@ fn text(pool: &PoolStatus, show: Show, output: Output) -> String {
     text.lines().map(|line| format!("{}\n", line.trim_end_matches(' '))).collect()
 }
 
-fn labelled(label: &str, what: &str) -> String {
+/// Where the documentation says what to do, each section once, the worst problem's first.
+fn sections(problems: &[Problem]) -> Option<String> {
+    let mut sections: Vec<&str> = Vec::new();
+    for see in problems.iter().filter_map(|problem| problem.see.as_deref()) {
+        if !sections.contains(&see) {
+            sections.push(see);
+        }
+    }
+    (!sections.is_empty()).then(|| sections.join("\n"))
+}
+
+pub(super) fn labelled(label: &str, what: &str) -> String {
     format!("{label:>6}: {}\n", folded(what))
 }
 

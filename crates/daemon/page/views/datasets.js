@@ -1,8 +1,8 @@
 // Datasets, and of one of them: properties, snapshots with their schedule, exports.
 
-import { h, card, link, table, button, state } from '../dom.js';
+import { h, card, link, place, table, button, state, more } from '../dom.js';
 import { get, query } from '../net.js';
-import { size, moment } from '../words.js';
+import { size, moment, until } from '../words.js';
 
 export const datasets = {
   title: 'Datasets',
@@ -10,6 +10,7 @@ export const datasets = {
     datasets: { path: '/datasets', every_ms: 5000 },
     ...(name && {
       snapshots: { path: '/snapshots' + query({ name, recursive: false }), every_ms: 5000 },
+      holds: { path: '/snapshots/holds' + query({ name, recursive: false }), every_ms: 5000 },
       shares: { path: '/shares', every_ms: 10_000 },
     }),
   }),
@@ -73,6 +74,16 @@ function detail(info, app) {
           run: ({ short, recursive }) => app.act('/snapshots',
             { names: [`${name}@${short}`], recursive }, `${name}@${short} is taken.`),
         }), { 'data-act': 'snapshot' }),
+        name.includes('/') && button('Rename…', () => app.ask({
+          title: 'Rename a dataset', label: 'Rename',
+          text: 'With all below it. Clients that have it mounted go on; new mounts take the new path.',
+          fields: [{ name: 'new', label: 'New full name, in the same pool', value: name }],
+          run: async ({ new: other }) => {
+            const done = await app.act('/datasets/rename', { name, new: other.trim() }, `${name} is ${other.trim()} now.`);
+            location.hash = place(['datasets', other.trim()]);
+            return done;
+          },
+        }), { 'data-act': 'rename' }),
         name.includes('/') && button('Destroy…', () => app.ask({
           title: 'Destroy a dataset', label: 'Destroy', danger: true, confirm: name,
           text: 'Everything in it is lost, for all clients, at once.',
@@ -102,10 +113,54 @@ function snapshots(dataset, app) {
     cells: [
       snapshot.name.slice(dataset.length), size(snapshot.used_bytes), size(snapshot.refer_bytes),
       moment(snapshot.created_ns),
-      [snapshot.schedule, snapshot.holds > 0 && 'held'].filter(Boolean).join(', '), acts(snapshot, app),
+      [snapshot.schedule, ...held(snapshot, app)].filter(Boolean).join(', '), acts(snapshot, app),
     ],
   }));
   return table({ name: 'Snapshots', columns, rows, empty: 'None yet.' });
+}
+
+/// Under which names a snapshot is held, and until when.
+const holds_of = (name, app) => (app.answers.holds?.now ?? []).filter((hold) => hold.snapshot === name);
+
+function held({ name, holds }, app) {
+  const known = holds_of(name, app).map(({ tag, ends_s }) =>
+    `held: ${tag}` + (ends_s ? ` until ${moment(ends_s * 1e9)}` : ''));
+  return known.length > 0 ? known : [holds > 0 && 'held'];
+}
+
+/// What keeps a snapshot, and what it is called.
+function keeping(name, app) {
+  const tags = holds_of(name, app).map(({ tag }) => tag);
+  return more(
+    button('Hold…', () => app.ask({
+      title: 'Hold a snapshot', label: 'Hold',
+      text: `Nobody destroys ${name} until the hold is released.`,
+      fields: [
+        { name: 'tag', label: 'What the hold is called' },
+        {
+          name: 'until', label: 'Until', optional: true,
+          hint: '30d, 12h, or 2027-01-31: nobody can release it before, you neither. Empty: until it is released.',
+        },
+      ],
+      run: ({ tag, until: end }) => app.act('/snapshots/hold',
+        { tag: tag.trim(), names: [name], until_s: until(end) }, `${name} is held.`),
+    }), { 'data-act': 'hold' }),
+    tags.length > 0 && button('Release…', () => app.ask({
+      title: 'Release a hold', label: 'Release', danger: true,
+      text: `Of ${name}. Without a hold it can be destroyed, and a schedule may do so.`,
+      fields: [{ name: 'tag', label: 'Which hold', options: tags, value: tags[0] }],
+      run: ({ tag }) => app.act('/snapshots/release', { tag, names: [name] }, `Hold ${tag} of ${name} is released.`),
+    }), { 'data-act': 'release' }),
+    button('Rename…', () => app.ask({
+      title: 'Rename a snapshot', label: 'Rename',
+      text: 'A schedule does not prune a snapshot that was renamed.',
+      fields: [
+        { name: 'new', label: 'New name, behind the @', value: name.slice(name.indexOf('@') + 1) },
+        { name: 'recursive', type: 'checkbox', label: 'Also those of its name in all datasets below' },
+      ],
+      run: ({ new: other, recursive }) => app.act('/snapshots/rename',
+        { name, new: other.trim(), recursive }, `${name} is @${other.trim()} now.`),
+    }), { 'data-act': 'rename' }));
 }
 
 function acts({ name, dataset, path, holds }, app) {
@@ -130,7 +185,8 @@ function acts({ name, dataset, path, holds }, app) {
       title: 'Destroy a snapshot', label: 'Destroy', danger: true, confirm: name,
       text: holds > 0 ? 'A hold keeps this snapshot: release it first.' : 'What only this snapshot shows is lost.',
       run: () => app.act('/snapshots/destroy', { name, confirm: name }, `${name} is destroyed.`),
-    }), { 'data-act': 'destroy' }));
+    }), { 'data-act': 'destroy' }),
+    path === undefined && keeping(name, app));
 }
 
 function shares(dataset, app) {

@@ -55,7 +55,8 @@ function health(app) {
       h('li', { key: problem.pool + problem.code + problem.status, 'data-code': problem.code },
         h('p', null, state(problem.severity), ' ', problem.pool && link(['pools', problem.pool], problem.pool),
           problem.pool && (at > 0 || bad.length === 0) && ': ', (at > 0 || bad.length === 0) && problem.status, ' ', h('code', { class: 'code' }, problem.code)),
-        problem.action && h('p', { class: 'action' }, commands(problem.action))))));
+        problem.action && h('p', { class: 'action' }, commands(problem.action)),
+        problem.see && h('p', { class: 'see' }, 'More: ', h('code', null, problem.see), ' on the server')))));
 }
 
 function capacity(app) {

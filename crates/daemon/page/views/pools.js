@@ -1,6 +1,7 @@
 // Pools and their disks, as `aquifer pool status` shows them, and acts on them.
 
-import { h, card, link, state, table, button, bar, commands } from '../dom.js';
+import { h, card, link, state, table, button, bar, commands, more } from '../dom.js';
+import { post } from '../net.js';
 import { size, moment, span, plural } from '../words.js';
 import { statuses } from './overview.js';
 import { past, charts } from './past.js';
@@ -42,6 +43,7 @@ function one(summary, status, app) {
         !running && scrub('start', `A scrub of ${name} goes on.`),
         running && scrub('pause', `The scrub of ${name} is paused.`),
         (running || paused) && scrub('stop', `The scrub of ${name} is stopped.`),
+        status?.vdevs.length > 0 && button('Add disks…', () => app.ask(addition(name, path, app)), { 'data-act': 'add' }),
         button('Clear', () => app.ask({
           title: `Clear pool ${name}`, label: 'Clear',
           text: 'Counts errors from 0 again, drops the notice of a loss, and looks for the disks that it waits for.',
@@ -105,12 +107,17 @@ function disks(status, path, app) {
       const is_mirror = vdev.kind === 'mirror';
       if (is_mirror) row('vdev ' + vdev.name, 1, vdev.name, vdev.health, vdev.leaves, null, null);
       for (const leaf of vdev.leaves) {
-        row(leaf.guid, is_mirror ? 2 : 1, leaf.path, leaf.state, [leaf], acts(leaf, path, app), remarks(leaf));
+        row(leaf.guid, is_mirror ? 2 : 1, leaf.path, leaf.state, [leaf], acts(leaf, vdev, path, app), remarks(leaf));
       }
     }
   }
   if (status.spares.length > 0) row('spares', 0, 'spares', null, [], null, null);
-  for (const spare of status.spares) row(spare.guid, 1, spare.path, spare.state, [], null, null);
+  for (const spare of status.spares) row(spare.guid, 1, spare.path, spare.state, [], remove(spare.path, path, app), null);
+  if (status.caches.length > 0) row('caches', 0, 'cache', null, [], null, null);
+  for (const cache of status.caches) {
+    const held = `holds ${size(cache.held_bytes)} of ${size(cache.capacity_bytes)}`;
+    row(cache.guid, 1, cache.path, cache.state, [], remove(cache.path, path, app), held);
+  }
   const columns = [
     { key: 'name', head: 'Name' }, { key: 'state', head: 'State' },
     { key: 'read', head: 'Read', num: true }, { key: 'write', head: 'Write', num: true },
@@ -132,7 +139,67 @@ function remarks(leaf) {
   return found.filter(Boolean).join(', ');
 }
 
-function acts(leaf, path, app) {
+/// Another part of a pool: first what would be added is shown, as by `pool add -n`.
+const PARTS = {
+  'data: a mirror': { vdevs: 'mirror' },
+  'data: each disk by itself': { vdevs: 'single' },
+  'log: a mirror': { logs: 'mirror' },
+  'log: each disk by itself': { logs: 'single' },
+  'spares': { spares: true },
+  'cache disks': { caches: true },
+};
+
+function addition(name, path, app) {
+  return {
+    title: `Add disks to ${name}`, label: 'Show what would be done',
+    fields: [
+      { name: 'part', label: 'What for', options: Object.keys(PARTS), value: 'data: a mirror' },
+      {
+        name: 'disks', label: 'Disks',
+        hint: 'Paths of the server, such as /dev/disk/by-id/…, with spaces between them.',
+      },
+      { name: 'force', type: 'checkbox', label: 'Also disks that hold something else, and single disks beside mirrors' },
+    ],
+    run: async ({ part, disks, force }) => {
+      const request = { ...asked(PARTS[part], disks.split(/\s+/).filter(Boolean)), force };
+      const layout = await post(path + '/add', { ...request, dry_run: true });
+      return { next: confirmation(name, path, request, layout, app) };
+    },
+  };
+}
+
+function asked({ vdevs, logs, spares, caches }, disks) {
+  if (spares) return { spares: disks };
+  if (caches) return { caches: disks };
+  const kind = vdevs ?? logs;
+  const list = kind === 'mirror' ? [{ kind, disks }] : disks.map((disk) => ({ kind, disks: [disk] }));
+  return vdevs ? { vdevs: list } : { logs: list };
+}
+
+function confirmation(name, path, request, layout, app) {
+  const vdev = (what) => ({ kind, disks, disk_bytes }) =>
+    `${what}: ${kind === 'mirror' ? 'a mirror of ' : ''}${disks.join(', ')} (${size(disk_bytes)})`;
+  const lines = [
+    ...layout.vdevs.map(vdev('data')), ...layout.logs.map(vdev('log')),
+    ...layout.spares.map((disk) => 'spare: ' + disk), ...layout.caches.map((disk) => 'cache: ' + disk),
+    ...layout.notes,
+  ];
+  const stays = layout.vdevs.length > 0 ? ' Disks for data cannot be removed again.' : '';
+  return {
+    title: `Add to ${name}`, label: 'Add', danger: true, lines,
+    text: `This would be added to ${name}. What is on these disks is lost.${stays}`,
+    run: () => app.act(path + '/add', request, `${name} has more disks.`),
+  };
+}
+
+const remove = (disk, path, app) => h('div', { class: 'row acts' },
+  button('Remove…', () => app.ask({
+    title: 'Remove a disk', label: 'Remove', danger: true,
+    text: `${disk} leaves the pool. Nothing in the pool is lost.`,
+    run: () => app.act(path + '/remove', { disk }, `${disk} is removed.`),
+  }), { 'data-act': 'remove' }));
+
+function acts(leaf, vdev, path, app) {
   const disk = leaf.path;
   const away = ['OFFLINE', 'OUTDATED', 'MISSING', 'FAULTED', 'FAILED'].includes(leaf.state);
   const offline = button('Offline', () => app.ask({
@@ -157,7 +224,28 @@ function acts(leaf, path, app) {
       ],
       run: ({ new: other, force }) => app.act(path + '/replace',
         { disk, force, ...(other.trim() ? { new: other.trim() } : {}) }, `${disk} is being replaced.`),
-    }), { 'data-act': 'replace' }));
+    }), { 'data-act': 'replace' }),
+    more(
+      button('Attach…', () => app.ask({
+        title: 'Attach another side', label: 'Attach', danger: true,
+        text: `The new disk becomes one more side of the mirror with ${disk}, and gets everything that it holds. What is on the new disk is lost.`,
+        fields: [
+          { name: 'new', label: 'New disk', hint: 'A path of the server, such as /dev/disk/by-id/….' },
+          { name: 'force', type: 'checkbox', label: 'Also if the new disk holds something else' },
+        ],
+        run: ({ new: other, force }) => app.act(path + '/attach',
+          { disk, new: other.trim(), force }, `${other.trim()} is being attached.`),
+      }), { 'data-act': 'attach' }),
+      vdev.kind === 'mirror' && button('Detach…', () => app.ask({
+        title: 'Detach a side', label: 'Detach', danger: true,
+        text: `${disk} leaves the mirror for good. The pool keeps one copy less.`,
+        run: () => app.act(path + '/detach', { disk }, `${disk} is detached.`),
+      }), { 'data-act': 'detach' }),
+      vdev.class === 'log' && button('Remove…', () => app.ask({
+        title: 'Remove a log device', label: 'Remove', danger: true,
+        text: `The log leaves ${vdev.name}, with all its sides. Nothing is lost.`,
+        run: () => app.act(path + '/remove', { disk: vdev.name }, `${vdev.name} is removed.`),
+      }), { 'data-act': 'remove' })));
 }
 
 function damaged(status) {

@@ -31,6 +31,11 @@ pub(super) fn of_memory(page: &mut Page, memory: &MemoryStat) {
             page.sample(name, &[("pool", &pool.name)], value(pool));
         }
     }
+    let name = "aquifer_pool_memory_waits_total";
+    page.family(name, "counter", "Times that a change found no room in memory.");
+    for pool in &memory.pools {
+        page.sample(name, &[("pool", &pool.name)], pool.waits);
+    }
     let name = "aquifer_cache_misses_total";
     page.family(name, "counter", "Looks into the read cache that found nothing.");
     for pool in &memory.pools {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
+use aquifer_api::codes;
 use aquifer_api::{
     ActiveAlert, CacheClass, CacheStat, ClientStat, CopyInfo, DiskStat, NfsInfo, OutletInfo,
     OutletKind, PoolMemory, Problem, ProcedureStat, ReplicationInfo, ReplicationState, Severity,
@@ -104,8 +105,15 @@ fn example_memory() -> MemoryStat {
         data: class(20),
         ..CacheStat::default()
     };
-    let of_tank =
-        PoolMemory { name: "tank".into(), uptime_ns: 1, dirty_bytes: 100, bitmap_bytes: 50, cache };
+    let of_tank = PoolMemory {
+        name: "tank".into(),
+        uptime_ns: 1,
+        dirty_bytes: 100,
+        bitmap_bytes: 50,
+        waits: 6,
+        bound: false,
+        cache,
+    };
     MemoryStat { cap_bytes: 1000, nfs_bytes: 8, caches_bytes: 800, pools: vec![of_tank] }
 }
 
@@ -177,6 +185,7 @@ fn example() -> String {
     };
     let daemon = DaemonInfo {
         version: "1.2.3".into(),
+        commit: Some("0123456789ab".into()),
         pid: 1,
         state_dir: "/".into(),
         memory_bytes: 1,
@@ -214,12 +223,7 @@ fn example_replication() -> ReplicationInfo {
 }
 
 fn example_alerts() -> AlertsInfo {
-    let problem = Problem {
-        code: "pool-full".into(),
-        severity: Severity::Warning,
-        status: "The pool is 81 % full.".into(),
-        action: None,
-    };
+    let problem = Problem::new(codes::POOL_FULL, Severity::Warning, "The pool is 81 % full.", None);
     let outlet = OutletInfo {
         name: "mail-1".into(),
         kind: OutletKind::Mail,

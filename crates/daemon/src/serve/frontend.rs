@@ -262,6 +262,8 @@ fn load(observer: &Observer) -> NfsLoad {
         panics: load.panics,
         request_bytes: number(load.request_bytes),
         reply_bytes: number(load.reply_bytes),
+        memory_waits: load.memory_waits,
+        memory_bound: load.is_bound,
         mount_calls: counters.mount(),
         portmap_calls: counters.portmap(),
         lock_calls: counters.locks(),

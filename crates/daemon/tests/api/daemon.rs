@@ -119,6 +119,7 @@ impl Daemon {
             smartctl: Default::default(),
             alerts: Default::default(),
             peers: Default::default(),
+            commit: None,
         };
         let control = Control::open(config, recorder.clone(), Arc::default()).unwrap();
         let socket = dir.path().join("api");

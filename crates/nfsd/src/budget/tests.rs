@@ -62,6 +62,7 @@ fn who_waits_is_served_in_order_and_keeps_the_place() {
     large.give(3 * G);
     assert!(poll(small, G));
     assert!(!budget.is_short());
+    assert_eq!(budget.waits(), 2);
     assert!(late.try_take(2 * G));
 }
 

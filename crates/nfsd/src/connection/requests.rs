@@ -49,6 +49,8 @@ pub(crate) struct Budgets {
     pub records: Arc<Budget>,
     /// Replies.
     pub replies: Arc<Budget>,
+    /// More memory for the process would be more for these.
+    pub is_bound: bool,
 }
 
 impl Budgets {
@@ -60,7 +62,13 @@ impl Budgets {
             reads: Budget::new(reads, share()),
             records: Budget::new(limits.request_bytes_max - reads, share()),
             replies: Budget::new(limits.reply_bytes_max, share()),
+            is_bound: limits.request_bytes_max < Limits::default().request_bytes_max,
         }
+    }
+
+    /// How often a connection had to wait for memory.
+    pub(crate) fn waits(&self) -> u64 {
+        self.reads.waits() + self.records.waits() + self.replies.waits()
     }
 
     /// Whether a connection waits for memory.

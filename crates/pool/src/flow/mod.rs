@@ -69,6 +69,8 @@ pub(crate) struct Flow {
     limits: Limits,
     /// Dirty memory is for all pools that share it.
     memory: Arc<Memory>,
+    /// Changes that found no room in memory; one that looks again counts again.
+    memory_waits: AtomicU64,
     throttle: Mutex<Throttle>,
     /// Whether a txg is on its way to disk.
     is_syncing: AtomicBool,
@@ -93,6 +95,7 @@ impl Flow {
         Flow {
             limits,
             memory,
+            memory_waits: AtomicU64::new(0),
             throttle: Mutex::default(),
             is_syncing: AtomicBool::new(false),
             handed_out_sectors: AtomicU64::new(0),
@@ -194,7 +197,22 @@ impl Flow {
 
     /// Whether memory and log have room for a change.
     pub fn entry(&self, demand: &Demand, taken: Taken, log: LogRoom) -> Entry {
-        self.room().entry(demand, taken, log)
+        let room = self.room();
+        let entry = room.entry(demand, taken, log);
+        if entry == Entry::Full && !room.fits_memory(demand, taken) {
+            self.memory_waits.fetch_add(1, Ordering::Relaxed);
+        }
+        entry
+    }
+
+    /// How often a change found no room in memory.
+    pub fn memory_waits(&self) -> u64 {
+        self.memory_waits.load(Ordering::Relaxed)
+    }
+
+    /// Whether a txg would hold more if the process might take more memory.
+    pub fn is_bound_by_memory(&self) -> bool {
+        self.txg_dirty_bytes() < self.limits.txg_dirty_bytes_most
     }
 
     /// Sectors of which the open txg may have reserved as many before it is full, with so much room

@@ -83,21 +83,32 @@ impl Room {
 
     /// Whether memory and log have room for a change.
     pub fn entry(self, demand: &Demand, taken: Taken, log: LogRoom) -> Entry {
-        let lane_bytes = self.txg_bytes / SPARSE_TXG_SHARE;
-        let passes = demand.lane == Lane::Sparse
-            && demand.dirty_bytes <= SPARSE_BYTES_MAX
-            && taken.sparse_bytes + demand.dirty_bytes <= lane_bytes;
-        let kept = |bytes: u64| if passes { 0 } else { bytes };
-        // A single change may be larger than the cap: it goes alone.
-        let fits_memory = taken.dirty_bytes == 0
-            || taken.dirty_bytes + demand.dirty_bytes + kept(lane_bytes) <= self.cap_bytes;
-        let log_kept = kept(log.capacity_bytes / SPARSE_LOG_SHARE);
+        let passes = self.passes(demand, taken);
+        let log_kept = if passes { 0 } else { log.capacity_bytes / SPARSE_LOG_SHARE };
         let fits_log = taken.log_bytes + demand.log_bytes + log_kept <= log.left_bytes;
-        match (fits_memory && fits_log, passes) {
+        match (fits_log && self.fits_memory(demand, taken), passes) {
             (false, _) => Entry::Full,
             (true, false) => Entry::Queues,
             (true, true) => Entry::Passes,
         }
+    }
+
+    /// Whether memory has room for a change.
+    pub fn fits_memory(self, demand: &Demand, taken: Taken) -> bool {
+        let kept = if self.passes(demand, taken) { 0 } else { self.lane_bytes() };
+        // A single change may be larger than the cap: it goes alone.
+        taken.dirty_bytes == 0 || taken.dirty_bytes + demand.dirty_bytes + kept <= self.cap_bytes
+    }
+
+    /// Whether a change is one of the few that are never slowed.
+    fn passes(self, demand: &Demand, taken: Taken) -> bool {
+        demand.lane == Lane::Sparse
+            && demand.dirty_bytes <= SPARSE_BYTES_MAX
+            && taken.sparse_bytes + demand.dirty_bytes <= self.lane_bytes()
+    }
+
+    fn lane_bytes(self) -> u64 {
+        self.txg_bytes / SPARSE_TXG_SHARE
     }
 
     /// How full the open txg is; from 1 on it closes.

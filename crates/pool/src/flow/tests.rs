@@ -6,8 +6,9 @@ mod world;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Closed, Flow, Resize, SyncWrite};
+use super::{Closed, Entry, Flow, LogRoom, Resize, SyncWrite, Taken};
 use crate::limits::{Limits, Scale};
+use crate::txg::{Demand, Lane, SpaceClass};
 use aquifer_arc::Memory;
 use events::Traced;
 use world::{SIGHTS, World};
@@ -56,6 +57,26 @@ const FULL: Closed = Closed { share: 1.0, sectors: 1_000_000 };
 
 fn flow() -> Flow {
     Flow::new(Limits::new(1 << 30, 32, Scale::REAL), Memory::new(1 << 30), true)
+}
+
+/// What only the disks hold up is not counted: more memory would change nothing.
+#[test]
+fn changes_that_find_no_room_in_memory_are_counted() {
+    let flow = flow();
+    let (sectors, log_bytes, class, lane) = (1, 0, SpaceClass::Write, Lane::Bulk);
+    let demand = |dirty_bytes| Demand { dirty_bytes, sectors, log_bytes, class, lane };
+    let taken = |dirty_bytes, log_bytes| Taken { dirty_bytes, log_bytes, ..Taken::default() };
+    let log = LogRoom { left_bytes: 1 << 30, free_bytes: 1 << 30, capacity_bytes: 1 << 30 };
+    let full = 2 * flow.txg_dirty_bytes();
+    assert_eq!(flow.entry(&demand(4096), taken(0, 0), log), Entry::Queues);
+    assert_eq!(flow.entry(&demand(4096), taken(4096, 1 << 30), log), Entry::Full);
+    assert_eq!(flow.memory_waits(), 0);
+    assert_eq!(flow.entry(&demand(4096), taken(full, 0), log), Entry::Full);
+    assert_eq!(flow.memory_waits(), 1);
+    // Its txgs are as large as its log lets them be.
+    assert!(!flow.is_bound_by_memory());
+    let small = Flow::new(Limits::new(64 << 20, 32, Scale::REAL), Memory::new(64 << 20), true);
+    assert!(small.is_bound_by_memory());
 }
 
 fn wrote(flow: &Flow, sectors: u64, took: Duration) -> Resize {

@@ -5,6 +5,7 @@
 mod crates;
 mod decisions;
 pub(crate) mod lexer;
+mod links;
 mod outside;
 mod pages;
 mod report;
@@ -34,6 +35,7 @@ pub fn check(root: &Path) -> Result<Report, String> {
     shared::check(&tree, &mut report);
     decisions::check(&tree, &mut report);
     pages::check(&packages, &tree, &mut report);
+    links::check(&tree, &mut report);
     words::check(&tree, &mut report);
     let deny = std::fs::read_to_string(root.join("deny.toml"));
     let deny = deny.map_err(|error| format!("deny.toml: {error}"))?;

@@ -3,7 +3,7 @@
 use super::crates::Package;
 use super::report::Report;
 use super::tree::{File, Tree};
-use super::{crates, decisions, pages, shared, source, words};
+use super::{crates, decisions, links, pages, shared, source, words};
 
 #[test]
 fn the_workspace_is_tidy() {
@@ -242,4 +242,27 @@ fn pages_name_what_is_there() {
     assert!(found(&format!("| {long}\n# {long}\n```\n{long}\n```")).is_empty());
     assert_eq!(found("`aquifer\nlist` `TXG_MIN`").len(), 1, "a span that goes on");
     assert_eq!(found("a\n```\nb\n"), ["a.md:2: a block of code that does not end"]);
+}
+
+#[test]
+fn links_lead_to_pages_and_sections_that_are_there() {
+    let found = |text: &str| {
+        let other = file("docs/b.md", "# B\n## What `a_b-c` is: so\n## Twice\n## Twice\n");
+        let files = vec![file("a.md", "# A\n"), file("docs/a.md", text), other];
+        let mut report = Report::default();
+        links::check(&Tree { files }, &mut report);
+        report.lines()
+    };
+    for fine in [
+        "# Here\n[a](b.md), [b](b.md#what-a_b-c-is-so) [c](b.md#twice-1) [d](#here)",
+        "[up](../a.md#a) [x](https://example.com/y.md#z) [d](decisions) [c](../Cargo.toml)",
+        "## See [this](b.md)\n[here](#see-this)",
+        "```\n[a](gone.md)\n```",
+    ] {
+        assert!(found(fine).is_empty(), "{:?}", found(fine));
+    }
+    assert_eq!(found("\n[a](c.md)"), ["docs/a.md:2: links to c.md: no such page"]);
+    assert_eq!(found("x [a](b.md#c) y"), ["docs/a.md:1: links to b.md#c: no such section"]);
+    assert_eq!(found("[a](#c) [b](../b.md#b)").len(), 2);
+    assert_eq!(found("```\n# c\n```\n[a](#c)").len(), 1, "a comment is no section");
 }

@@ -1,5 +1,6 @@
 //! Copies that are not what the property `replicate` wants.
 
+use aquifer_api::codes;
 use aquifer_api::{CopyInfo, PoolStatus, Problem, ReplicationInfo, ReplicationState};
 
 use super::warning;
@@ -34,7 +35,7 @@ fn of_one(of: &ReplicationInfo) -> Option<Problem> {
     };
     let (dataset, target) = (typed(&of.dataset), typed(&of.target));
     Some(warning(
-        "replication-behind",
+        codes::REPLICATION_BEHIND,
         format!("The copy of {}{more} at {} {what}{why}.", first.dataset, of.target),
         format!(
             "`aquifer replicate` shows how it stands, `aquifer replicate {dataset} {target}` tries \

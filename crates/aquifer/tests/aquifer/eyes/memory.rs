@@ -65,6 +65,14 @@ fn a_file_of_four_fifths_of_the_memory_comes_from_the_cache_when_read_again() {
     assert!(size <= number(&cache["target_bytes"]) && size > FILE_BYTES, "{cache}");
     let others = held("dirty_bytes") + held("bitmap_bytes") + number(&told["nfs_bytes"]);
     assert!(number(&cache["target_bytes"]) + others <= MEMORY_BYTES, "{told}");
+    // Nobody waited for memory since the import, however full the cache is.
+    assert_eq!(number(&pool["waits"]), 0, "{pool}");
+    let (_, metrics) = place.get("/metrics");
+    for series in
+        ["aquifer_pool_memory_waits_total{pool=\"tank\"}", "aquifer_nfs_memory_waits_total"]
+    {
+        assert!(metrics.contains(&format!("\n{series} 0\n")), "{series}");
+    }
     let report = place.must(&["arcstat", "-v"]);
     assert!(report.lines().next().unwrap().starts_with("POOL"), "{report}");
     assert!(report.contains("tank") && report.contains("cache, data"), "{report}");

@@ -138,6 +138,23 @@ impl Browser {
         self.call("Emulation.setDeviceMetricsOverride", metrics);
     }
 
+    /// For people: what it looks like goes to `$AQUIFER_SHOTS/NAME.png`, if that is set.
+    pub fn shoot(&mut self, name: &str) {
+        let Some(directory) = std::env::var_os("AQUIFER_SHOTS") else { return };
+        let shot = self.call("Page.captureScreenshot", json!({"captureBeyondViewport": true}));
+        let path = std::path::Path::new(&directory).join(format!("{name}.png"));
+        let mut decoder = Command::new("base64")
+            .arg("-d")
+            .stdin(Stdio::piped())
+            .stdout(std::fs::File::create(path).unwrap())
+            .spawn()
+            .unwrap();
+        let mut into = decoder.stdin.take().unwrap();
+        into.write_all(shot["data"].as_str().unwrap().as_bytes()).unwrap();
+        drop(into);
+        assert!(decoder.wait().unwrap().success());
+    }
+
     #[track_caller]
     fn call(&mut self, method: &str, params: Value) -> Value {
         self.last += 1;

@@ -12,8 +12,9 @@ pub(super) async fn session(
     Extension(caller): Extension<Caller>,
 ) -> Response {
     let (caller, role) = (caller.to_string(), caller.role());
-    let (host, version) = (control.host_name().into(), control.info().version);
-    answer(Ok(api::SessionInfo { caller, role, host, version }))
+    let api::DaemonInfo { version, commit, .. } = control.info();
+    let host = control.host_name().into();
+    answer(Ok(api::SessionInfo { caller, role, host, version, commit }))
 }
 
 pub(super) async fn create(
