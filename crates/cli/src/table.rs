@@ -38,8 +38,8 @@ impl Table {
         self.row(cells);
     }
 
-    /// The table as text for people on a screen of `width` columns, if it is one, with `red` applied
-    /// to rows that stand out.
+    /// The table as text for people on a screen of `width` columns, if it is one, with `red`
+    /// applied to rows that stand out.
     pub fn coloured(&self, width: Option<usize>, red: impl Fn(&str) -> String) -> String {
         let widths = self.widths();
         let mut text = self.line(&self.header, &widths, width);
@@ -69,8 +69,8 @@ impl Table {
         widths
     }
 
-    /// A row as a line; on a screen that is too narrow for it, as several: what the last column does
-    /// not hold goes on below it.
+    /// A row as a line; on a screen that is too narrow for it, as several: what the last column
+    /// does not hold goes on below it.
     fn line(&self, row: &[String], widths: &[usize], screen: Option<usize>) -> String {
         let cells = row.iter().zip(widths).enumerate().map(|(at, (cell, &width))| {
             match self.right.get(at) {

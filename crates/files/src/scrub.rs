@@ -28,6 +28,8 @@ pub use repaired::{RepairedFile, RepairedFiles};
 const NOTED: Duration = Duration::from_secs(30);
 
 const DAY_SECONDS: i64 = 24 * 3600;
+/// Pages of a damaged file that are tried one by one.
+const PAGES_TRIED_MAX: usize = 4096;
 
 /// A scrub could not be started, paused or stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -293,6 +295,7 @@ impl Files {
                     object = span.from.object, ?span, %error,
                     "a part of a snapshot cannot be read"
                 );
+                self.note_shared(&span, &error).await;
                 continue;
             }
             let Some((dataset, id)) = self.object_of(&span) else {
@@ -307,6 +310,43 @@ impl Files {
                 self.note_unreadable((&dataset, id), ranges, &error).await;
             }
         }
+    }
+
+    /// Notes what a file has lost with a snapshot: a walk meets what both show with the snapshot.
+    async fn note_shared(&self, span: &Span, error: &PoolError) {
+        let Some(dataset) = self.datasets.by_id(DatasetId(span.from.key.0)) else { return };
+        let id = ObjectId(span.from.object);
+        if dataset.is_destroyed() {
+            return;
+        }
+        let ranges = self.pages_of(&dataset, id, span).await;
+        let lost = self.pages_lost(&dataset, id, &ranges).await;
+        if !lost.is_empty() && !self.datasets.knows_unreadable(&dataset, id, &lost) {
+            self.note_unreadable((&dataset, id), lost, error).await;
+        }
+    }
+
+    /// Which of a file's pages cannot be read. Of many, the first ones are tried.
+    async fn pages_lost(
+        &self,
+        dataset: &Dataset,
+        id: ObjectId,
+        ranges: &[(u64, u64)],
+    ) -> Vec<(u64, u64)> {
+        let Ok(Some(object)) = dataset.object(&self.pool, id).await else { return Vec::new() };
+        let pages = ranges.iter().flat_map(|(from, to)| *from..*to).take(PAGES_TRIED_MAX);
+        let mut lost: Vec<(u64, u64)> = Vec::new();
+        for page in pages {
+            let read = object.read_pages(&self.pool, page, page + 1).await;
+            if !read.is_err_and(|error| error.cannot_be_read()) {
+                continue;
+            }
+            match lost.last_mut() {
+                Some((_, to)) if *to == page => *to = page + 1,
+                _ => lost.push((page, page + 1)),
+            }
+        }
+        lost
     }
 
     /// The snapshot in which a span lies.
@@ -362,7 +402,9 @@ impl Files {
                 }
             }
         }
-        true
+        // What a snapshot shows too was examined with that, not here.
+        let Some(dataset) = self.datasets.by_id(damage.dataset) else { return true };
+        self.pages_lost(&dataset, damage.object, &damage.ranges).await.is_empty()
     }
 }
 

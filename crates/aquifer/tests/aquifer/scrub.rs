@@ -124,3 +124,36 @@ fn what_no_side_holds_is_named_by_file_and_range() {
     let status = place.must(&["pool", "status", "tank"]);
     assert!(!status.contains("disk0.raw") && status.contains("with 0 errors"), "{status}");
 }
+
+/// A walk meets what a file and its snapshot both show with the snapshot.
+#[test]
+fn what_a_file_has_lost_with_its_snapshot_is_named_too() {
+    let place = Place::new();
+    let [a, b] = ["a", "b"].map(|name| place.image(name));
+    let _daemon = place.serve();
+    let file = with_file(&place, "tank", &["mirror", &a, &b]);
+    let mut client = Client::new(&place, "127.0.0.1");
+    write_file(&mut client, &file, 1);
+    place.must(&["snapshot", "tank/vms@s"]);
+    place.must(&["pool", "export", "tank"]);
+    let lost = noise(1 + 5, CHUNK);
+    for image in [&a, &b] {
+        let at = find(image, &lost).unwrap();
+        overwrite(image, at, &noise(77, 4096));
+    }
+    place.must(&["pool", "import", "-d", &a, "-d", &b, "tank"]);
+    // The second scrub forgets nothing: nobody wrote there.
+    for _ in 0..2 {
+        assert_eq!(place.ask(&["pool", "scrub", "-w", "tank"]).code, 1);
+        let status = place.must(&["pool", "status", "tank"]);
+        let at = 5 * CHUNK;
+        assert!(status.contains(&format!("/disk.raw: bytes {at}-{}", at + 4095)), "{status}");
+        assert!(status.contains("runbook.md#a-file-is-damaged"), "{status}");
+    }
+    // The file is whole again; its snapshot is not.
+    let mut client = Client::new(&place, "127.0.0.1");
+    client.write(&file, 5 * CHUNK as u64, &lost, true);
+    assert_eq!(place.ask(&["pool", "scrub", "-w", "tank"]).code, 1);
+    let status = place.must(&["pool", "status", "tank"]);
+    assert!(!status.contains("disk.raw") && status.contains("with 1 errors"), "{status}");
+}

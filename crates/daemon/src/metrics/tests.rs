@@ -105,8 +105,15 @@ fn example_memory() -> MemoryStat {
         data: class(20),
         ..CacheStat::default()
     };
-    let of_tank =
-        PoolMemory { name: "tank".into(), uptime_ns: 1, dirty_bytes: 100, bitmap_bytes: 50, cache };
+    let of_tank = PoolMemory {
+        name: "tank".into(),
+        uptime_ns: 1,
+        dirty_bytes: 100,
+        bitmap_bytes: 50,
+        waits: 6,
+        bound: false,
+        cache,
+    };
     MemoryStat { cap_bytes: 1000, nfs_bytes: 8, caches_bytes: 800, pools: vec![of_tank] }
 }
 
