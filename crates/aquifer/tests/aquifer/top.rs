@@ -72,7 +72,7 @@ impl Terminal {
 
     /// What a program has said that ends by itself, and did well.
     #[track_caller]
-    pub fn to_its_end(&mut self) -> String {
+    pub fn all_it_says(&mut self) -> String {
         assert!(self.child.wait().unwrap().success(), "{}", self.text());
         // What it said last may be on its way.
         let mut before = usize::MAX;

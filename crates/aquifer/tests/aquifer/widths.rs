@@ -90,7 +90,7 @@ fn events_go_on_below_their_column() {
     let (_, longest) = widest(&piped);
     let last_word = longest.split_whitespace().last().unwrap();
     let mut shown = Terminal::run(&place, &["events"]);
-    let text = shown.to_its_end().replace('\r', "");
+    let text = shown.all_it_says().replace('\r', "");
     let at = text.lines().next().and_then(|head| head.find("WHAT")).unwrap();
     let (column, rest) = (at, text.lines().skip(1));
     let folded: Vec<&str> = rest.filter(|line| line.starts_with(' ')).collect();
