@@ -228,8 +228,8 @@ const FILES: [&str; 4] = [
     "blkio.throttle.write_bps_device",
 ];
 
-/// Makes the device, prints its name and number, and undoes everything when its input ends. If nobody
-/// reads what it prints any more, its input has ended too, and it must not die of that before. It also
+/// Makes the device, prints its name and number, and undoes everything when its input ends. If
+/// nobody reads what it prints any more, its input has ended too: it must not die of that before. It also
 /// removes the other images beside it, which belong to the same target.
 const KEEPER: &str = r#"
 trap '' HUP INT TERM PIPE

@@ -120,8 +120,8 @@ impl Bookmarks {
 }
 
 impl Dataset {
-    /// Its bookmarks that are on disk, in the order of their snapshots: what each snapshot was, with
-    /// the bookmark's name.
+    /// Its bookmarks that are on disk, in the order of their snapshots: what each snapshot was,
+    /// with the bookmark's name.
     pub fn bookmarks(&self, committed: Txg) -> Vec<Arc<Snapshot>> {
         let snapshots = self.snapshots.lock();
         let all = snapshots.bookmarks.list.values();
@@ -130,8 +130,8 @@ impl Dataset {
 }
 
 impl Datasets {
-    /// Makes a bookmark, `tank/vms#sent` or `#sent`, of a snapshot, `tank/vms@monday`. It is on disk
-    /// when this returns.
+    /// Makes a bookmark, `tank/vms#sent` or `#sent`, of a snapshot, `tank/vms@monday`. It is on
+    /// disk when this returns.
     ///
     /// # Errors
     /// Bad names, a snapshot that does not exist or has one, a name that is taken, another dataset,

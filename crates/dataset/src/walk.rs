@@ -189,7 +189,8 @@ fn tree_at(pointer: BlockPointer, from: WalkPosition, since: Txg) -> Coming {
 }
 
 /// The trees of datasets, in the order of the walk: those of snapshots, then the head, then those
-/// of snapshots of files, then those of bookmarks. What such a one shares with the head, it shows once more.
+/// of snapshots of files, then those of bookmarks. What such a one shares with the head, it shows
+/// once more.
 ///
 /// In each of them is passed over what the snapshot before it has shown.
 struct Heads<'a> {
@@ -356,8 +357,8 @@ impl Heads<'_> {
                     let since = self.since.max(floor).max(before);
                     nodes.extend(record.objects.map(|objects| tree_at(objects, from, since)));
                 }
-                // What its snapshot shows, or one before it, came before. Bookmarks among each other
-                // pass nothing over: a file may have been rolled back between them.
+                // What its snapshot shows, or one before it, came before. Bookmarks among each
+                // other pass nothing over: a file may have been rolled back between them.
                 Some(ItemClass::Bookmark) => {
                     let BookmarkRecord::Stands(record) = BookmarkRecord::decode(&item.value)?
                     else {

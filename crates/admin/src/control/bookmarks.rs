@@ -25,7 +25,8 @@ impl Control {
         let datasets = serving.service().datasets.clone();
         let make = async move { datasets.bookmark(&snapshot, &bookmark).await };
         act_on(&serving, make).await?;
-        tracing::info!(class = "bookmark.made", pool = serving.name(), bookmark = %full, "bookmark made");
+        let pool = serving.name();
+        tracing::info!(class = "bookmark.made", pool, bookmark = %full, "bookmark made");
         Ok(BookmarksDone { names: vec![full] })
     }
 

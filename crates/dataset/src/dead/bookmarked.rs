@@ -1,14 +1,14 @@
 //! Nodes that bookmarks alone need: a group of their own in the dead tree.
 //!
 //! A node comes there when it dies and no snapshot shows it, or when the last snapshot goes that
-//! did, if a bookmark lies in its life. Its entry keeps the txg of its death. So a node's entry says
-//! which bookmarks need it, whatever bookmark comes to the list later.
+//! did, if a bookmark lies in its life. Its entry keeps the txg of its death. So a node's entry
+//! says which bookmarks need it, whatever bookmark comes to the list later.
 //!
 //! # What a destroyed bookmark lets go
 //! Of B, with N the next one in the list, from which B is gone: a node that B alone needed died
 //! before N, so its newest bookmark, `hi`, is in [B, N). Of the nodes there, those go in whose life
-//! no bookmark of the list lies. Those that stay keep their place: an older bookmark needs them, and
-//! `hi` may be one that is gone.
+//! no bookmark of the list lies. Those that stay keep their place: an older bookmark needs them,
+//! and `hi` may be one that is gone.
 
 use std::collections::BTreeMap;
 
@@ -36,8 +36,8 @@ fn needing(bookmarks: &[Txg], died: Txg, block: &DeadBlock) -> Option<Txg> {
 }
 
 impl Changes {
-    /// No snapshot shows a block any more, which died in `key.txg`: it goes, unless a bookmark needs
-    /// it.
+    /// No snapshot shows a block any more, which died in `key.txg`: it goes, unless a bookmark
+    /// needs it.
     pub fn let_go(&mut self, key: &DeadKey, block: DeadBlock) {
         let needed = needing(&self.bookmarks, key.txg, &block);
         match needed.filter(|_| !left_out(Rule::BookmarksOutliveSnapshots)) {

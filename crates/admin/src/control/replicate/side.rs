@@ -218,8 +218,8 @@ fn told(peer: &str, error: ClientError) -> ApiError {
         ClientError::Api(error) => {
             let what = match error.kind {
                 ErrorKind::Unauthorized => format!(
-                    "; make one there (`aquifer token create NAME --role receive`), and put it into \
-                     the file that peers.{peer}.token names"
+                    "; make one there (`aquifer token create NAME --role receive`), and put it \
+                     into the file that peers.{peer}.token names"
                 ),
                 ErrorKind::Forbidden => format!(
                     "; put a token of such a role into the file of peers.{peer}.token (`aquifer \
