@@ -84,13 +84,12 @@ pub enum Command {
         #[arg(required = true, value_name = "DATASET[:PATH]@NAME")]
         snapshots: Vec<String>,
     },
-    /// Make a bookmark of a snapshot: what changed since can be sent and shown when the snapshot is
-    /// gone.
+    /// Make a bookmark of a snapshot: with it, what changed since is found when that is gone.
     Bookmark {
         /// The snapshot, such as tank/vms@before.
         #[arg(value_name = "DATASET@NAME")]
         snapshot: String,
-        /// The bookmark, such as tank/vms#sent or #sent.
+        /// Such as tank/vms#sent or #sent.
         #[arg(value_name = "[DATASET]#BOOKMARK")]
         bookmark: String,
     },
@@ -121,7 +120,7 @@ pub enum Command {
         #[arg(short = 'v')]
         verbose: bool,
         /// The dataset, or its snapshots: names with commas between them, A%B for A to B. With a
-        /// path, snapshots of files; there '*' and '?' may stand in path and names. Or a bookmark.
+        /// path, snapshots of files; there '*' and '?' may stand in both. Or a bookmark.
         #[arg(value_name = "DATASET[[:PATH]@NAME|A%B[,...]|#BOOKMARK]")]
         dataset: String,
     },

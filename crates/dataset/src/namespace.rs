@@ -3,10 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_object::btree;
-use aquifer_ondisk::bookmark::BookmarkRecord;
 use aquifer_ondisk::dataset::{
     DatasetRecord, InheritedRecord, Item, ItemClass, ItemKey, LineRecord, ListerRecord,
-    RollbackRecord, SnapshotRecord, SweepRecord,
 };
 use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
@@ -177,33 +175,20 @@ impl Found {
                     self.values.entry(dataset).or_default().insert(property.into(), value);
                 }
             }
-            ItemClass::Snapshot => {
-                let record = SnapshotRecord::decode(value)?;
-                self.snapshots.entry(dataset).or_default().load(dataset, Txg(number), record);
-            }
-            ItemClass::Bookmark => {
-                let record = BookmarkRecord::decode(value)?;
-                let bookmarks = &mut self.snapshots.entry(dataset).or_default().bookmarks;
-                bookmarks.load(dataset, Txg(number), record);
-            }
-            ItemClass::Sweep => {
-                let record = SweepRecord::decode(value)?;
-                self.snapshots.entry(dataset).or_default().load_sweep(Txg(number), record);
+            ItemClass::Snapshot
+            | ItemClass::Bookmark
+            | ItemClass::Sweep
+            | ItemClass::Rollback
+            | ItemClass::FileSnapshot
+            | ItemClass::FileSweep
+            | ItemClass::FileRollback
+            | ItemClass::FileClone => {
+                let snapshots = self.snapshots.entry(dataset).or_default();
+                snapshots.load(dataset, (class, number), value)?;
             }
             ItemClass::Keep => {
                 let record = KeepRecord::decode(value)?;
                 self.keeping.entry(dataset).or_default().insert(Txg(number), record);
-            }
-            ItemClass::Rollback => {
-                let record = RollbackRecord::decode(value)?;
-                self.snapshots.entry(dataset).or_default().rollback = Some(record);
-            }
-            ItemClass::FileSnapshot
-            | ItemClass::FileSweep
-            | ItemClass::FileRollback
-            | ItemClass::FileClone => {
-                let files = &mut self.snapshots.entry(dataset).or_default().files;
-                files.load(class, number, value)?;
             }
             // Datasets have one line, so far.
             ItemClass::Line => {

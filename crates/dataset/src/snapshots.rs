@@ -23,14 +23,15 @@ use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{Returning, covers};
+use aquifer_ondisk::bookmark::BookmarkRecord;
 use aquifer_ondisk::config::FEATURE_SNAPSHOTS;
 use aquifer_ondisk::dataset::{
-    RollbackRecord, SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord, SweepRecord,
+    ItemClass, RollbackRecord, SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord, SweepRecord,
 };
 use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::KeepRecord;
-use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
+use aquifer_ondisk::{DatasetId, FormatError, Guid, ObjectId, Txg};
 use aquifer_pool::ImportError;
 
 use crate::bookmarks::Bookmarks;
@@ -151,9 +152,30 @@ pub(crate) enum Act {
 }
 
 impl Snapshots {
-    /// Import: a snapshot from disk.
-    pub fn load(&mut self, line: DatasetId, txg: Txg, record: SnapshotRecord) {
-        self.set(Arc::new(Snapshot { txg, record, line, lister: Some(line), inherited: None }));
+    /// Import: an item from disk, of one of their classes.
+    pub fn load(
+        &mut self,
+        line: DatasetId,
+        (class, number): (ItemClass, u64),
+        value: &[u8],
+    ) -> Result<(), FormatError> {
+        let txg = Txg(number);
+        match class {
+            ItemClass::Snapshot => {
+                let record = SnapshotRecord::decode(value)?;
+                let lister = Some(line);
+                self.set(Arc::new(Snapshot { txg, record, line, lister, inherited: None }));
+            }
+            ItemClass::Bookmark => {
+                self.bookmarks.load(line, txg, BookmarkRecord::decode(value)?);
+            }
+            ItemClass::Sweep => {
+                self.sweeps.insert(txg, SweepRecord::decode(value)?.left);
+            }
+            ItemClass::Rollback => self.rollback = Some(RollbackRecord::decode(value)?),
+            _ => self.files.load(class, number, value)?,
+        }
+        Ok(())
     }
 
     /// A snapshot that is new, or not as before.
@@ -178,11 +200,6 @@ impl Snapshots {
             let inherited = all.get(&(line, *txg)).copied();
             *snapshot = Arc::new(Snapshot { inherited, ..Snapshot::clone(snapshot) });
         }
-    }
-
-    /// Import: a sweep from disk.
-    pub fn load_sweep(&mut self, snapshot: Txg, record: SweepRecord) {
-        self.sweeps.insert(snapshot, record.left);
     }
 
     /// Their txgs, in order.

@@ -198,12 +198,8 @@ impl Items {
                 self.of_a_property(dataset, (class, number), &item.value);
                 Ok(())
             }
-            (_, CLASS_SNAPSHOT | CLASS_SWEEP | CLASS_KEEP | CLASS_LISTER | CLASS_INHERITED) => {
+            (_, class) if OF_SNAPSHOTS.contains(&class) => {
                 self.of_a_snapshot(dataset, (class, Txg(number)), &item.value)
-            }
-            (_, CLASS_BOOKMARK) => {
-                let bookmarks = &mut self.snapshots.entry(dataset).or_default().bookmarks;
-                bookmarks.take(Txg(number), &item.value)
             }
             (_, CLASS_RECEIVING | CLASS_RESUME) if number == 0 => {
                 self.of_a_receive(dataset, class, &item.value)
@@ -273,6 +269,7 @@ impl Items {
             CLASS_SNAPSHOT => {
                 snapshots.list.insert(txg, SnapshotRecord::decode(value)?);
             }
+            CLASS_BOOKMARK => snapshots.bookmarks.take(txg, value)?,
             CLASS_SWEEP => {
                 snapshots.sweeps.insert(txg, SweepRecord::decode(value)?.left);
             }
@@ -423,6 +420,9 @@ const CLASS_DESTROYED: u8 = ItemClass::Destroyed as u8;
 const CLASS_INHERITED: u8 = ItemClass::Inherited as u8;
 const CLASS_LISTER: u8 = ItemClass::Lister as u8;
 const CLASS_HIDDEN_LINE: u8 = ItemClass::HiddenLine as u8;
+/// Those of snapshots of datasets.
+const OF_SNAPSHOTS: [u8; 6] =
+    [CLASS_SNAPSHOT, CLASS_SWEEP, CLASS_KEEP, CLASS_LISTER, CLASS_INHERITED, CLASS_BOOKMARK];
 /// Those of snapshots of files.
 const OF_FILES: [u8; 4] = [
     ItemClass::FileSnapshot as u8,
