@@ -119,8 +119,8 @@ pub enum Command {
         /// Name each snapshot.
         #[arg(short = 'v')]
         verbose: bool,
-        /// The dataset, or its snapshots: names with commas between them, A%B for A to B. With a
-        /// path, snapshots of files; there '*' and '?' may stand in both. Or a bookmark.
+        /// The dataset, a bookmark, or snapshots: names with commas between them, A%B for A to B.
+        /// With a path, snapshots of files; there '*' and '?' may stand in both.
         #[arg(value_name = "DATASET[[:PATH]@NAME|A%B[,...]|#BOOKMARK]")]
         dataset: String,
     },
