@@ -228,9 +228,9 @@ const FILES: [&str; 4] = [
     "blkio.throttle.write_bps_device",
 ];
 
-/// Makes the device, prints its name and number, and undoes everything when its input ends. Who read
-/// what it prints may be gone by then: it must not die of that. It also removes the other images
-/// beside it, which belong to the same target.
+/// Makes the device, prints its name and number, and undoes everything when its input ends. The
+/// reader of what it prints may be gone by then: it must not die of that. It also removes the other
+/// images beside it, which belong to the same target.
 const KEEPER: &str = r#"
 trap '' HUP INT TERM PIPE
 cgroup=$1 image=$2
