@@ -60,19 +60,21 @@ fn what_is_asked_again_and_again_costs_little() {
         client.write(&file, 0, &[1; 4096], true);
         assert_eq!(client.read(&file, 0, 4096), Ok(4096));
     }
-    let mut begun = Instant::now();
+    let (mut begun, mut cpu) = (Instant::now(), daemon.cpu_time().unwrap());
     let mut hundreds = Vec::new();
     for number in 0..DATASETS {
         create(&place, &format!("tank/vms/{number}"));
         if number % 100 == 99 {
-            hundreds.push(begun.elapsed().as_millis());
-            begun = Instant::now();
+            let now = daemon.cpu_time().unwrap();
+            println!("a hundred datasets: {:?}, {:?} of a core", begun.elapsed(), now - cpu);
+            hundreds.push((now - cpu).as_millis());
+            (begun, cpu) = (Instant::now(), now);
         }
     }
-    println!("a hundred datasets each, ms: {hundreds:?}");
-    // The last ones cost what the first ones cost, more or less.
+    // The last ones cost what the first ones cost, more or less. Other tests use the processors too:
+    // so what counts is the daemon's time on them.
     let [first, last] = [&hundreds[..3], &hundreds[7..]].map(|some| some.iter().sum::<u128>());
-    assert!(last < 10 * first.max(1000), "{hundreds:?}");
+    assert!(last < 10 * first.max(200), "{hundreds:?}");
     for path in [
         "/metrics",
         "/v1/pools",

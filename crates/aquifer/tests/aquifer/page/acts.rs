@@ -130,7 +130,11 @@ fn snapshots_are_held_and_released_and_names_change() {
     bed.browser.wait_for("document.querySelector('dialog .refusal') !== null");
     let refusal = bed.browser.text("document.querySelector('dialog .refusal').textContent");
     let said = bed.place.ask(&["release", "law", before]);
-    assert_eq!((said.code, said.err.replace('`', "")), (1, format!("aquifer: {refusal}\n")));
+    // But for the second in which each was asked: the end is told from what is left of the hold.
+    let without_time =
+        |text: &str| text.replace('`', "").replace(|c: char| c.is_ascii_digit(), "0");
+    let refusal = without_time(&format!("aquifer: {refusal}\n"));
+    assert_eq!((said.code, without_time(&said.err)), (1, refusal));
     bed.browser.click("dialog button:not([type=submit])");
 
     bed.more(before, "rename");
