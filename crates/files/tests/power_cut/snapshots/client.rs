@@ -33,6 +33,11 @@ pub(super) enum Act {
 }
 
 impl Step {
+    /// The same by the handle of a file that has this name now; `None`: it goes by names.
+    fn of_another(self, name: String) -> Option<Step> {
+        matches!(self.act, Act::Cut(_) | Act::Write(..)).then_some(Step { name, ..self })
+    }
+
     /// The state after it, if it is possible.
     pub(super) fn after(&self, tree: &Tree) -> Option<Tree> {
         let mut tree = tree.clone();
@@ -154,9 +159,17 @@ async fn met_a_rollback(
     };
     let mut model = model.lock().unwrap();
     let after = model.under_way.take().filter(|_| done == Ok(true));
-    model.step = None;
-    let may_be = [Some(model.head()), after];
-    let Some(state) = may_be.iter().flatten().find(|state| ***state == found) else {
+    let step = model.step.take().filter(|_| done == Ok(true));
+    let mut may_be = vec![model.head()];
+    may_be.extend(after);
+    // A handle stays with its file. The rollback may have given that another name.
+    let names: Vec<String> = model.head().keys().cloned().collect();
+    let by_handle = names.into_iter().filter_map(|name| {
+        let step = step.clone()?.of_another(name)?;
+        step.after(&model.head()).map(Arc::new)
+    });
+    may_be.extend(by_handle);
+    let Some(state) = may_be.iter().find(|state| ***state == found) else {
         return Err(format!("after a rollback the head is {found:?}\n, may be {may_be:?}"));
     };
     let state = state.clone();
