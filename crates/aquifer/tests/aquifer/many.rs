@@ -71,8 +71,8 @@ fn what_is_asked_again_and_again_costs_little() {
             (begun, cpu) = (Instant::now(), now);
         }
     }
-    // The last ones cost what the first ones cost, more or less. Other tests use the processors too:
-    // so what counts is the daemon's time on them.
+    // The last ones cost what the first ones cost, more or less. Other tests use the processors
+    // too: so what counts is the daemon's time on them.
     let [first, last] = [&hundreds[..3], &hundreds[7..]].map(|some| some.iter().sum::<u128>());
     assert!(last < 10 * first.max(200), "{hundreds:?}");
     for path in [
