@@ -269,6 +269,8 @@ pub enum Rule {
     BookmarksKeepNodes,
     /// So does one that a destroyed snapshot alone showed.
     BookmarksOutliveSnapshots,
+    /// Bookmarks of later snapshots go with a rollback.
+    RollbackTakesBookmarks,
     /// A bookmark holds the origins of the clones of files that it shows.
     BookmarksPinClones,
     /// And as long as what was cut off the clone is being freed.

@@ -339,14 +339,9 @@ impl Datasets {
         if left_out(Rule::FilePinsGoBack) {
             return Vec::new();
         }
-        let mut snapshots = dataset.snapshots.lock();
-        let bookmarks = match left_out(Rule::BookmarksPinClones) {
-            true => Vec::new(),
-            false => snapshots.bookmarks.listed(),
-        };
-        let files = &mut snapshots.files;
+        let files = &mut dataset.snapshots.lock().files;
         let mut items = Vec::new();
-        for (object, record, stays) in files.roll_clones_back((txg, to), &bookmarks) {
+        for (object, record, stays) in files.roll_clones_back(to) {
             items.push(item(dataset.id, object, stays.then_some(record)));
             items.extend(files.release(txg, (dataset.id, record.snapshot)));
         }

@@ -17,6 +17,9 @@
 //! after them exchanges the root. The entrance opens when that txg is on disk and memory has taken
 //! it over.
 //!
+//! Bookmarks of later snapshots go in the same txg: what they need is the old head's, of which
+//! nothing is kept.
+//!
 //! Ids of objects are never given out again: the counter of ids stays, and so do file handles,
 //! generations and the write verifier. Clients must see that files changed. So all objects show a
 //! least change attribute and a least time of the last change, which the record of the rollback
@@ -326,6 +329,10 @@ impl Datasets {
         };
         items.push(rollback_item(id, Some(record)));
         items.extend(self.roll_file_clones_back(&dataset, (txg, to)));
+        if !left_out(Rule::RollbackTakesBookmarks) {
+            let later = dataset.snapshots.lock().bookmarks.after(to);
+            items.extend(self.carry_out_destroy_bookmarks(txg, id, &later));
+        }
         items.extend([no_record(id), no_resume(id)]);
         items.extend(dataset.inherited.lock().map(|bytes| inherited_item(id, Txg(0), bytes)));
         items.extend(self.leave_head(txg, before, to));

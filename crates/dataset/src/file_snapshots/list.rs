@@ -337,20 +337,11 @@ impl FileSnapshots {
     }
 
     /// The head goes back to a txg. Returns the records that change, and whether each stays.
-    pub fn roll_clones_back(
-        &mut self,
-        (txg, to): (Txg, Txg),
-        bookmarks: &[Txg],
-    ) -> Vec<(ObjectId, FileCloneRecord, bool)> {
+    pub fn roll_clones_back(&mut self, to: Txg) -> Vec<(ObjectId, FileCloneRecord, bool)> {
         let changes = |of: &FileCloneRecord| of.forked > to || of.died.is_some_and(|on| on > to);
         let changed = self.clones.iter().filter(|(_, record)| changes(record));
         let changed = changed.map(|(id, record)| {
-            if record.forked <= to {
-                return (*id, FileCloneRecord { died: None, ..*record }, true);
-            }
-            // Snapshots that showed it are gone. Bookmarks that do are not.
-            let died = FileCloneRecord { died: record.died.or(Some(txg)), ..*record };
-            (*id, died, is_in_life(&died, bookmarks))
+            (*id, FileCloneRecord { died: None, ..*record }, record.forked <= to)
         });
         let changed: Vec<_> = changed.collect();
         for (id, record, stays) in &changed {

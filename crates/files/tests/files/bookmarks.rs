@@ -121,24 +121,26 @@ fn a_bookmark_may_come_behind_younger_ones() {
 }
 
 #[test]
-fn a_rollback_leaves_bookmarks_and_they_stay_true() {
+pub fn a_rollback_takes_later_bookmarks_away_and_leaves_others() {
     let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         let (dataset, disk) = with_disk(&service).await;
         take(&service, "a").await;
+        service.datasets.bookmark("tank/d@a", "#a").await.unwrap();
         fill(&service, disk, 1000).await;
         take(&service, "b").await;
         mark(&service, "b").await;
-        fill(&service, disk, 2000).await;
         let options = RollbackOptions { destroy_later: false, force: true };
         service.datasets.rollback("tank/d@a", options).await.unwrap();
+        let gone = service.datasets.bookmark_by_name("tank/d#b").map(drop);
+        assert!(matches!(gone, Err(DatasetError::NotFound(_))), "{gone:?}");
         settle(&service, 200).await;
-        assert_eq!(changed_pages(&service, "b").await, PAGES, "the head is what it was before b");
+        assert_eq!(changed_pages(&service, "a").await, 0);
         write(&service, disk, 0, &noise(9, 1), Stability::FileSync).await.unwrap();
         destroy(&service, "a").await;
         settle(&service, 200).await;
-        assert_eq!(changed_pages(&service, "b").await, PAGES);
-        unmark(&service, "b").await;
+        assert_eq!(changed_pages(&service, "a").await, 1);
+        unmark(&service, "a").await;
         settle(&service, 200).await;
         assert_eq!(dataset.dead_bytes(), 0);
     });

@@ -296,6 +296,10 @@ async fn history(service: &Service, seed: u64) {
             let options = RollbackOptions { destroy_later: false, force: true };
             service.datasets.rollback(name, options).await.unwrap();
             *model = back.clone();
+            // It takes later bookmarks away.
+            let is_there =
+                |name: &str| !name.contains('#') || service.datasets.bookmark_by_name(name).is_ok();
+            versions.retain(|(name, _)| is_there(name));
             continue;
         }
         let name = format!("{dataset}@{at}");

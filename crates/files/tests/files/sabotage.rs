@@ -5,13 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use aquifer_blockio::sabotage::{Rule, leave_out};
 
 use crate::{
-    control_file, damage, destroy, file_clones, file_rollback, full, handles, increments, l2arc,
-    large, quota, replay, rollback, scrub, version_acts, walk,
+    bookmarks, control_file, damage, destroy, file_clones, file_rollback, full, handles,
+    increments, l2arc, large, quota, replay, rollback, scrub, version_acts, walk,
 };
 
 type Scenario = fn();
 
-const FOUND_BY: [(Rule, Scenario); 30] = [
+const FOUND_BY: [(Rule, Scenario); 31] = [
     (
         Rule::ReplayRaisesIds,
         replay::a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names,
@@ -46,6 +46,10 @@ const FOUND_BY: [(Rule, Scenario); 30] = [
     (Rule::SettledSnapshotsOnly, file_rollback::what_cannot_be_done_is_refused),
     (Rule::RolledBackToIsWalked, walk::what_comes_back_to_a_file_is_met),
     (Rule::RolledBackHeadIsWalked, walk::what_comes_back_to_a_dataset_is_met),
+    (
+        Rule::RollbackTakesBookmarks,
+        bookmarks::a_rollback_takes_later_bookmarks_away_and_leaves_others,
+    ),
     (Rule::FileClonesPin, file_clones::what_a_clone_began_with_stays_until_it_is_gone),
     (Rule::FilePinsOutliveHeads, file_clones::what_a_snapshot_shows_of_a_clone_stays),
     (Rule::FilePinsOutliveTails, file_clones::a_part_of_a_clone_keeps_what_it_began_with),

@@ -119,6 +119,7 @@ async fn roll_back(
             let known = model.snapshots.get_mut(name).unwrap();
             known.doomed = !known.must_stay(served);
         }
+        bookmarks::are_later(&mut model, snapshot.txg, true);
         model.rolled += 1;
         model.target = Some(target.clone());
         target
@@ -135,6 +136,7 @@ async fn roll_back(
             all.append(&mut later_files);
             assert_eq!(destroyed, all);
             files::are_later(&mut model, true);
+            bookmarks::went_back(&mut model, snapshot.txg);
             let served = model.served.until(world.now());
             if pinned || later.iter().any(|name| model.snapshots[name].must_stay(served)) {
                 return Err(format!("roll back to {name}: {later:?} have clones or holds"));
@@ -159,6 +161,7 @@ async fn roll_back(
                 model.snapshots.get_mut(name).unwrap().doomed = false;
             }
             files::are_later(&mut model, false);
+            bookmarks::are_later(&mut model, snapshot.txg, false);
             model.target = None;
             Ok(())
         }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use aquifer_blockio::World;
 use aquifer_files::Service;
+use aquifer_ondisk::Txg;
 use aquifer_sim::Rng;
 
 use super::acts::{destroy as destroy_snapshots, full_name};
@@ -16,8 +17,9 @@ const BOOKMARKS: usize = 4;
 /// What is known of a bookmark.
 #[derive(Debug, Clone)]
 struct Mark {
-    /// The state of its snapshot.
+    /// The state of its snapshot, and its txg.
     state: Arc<Tree>,
+    txg: Txg,
     made: bool,
     doomed: bool,
 }
@@ -60,11 +62,13 @@ async fn make(service: &Service, model: &Mutex<Model>, of: &str) -> Result<(), S
     // From here on it has one state.
     compare(service, model, of).await?;
     let full = full_name(model, of);
+    let found = service.datasets.snapshot_by_name(&full);
+    let txg = found.map_err(|error| format!("{full}: {error}"))?.1.txg;
     let mark = {
         let mut model = model.lock().unwrap();
         let mark = format!("m{}", model.next());
         let state = model.snapshots[of].states[0].clone();
-        model.marks.0.insert(mark.clone(), Mark { state, made: false, doomed: false });
+        model.marks.0.insert(mark.clone(), Mark { state, txg, made: false, doomed: false });
         mark
     };
     tell(&format!("bookmark {full} as {mark}"));
@@ -133,6 +137,17 @@ async fn differences(
         }
     }
     Ok(())
+}
+
+/// A rollback to a snapshot of this txg begins, or was refused: it takes later ones away.
+pub(super) fn are_later(model: &mut Model, to: Txg, doomed: bool) {
+    let later = model.marks.0.values_mut().filter(|mark| mark.txg > to);
+    later.for_each(|mark| mark.doomed = doomed);
+}
+
+/// It has.
+pub(super) fn went_back(model: &mut Model, to: Txg) {
+    model.marks.0.retain(|_, mark| mark.txg <= to);
 }
 
 /// After a start: those are there that were made and not destroyed, and can be compared.
