@@ -27,7 +27,7 @@ use aquifer_ondisk::{DatasetId, Guid, Txg};
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
-use crate::snapshots::{Act, Snapshot, put};
+use crate::snapshots::{Act, Snapshot, has_good_characters, put};
 
 /// The bookmarks on a line.
 #[derive(Debug, Default)]
@@ -137,12 +137,12 @@ impl Dataset {
 
 impl Datasets {
     /// Makes a bookmark, `tank/vms#sent` or `#sent`, of a snapshot, `tank/vms@monday`. It is on
-    /// disk when this returns.
+    /// disk when this returns. Returns its full name.
     ///
     /// # Errors
     /// Bad names, a snapshot that does not exist or has one, a name that is taken, another dataset,
     /// and a snapshot that came by a promote.
-    pub async fn bookmark(&self, snapshot: &str, name: &str) -> Result<(), DatasetError> {
+    pub async fn bookmark(&self, snapshot: &str, name: &str) -> Result<String, DatasetError> {
         let _act = self.acts.lock().await;
         let (dataset, of) = self.snapshot_by_name(snapshot)?;
         let own = self.full_name(&dataset);
@@ -170,7 +170,8 @@ impl Datasets {
         self.use_feature(FEATURE_SNAPSHOTS).await?;
         self.use_feature(FEATURE_BOOKMARKS).await?;
         let (line, snapshot, name) = (dataset.id, of.txg, last.to_string());
-        self.act(vec![Act::Bookmark { line, snapshot, name }]).await
+        self.act(vec![Act::Bookmark { line, snapshot, name }]).await?;
+        Ok(full)
     }
 
     /// Destroys bookmarks. They are gone, on disk, when this returns; the nodes that they alone
@@ -253,7 +254,7 @@ fn split(full: &str) -> Result<(&str, &str), DatasetError> {
     if name.is_empty() || name.len() > SNAPSHOT_NAME_BYTES_MAX {
         return Err(bad("needs 1 to 255 bytes behind the '#'"));
     }
-    match name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.: ".contains(c)) {
+    match has_good_characters(name) {
         true => Ok((dataset, name)),
         false => Err(bad("may hold letters, digits, '-', '_', '.', ':' and ' ' only behind '#'")),
     }

@@ -120,6 +120,13 @@ impl Changes {
         self.ops.insert(key, Some(DeadEntry { key, body }));
     }
 
+    /// Blocks of one object that died in one txg, from this key on.
+    fn put_blocks(&mut self, first: DeadKey, blocks: &[DeadBlock]) {
+        for (blocks, index) in blocks.chunks(DEAD_BLOCKS_MAX).zip(first.index..) {
+            self.put(DeadKey { index, ..first }, DeadBody::Blocks(blocks.to_vec()));
+        }
+    }
+
     fn put_sums(&mut self, bucket: Bucket, sums: DeadSums) {
         match sums.blocks {
             0 => drop(self.ops.insert(bucket.sums(), None)),
@@ -316,10 +323,7 @@ async fn fill(sync: &SyncContext, before: DeadTree, filed: Filed) -> Result<Chan
             sums.sectors += blocks.iter().map(|block| block.run.sectors).sum::<u64>();
             sums.blocks += blocks.len() as u64;
         }
-        for (blocks, index) in blocks.chunks(DEAD_BLOCKS_MAX).zip(0..) {
-            let key = DeadKey { bucket, object, txg: sync.txg(), index };
-            changes.put(key, DeadBody::Blocks(blocks.to_vec()));
-        }
+        changes.put_blocks(DeadKey { bucket, object, txg: sync.txg(), index: 0 }, &blocks);
         sync.pace().await;
     }
     for (bucket, added) in added {

@@ -250,8 +250,7 @@ impl Search {
                 ending.acts.push(Act::Rollback { dataset: *id, to: *to });
                 ending.rolled.push(line.clone());
             }
-            let these: BTreeSet<Txg> =
-                line.snapshots.lock().bookmarks.listed().into_iter().collect();
+            let these = line.snapshots.lock().bookmarks.after(Txg(0));
             if self.doomed.contains(id) && !these.is_empty() {
                 ending.acts.push(Act::DestroyBookmarks { line: *id, these });
             }

@@ -27,6 +27,7 @@ use crate::error::DatasetError;
 use crate::increment::{Coming, Increment, IncrementError, Stage, Wanted as IncrementWanted};
 use crate::property::SyncMode;
 use crate::receive::{Receiving, Wanted as ReceiveWanted, local_values};
+use crate::snapshots::Snapshot;
 
 /// More than anybody has: each keeps space.
 const PARTIALS_MAX: usize = 64;
@@ -208,15 +209,12 @@ impl Datasets {
     ) -> Option<(String, Option<String>)> {
         let named = |dataset: Arc<Dataset>| {
             let listed = dataset.snapshots(self.pool.committed_txg());
-            let full = |guid: Guid| {
-                let found = listed.iter().find(|of| of.record.guid == guid)?;
-                Some(format!("{}@{}", self.full_name(&dataset), found.record.name))
+            let in_list = |list: &[Arc<Snapshot>], sign: char, guid: Guid| {
+                let found = list.iter().find(|of| of.record.guid == guid)?;
+                Some(format!("{}{sign}{}", self.full_name(&dataset), found.record.name))
             };
-            let marked = |guid: Guid| {
-                let marks = dataset.bookmarks(self.pool.committed_txg());
-                let found = marks.iter().find(|of| of.record.guid == guid)?;
-                Some(format!("{}#{}", self.full_name(&dataset), found.record.name))
-            };
+            let full = |guid: Guid| in_list(&listed, '@', guid);
+            let marked = |guid| in_list(&dataset.bookmarks(self.pool.committed_txg()), '#', guid);
             let from = match from {
                 Some(from) => Some(full(from).or_else(|| marked(from))?),
                 None => None,

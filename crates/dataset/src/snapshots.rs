@@ -485,8 +485,13 @@ pub(crate) fn check_name(full: &str, name: &str) -> Result<(), DatasetError> {
     if name == "." || name == ".." {
         return bad("'.' and '..' are directories");
     }
-    if !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.: ".contains(c)) {
+    if !has_good_characters(name) {
         return bad("may hold letters, digits, '-', '_', '.', ':' and ' ' only behind the '@'");
     }
     Ok(())
+}
+
+/// Whether a name of a snapshot or bookmark has letters, digits, '-', '_', '.', ':' and ' ' only.
+pub(crate) fn has_good_characters(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.: ".contains(c))
 }

@@ -242,10 +242,9 @@ impl Shown {
 
     /// The bucket of a block that dies now and no snapshot shows, if bookmarks need it.
     fn bookmarked(&self, block: &DeadBlock) -> Option<Bucket> {
-        let newest = self.bookmarks.last().filter(|newest| block.birth <= **newest);
-        let newest = newest.filter(|_| block.kind == DeadKind::Node);
+        let newest = bookmark_needing(&self.bookmarks, Txg(u64::MAX), block);
         let newest = newest.filter(|_| !left_out(Rule::BookmarksKeepNodes));
-        newest.map(|newest| Bucket::of_bookmark(*newest))
+        newest.map(Bucket::of_bookmark)
     }
 
     /// The bucket of a block that dies now; `None` if no snapshot shows it.
@@ -267,6 +266,13 @@ impl Shown {
         let group = of_file.map_or(0, |_| owner.file.0);
         Some(Bucket { group, hi, lo: lo.unwrap_or_default() })
     }
+}
+
+/// The newest of these bookmarks that needs a block which died in that txg: a node in whose life it
+/// lies.
+pub fn bookmark_needing(bookmarks: &[Txg], died: Txg, block: &DeadBlock) -> Option<Txg> {
+    let newest = newest_before(bookmarks, died).filter(|newest| block.birth <= *newest);
+    newest.filter(|_| block.kind == DeadKind::Node)
 }
 
 /// The newest snapshot of a list before a txg.

@@ -11,7 +11,9 @@ mod salvage;
 mod store;
 pub mod sync;
 
-pub use gate::{Above, FileLists, Filed, Gate, Returning, Shown, covers, newest_before};
+pub use gate::{
+    Above, FileLists, Filed, Gate, Returning, Shown, bookmark_needing, covers, newest_before,
+};
 pub use object::{Object, ObjectState, TreeRoot};
 pub use overlay::{DirtyPage, Overlay, Version};
 pub use salvage::{Damage, free_early};

@@ -17,14 +17,9 @@ impl Control {
         let _act = self.act().await?;
         let MakeBookmark { snapshot, bookmark } = request;
         let serving = self.pool_of_one(&snapshot)?;
-        let dataset = snapshot.split('@').next().unwrap_or_default();
-        let full = match bookmark.starts_with('#') {
-            true => format!("{dataset}{bookmark}"),
-            false => bookmark.clone(),
-        };
         let datasets = serving.service().datasets.clone();
         let make = async move { datasets.bookmark(&snapshot, &bookmark).await };
-        act_on(&serving, make).await?;
+        let full = act_on(&serving, make).await?;
         let pool = serving.name();
         tracing::info!(class = "bookmark.made", pool, bookmark = %full, "bookmark made");
         Ok(BookmarksDone { names: vec![full] })

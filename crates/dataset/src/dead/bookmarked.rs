@@ -13,33 +13,23 @@
 use std::collections::BTreeMap;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_object::{btree, newest_before};
-use aquifer_ondisk::dead::{
-    Bucket, DEAD_BLOCKS_MAX, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadKind, DeadSums,
-};
+use aquifer_object::{bookmark_needing, btree};
+use aquifer_ondisk::dead::{Bucket, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadSums};
 use aquifer_ondisk::tree_node::Dead;
 use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
 use aquifer_pool::{PoolError, SyncContext};
 
+use super::sweep::ENTRIES_AT_ONCE;
 use super::{Changes, less, sums};
-
-/// Entries read at a time.
-const ENTRIES_AT_ONCE: usize = 64;
 
 /// Nodes that move to the group of bookmarks: by newest bookmark, object, and txg of death.
 pub(super) type Moved = BTreeMap<(Txg, ObjectId, Txg), Vec<DeadBlock>>;
-
-/// The newest of these bookmarks that needs a block which died in `died`.
-fn needing(bookmarks: &[Txg], died: Txg, block: &DeadBlock) -> Option<Txg> {
-    let newest = newest_before(bookmarks, died).filter(|newest| block.birth <= *newest);
-    newest.filter(|_| block.kind == DeadKind::Node)
-}
 
 impl Changes {
     /// No snapshot shows a block any more, which died in `key.txg`: it goes, unless a bookmark
     /// needs it.
     pub fn let_go(&mut self, key: &DeadKey, block: DeadBlock) {
-        let needed = needing(&self.bookmarks, key.txg, &block);
+        let needed = bookmark_needing(&self.bookmarks, key.txg, &block);
         match needed.filter(|_| !left_out(Rule::BookmarksOutliveSnapshots)) {
             Some(newest) => {
                 self.moved.entry((newest, key.object, key.txg)).or_default().push(block);
@@ -70,9 +60,7 @@ impl Changes {
             sums.blocks += blocks.len() as u64;
             sums.sectors += blocks.iter().map(|block| block.run.sectors).sum::<u64>();
             self.put_sums(bucket, sums);
-            for (blocks, index) in blocks.chunks(DEAD_BLOCKS_MAX).zip(free..) {
-                self.put(DeadKey { index, ..first }, DeadBody::Blocks(blocks.to_vec()));
-            }
+            self.put_blocks(DeadKey { index: free, ..first }, &blocks);
             sync.pace().await;
         }
         Ok(())
@@ -136,7 +124,8 @@ impl Changes {
         blocks: Vec<DeadBlock>,
         (sync, root): (&SyncContext, Option<BlockPointer>),
     ) -> Result<(), PoolError> {
-        let needed = |block: &DeadBlock| needing(&self.bookmarks, key.txg, block).is_some();
+        let needed =
+            |block: &DeadBlock| bookmark_needing(&self.bookmarks, key.txg, block).is_some();
         let (stay, go): (Vec<_>, Vec<_>) = blocks.into_iter().partition(needed);
         if go.is_empty() {
             return Ok(());

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use aquifer_object::{TreeRoot, btree};
 use aquifer_ondisk::ObjectId;
-use aquifer_ondisk::dead::Bucket;
+use aquifer_ondisk::dead::{Bucket, DeadSums};
 use aquifer_ondisk::tree_node::Objects;
 use aquifer_pool::{Pool, PoolError, turn_of_others};
 
 use super::returning::returning;
-use super::sweep::{Job, Lists, group_after, next_taken};
+use super::sweep::{Job, Lists};
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 
@@ -101,35 +101,19 @@ impl Dataset {
                 freed.remove(&bucket);
             }
         }
-        let sectors = freed.into_values().fold(0, u64::saturating_add);
+        let sectors = freed.into_values().map(|sums| sums.sectors).fold(0, u64::saturating_add);
         Ok(sectors.saturating_mul(4096))
     }
 
-    /// The buckets that a job takes, with their sectors.
     async fn buckets_of(
         &self,
         pool: &Pool,
         job: Job,
         lists: &Lists,
-    ) -> Result<BTreeMap<Bucket, u64>, PoolError> {
+    ) -> Result<BTreeMap<Bucket, DeadSums>, PoolError> {
         // Before the root is looked at.
         let _reading = pool.reading();
         let root = self.dead.lock().committed;
-        let mut buckets = BTreeMap::new();
-        let mut next = Some(job.first_group());
-        while let Some(group) = next {
-            if let Some(sweep) = job.in_group(lists, group) {
-                let mut key = sweep.first_key();
-                while let Some((bucket, sums)) = next_taken(pool, root, key, |_| sweep).await? {
-                    buckets.insert(bucket, sums.sectors);
-                    key = bucket.end();
-                }
-            }
-            next = match job.is_of_all_groups() {
-                true => group_after(pool, root, group).await?,
-                false => None,
-            };
-        }
-        Ok(buckets)
+        job.buckets(pool, root, lists).await
     }
 }

@@ -5,7 +5,7 @@ use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::dead::DeadSums;
 use aquifer_pool::{PoolError, SyncContext};
 
-use super::sweep::{Job, Lists, group_after, next_taken};
+use super::sweep::{Job, Lists};
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::snapshots::{Act, Snapshots};
@@ -64,19 +64,9 @@ pub(super) async fn returning_sums<S: btree::NodeStore>(
 ) -> Result<DeadSums, S::Error> {
     let (mut all, none) = (DeadSums::default(), Lists::default());
     for job in jobs {
-        let mut group = Some(job.first_group());
-        while let Some(of) = group {
-            let Some(sweep) = job.in_group(&none, of) else { break };
-            let mut key = sweep.first_key();
-            while let Some((bucket, sums)) = next_taken(store, root, key, |_| sweep).await? {
-                all.sectors = all.sectors.saturating_add(sums.sectors);
-                all.blocks = all.blocks.saturating_add(sums.blocks);
-                key = bucket.end();
-            }
-            group = match job.is_of_all_groups() {
-                true => group_after(store, root, of).await?,
-                false => None,
-            };
+        for sums in job.buckets(store, root, &none).await?.into_values() {
+            all.sectors = all.sectors.saturating_add(sums.sectors);
+            all.blocks = all.blocks.saturating_add(sums.blocks);
         }
     }
     Ok(all)

@@ -1,5 +1,7 @@
 //! Sweeps: which blocks of a dead tree a job takes out, group by group.
 
+use std::collections::BTreeMap;
+
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{FileLists, Returning, btree, newest_before};
 use aquifer_ondisk::dead::{Bucket, DeadBody, DeadKey, DeadSums};
@@ -11,7 +13,7 @@ use aquifer_pool::{PoolError, SyncContext};
 use super::{Changes, blocks, less, sums};
 
 /// Entries read at a time.
-const ENTRIES_AT_ONCE: usize = 64;
+pub(super) const ENTRIES_AT_ONCE: usize = 64;
 
 /// Blocks that are to leave a dead tree.
 #[derive(Debug, Clone, Copy)]
@@ -121,6 +123,31 @@ impl Job {
             Job::Snapshot(snapshot) => lists.sweep(group, snapshot, false),
             Job::File(_, snapshot) => lists.sweep(group, snapshot.txg(), true),
         }
+    }
+
+    /// The buckets that it takes, with their sums.
+    pub async fn buckets<S: btree::NodeStore>(
+        self,
+        store: &S,
+        root: Option<BlockPointer>,
+        lists: &Lists,
+    ) -> Result<BTreeMap<Bucket, DeadSums>, S::Error> {
+        let mut buckets = BTreeMap::new();
+        let mut next = Some(self.first_group());
+        while let Some(group) = next {
+            if let Some(sweep) = self.in_group(lists, group) {
+                let mut key = sweep.first_key();
+                while let Some((bucket, sums)) = next_taken(store, root, key, |_| sweep).await? {
+                    buckets.insert(bucket, sums);
+                    key = bucket.end();
+                }
+            }
+            next = match self.is_of_all_groups() {
+                true => group_after(store, root, group).await?,
+                false => None,
+            };
+        }
+        Ok(buckets)
     }
 
     /// Takes out blocks, at most `budget`. Returns whether that was all.

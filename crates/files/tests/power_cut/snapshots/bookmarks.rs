@@ -76,7 +76,7 @@ async fn make(service: &Service, model: &Mutex<Model>, of: &str) -> Result<(), S
     tell(&format!("  {done:?}"));
     let mut model = model.lock().unwrap();
     match done {
-        Ok(()) => model.marks.0.get_mut(&mark).unwrap().made = true,
+        Ok(_) => model.marks.0.get_mut(&mark).unwrap().made = true,
         Err(error) => {
             model.marks.0.remove(&mark);
             let text = error.to_string();
