@@ -30,7 +30,7 @@ fn an_increment_begins_at_a_bookmark_when_the_snapshot_is_gone() {
     assert_eq!(here.must(&["list", "-t", "bookmark"]), none);
     here.must(&["bookmark", "tank/vms@a", "#sent"]);
     here.must(&["destroy", "-f", "tank/vms@a"]);
-    // All of it is written anew: the snapshot would hold 16 MiB.
+    // All of it is written over: the snapshot would hold 16 MiB.
     fill(&mut client, &file, 2, 0, 16);
     fill(&mut client, &file, 3, 5, 1);
     here.wait_for(|| used_bytes(&here) < 18 << 20);

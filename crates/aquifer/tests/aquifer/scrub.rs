@@ -33,6 +33,14 @@ fn write_file(client: &mut Client, file: &[u8], seed: u64) {
     client.commit(file);
 }
 
+/// Both sides of a mirror lose this content.
+fn lose(images: [&str; 2], lost: &[u8]) {
+    for image in images {
+        let at = find(image, lost).unwrap();
+        overwrite(image, at, &noise(77, 4096));
+    }
+}
+
 #[test]
 fn a_whole_side_of_noise_is_mended_while_a_client_reads() {
     let place = Place::new();
@@ -103,10 +111,7 @@ fn what_no_side_holds_is_named_by_file_and_range() {
     write_file(&mut client, &file, 1);
     place.must(&["pool", "export", "tank"]);
     let lost = noise(1 + 5, CHUNK);
-    for image in [&a, &b] {
-        let at = find(image, &lost).unwrap();
-        overwrite(image, at, &noise(77, 4096));
-    }
+    lose([&a, &b], &lost);
     place.must(&["pool", "import", "-d", &a, "-d", &b, "tank"]);
     let said = place.ask(&["pool", "scrub", "-w", "tank"]);
     assert_eq!(said.code, 1, "{} {}", said.out, said.err);
@@ -137,10 +142,7 @@ fn what_a_file_has_lost_with_its_snapshot_is_named_too() {
     place.must(&["snapshot", "tank/vms@s"]);
     place.must(&["pool", "export", "tank"]);
     let lost = noise(1 + 5, CHUNK);
-    for image in [&a, &b] {
-        let at = find(image, &lost).unwrap();
-        overwrite(image, at, &noise(77, 4096));
-    }
+    lose([&a, &b], &lost);
     place.must(&["pool", "import", "-d", &a, "-d", &b, "tank"]);
     // The second scrub forgets nothing: nobody wrote there.
     for _ in 0..2 {

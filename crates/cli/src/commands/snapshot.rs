@@ -94,7 +94,7 @@ pub(super) async fn destroy_bookmark(
     let Wish { recursive, clones, dry_run, .. } = wish;
     if recursive || clones || dry_run {
         return Err(Failure::usage(
-            "-r, -R and -n are not for bookmarks, of which nothing depends",
+            "-r, -R and -n are not for bookmarks, on which nothing depends",
         ));
     }
     // It has no content: nobody is asked.

@@ -130,7 +130,7 @@ fn snapshots_are_held_and_released_and_names_change() {
     bed.browser.wait_for("document.querySelector('dialog .refusal') !== null");
     let refusal = bed.browser.text("document.querySelector('dialog .refusal').textContent");
     let said = bed.place.ask(&["release", "law", before]);
-    // But for the second in which each was asked: the end is told from what is left of the hold.
+    // But for the second in which each was asked: the end is worked out from what is left.
     let without_time =
         |text: &str| text.replace('`', "").replace(|c: char| c.is_ascii_digit(), "0");
     let refusal = without_time(&format!("aquifer: {refusal}\n"));
