@@ -66,8 +66,8 @@ pub enum Why {
     GaveUp,
     /// Its connection was closed at once: there are too many.
     TooMany,
-    /// Its connection was closed at once: its runtime is overloaded.
-    Overloaded,
+    /// Its connection was closed at once: the worker for it has ended.
+    NoWorker,
     /// Its connection did not end properly.
     Ended(String),
 }
@@ -78,7 +78,7 @@ impl Why {
             Why::NotNamed | Why::Port | Why::Unprotected | Why::NamesUnknown => "client.refused",
             Why::Mounted => "client.mounted",
             Why::GaveUp => "locks.ended",
-            Why::TooMany | Why::Overloaded => "client.turned_away",
+            Why::TooMany | Why::NoWorker => "client.turned_away",
             Why::Ended(_) => "client.disconnected",
         }
     }
@@ -100,7 +100,7 @@ impl Why {
             }
             Why::Mounted => "mounted",
             Why::GaveUp => "a client gives up all its locks",
-            Why::TooMany | Why::Overloaded => "connection closed",
+            Why::TooMany | Why::NoWorker => "connection closed",
             Why::Ended(_) => "connection ended",
         }
     }
@@ -195,7 +195,7 @@ impl fmt::Display for Why {
             Why::Mounted => "a rule of sharenfs lets it in",
             Why::GaveUp => "it says so (FREE_ALL)",
             Why::TooMany => "too many connections",
-            Why::Overloaded => "its runtime is overloaded",
+            Why::NoWorker => "the worker for it has ended; the log says why",
             Why::Ended(end) => end,
         })
     }

@@ -197,8 +197,8 @@ pub const ENDING_MAX: usize = 64;
 /// Connections that wait to be accepted.
 pub const LISTEN_BACKLOG: i32 = 1024;
 
-/// Accepted connections under way to a runtime.
-pub const HANDOVER_MAX: usize = 256;
+/// Accepted connections under way to a runtime. More wait in the backlog.
+pub const HANDOVER_MAX: usize = 16;
 
 /// Threads that serve strangers have a nice value this much higher. Where all want a processor,
 /// such a thread gets a tenth of the share of each other thread.

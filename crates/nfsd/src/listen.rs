@@ -99,22 +99,27 @@ pub(crate) async fn accept(
             return;
         }
     };
+    tokio::select! {
+        biased;
+        _ = phase.wait_for(|phase| *phase != Phase::Serve) => {}
+        () = accept_all(&listener, &workers, &common, &ended) => {}
+    }
+}
+
+async fn accept_all(
+    listener: &TcpListener,
+    workers: &Workers,
+    common: &Arc<Common>,
+    ended: &Arc<Notify>,
+) {
     let mut short = false;
     loop {
-        let accepted = tokio::select! {
-            biased;
-            stopped = phase.wait_for(|phase| *phase != Phase::Serve) => {
-                drop(stopped);
-                return;
-            }
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
+        match listener.accept().await {
             Ok((stream, peer)) => {
                 if std::mem::take(&mut short) {
                     tracing::info!("connections are accepted again");
                 }
-                take(stream, peer, &workers, &common, &ended);
+                take(stream, peer, workers, common, ended).await;
             }
             Err(error) => {
                 // Mostly out of file descriptors or memory. Existing connections go on meanwhile,
@@ -133,7 +138,7 @@ pub(crate) async fn accept(
     }
 }
 
-fn take(
+async fn take(
     stream: TcpStream,
     peer: SocketAddr,
     workers: &Workers,
@@ -161,7 +166,7 @@ fn take(
     match (prepared, worker) {
         (Ok(stream), Some(worker)) => {
             tracing::debug!(class = "client.connected", client = %peer, "connected");
-            worker.give((stream, peer), seat, common, ended);
+            worker.give((stream, peer), seat, common, ended).await;
         }
         (Err(error), _) => {
             common.peers.leave(&seat);

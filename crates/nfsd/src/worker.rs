@@ -180,8 +180,9 @@ impl Drop for Worker {
 }
 
 impl Handover {
-    /// Hands a connection over. It is closed if the worker does not take it.
-    pub(crate) fn give(
+    /// Hands a connection over. Waits for a worker that is busy: the listening socket keeps others
+    /// meanwhile. The connection is closed if the worker has ended.
+    pub(crate) async fn give(
         &self,
         (stream, peer): (StdStream, SocketAddr),
         seat: Arc<Seat>,
@@ -189,17 +190,17 @@ impl Handover {
         ended: &Arc<Notify>,
     ) {
         let slot = Slot::new(common, &self.connections, ended, seat);
-        if self.jobs.try_send(Job::Connection(stream, peer, slot)).is_err() {
-            common.nfs.tell(peer.ip(), Why::Overloaded);
+        if self.jobs.send(Job::Connection(stream, peer, slot)).await.is_err() {
+            common.nfs.tell(peer.ip(), Why::NoWorker);
         }
     }
 
     /// Hands over a connection that the lobby has given back. It is closed as by [`Self::give`].
-    fn give_known(&self, connection: Connection, mut slot: Slot) {
+    async fn give_known(&self, connection: Connection, mut slot: Slot) {
         slot.hand_over(&self.connections);
         let (peer, common) = (connection.peer(), Arc::clone(&slot.common));
-        if self.jobs.try_send(Job::Known(Box::new(connection), slot)).is_err() {
-            common.nfs.tell(peer.ip(), Why::Overloaded);
+        if self.jobs.send(Job::Known(Box::new(connection), slot)).await.is_err() {
+            common.nfs.tell(peer.ip(), Why::NoWorker);
         }
     }
 }
@@ -252,7 +253,7 @@ impl Place {
             if let (Some(known), Duty::Lobby(workers)) = (known, &duty)
                 && let Some(worker) = fewest(workers)
             {
-                worker.give_known(known, slot);
+                worker.give_known(known, slot).await;
             }
         });
     }
