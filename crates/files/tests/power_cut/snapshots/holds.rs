@@ -21,6 +21,8 @@ pub(super) struct Held {
     leaving: bool,
     /// It stands until the pool was in service so long; `None`: until it is released.
     until: Option<Duration>,
+    /// It has ended by itself. A cut sets the pool's hold clock back, and it may stand again.
+    ended: bool,
 }
 
 /// By tag.
@@ -78,7 +80,7 @@ pub(super) fn check(
     let known = model.snapshots.get_mut(name).unwrap();
     for (tag, held) in std::mem::take(&mut known.holds) {
         if there.contains(&tag) {
-            known.holds.insert(tag, Held { placed: true, leaving: false, ..held });
+            known.holds.insert(tag, Held { placed: true, leaving: false, ended: false, ..held });
         } else if held.must_stand(served) {
             return Err(format!("hold {tag} on {name} is lost; there are {there:?}"));
         }
@@ -92,7 +94,7 @@ pub(super) fn check(
 /// After a rewind: whatever is there.
 pub(super) fn found(service: &Service, dataset: &str, name: &str) -> Result<Holds, String> {
     // Those with an end may have any.
-    let held = Held { placed: true, leaving: false, until: Some(Duration::ZERO) };
+    let held = Held { placed: true, leaving: false, until: Some(Duration::ZERO), ended: false };
     Ok(tags(service, dataset, name)?.into_iter().map(|tag| (tag, held)).collect())
 }
 
@@ -117,7 +119,7 @@ pub(super) async fn hold(
         let tag = format!("h{}", model.next());
         let served = model.served.until(world.now());
         let until = seconds.map(|seconds| served + Duration::from_secs(seconds));
-        let held = Held { placed: false, leaving: false, until };
+        let held = Held { placed: false, leaving: false, until, ended: false };
         model.snapshots.get_mut(name).unwrap().holds.insert(tag.clone(), held);
         tag
     };
@@ -153,7 +155,8 @@ pub(super) async fn release(
     let (tag, held) = {
         let mut model = model.lock().unwrap();
         let holds = &mut model.snapshots.get_mut(name).unwrap().holds;
-        let Some((tag, held)) = holds.iter_mut().next() else { return Ok(()) };
+        let mut standing = holds.iter_mut().filter(|(_, held)| !held.ended);
+        let Some((tag, held)) = standing.next() else { return Ok(()) };
         // It may have ended by itself, or its end is not known.
         held.leaving = held.until.is_none_or(|until| until.is_zero());
         (tag.clone(), *held)
@@ -173,7 +176,7 @@ pub(super) async fn release(
         }
         Err(_) if held.must_stand(served) => Ok(()),
         Err(DatasetError::BadHold { why, .. }) if why.contains("there is none") => {
-            holds.remove(&tag);
+            holds.get_mut(&tag).unwrap().ended = true;
             Ok(())
         }
         Err(_) if held.until.is_some() => Ok(()),
@@ -191,7 +194,7 @@ pub(super) async fn release_all(
     world.sleep(Duration::from_secs(4)).await;
     let names: Vec<String> = model.lock().unwrap().snapshots.keys().cloned().collect();
     for name in names {
-        while !model.lock().unwrap().snapshots[&name].holds.is_empty() {
+        while !model.lock().unwrap().snapshots[&name].holds.values().all(|held| held.ended) {
             release(service, world, model, &name).await?;
         }
     }
