@@ -333,8 +333,14 @@ impl Datasets {
                     budget = budget.saturating_sub(taken.max(1));
                     let after = left.as_ref().map_or(0, |inode| inode.refer_bytes);
                     refer = refer.saturating_sub(before.saturating_sub(after));
-                    next = if left.is_some() { id.0 } else { id.0.saturating_add(1) };
+                    let is_gone = left.is_none();
+                    next = id.0.saturating_add(u64::from(is_gone));
                     ops.push((id.0, left));
+                    if !is_gone {
+                        // Its rest comes next, also if fewer extents went than the budget has room
+                        // for: several entries of a tree may be of one extent.
+                        break;
+                    }
                 }
                 Err(error) if error.cannot_be_read() => {
                     self.give_up(sync, dataset, id, error);

@@ -69,6 +69,34 @@ fn a_destroyed_dataset_is_gone_and_its_space_comes_back() {
     bed.assert_clean();
 }
 
+/// Many entries of a file's tree may be of one extent. The rest of such a file is not passed over.
+#[test]
+fn a_file_that_takes_several_txgs_is_freed_whole() {
+    let mut bed = Bed::of_small_steps();
+    bed.life(async |service| {
+        service.datasets.create("tank/vms", &[]).await.unwrap();
+        service.pool.sync().await.unwrap();
+        let used = service.pool.used_sectors();
+        let top = service.files.root("tank/vms").unwrap();
+        let file = make(&service, top, "disk").await;
+        // Eight pages to an extent, and then every other page of them anew.
+        write(&service, file, 0, &vec![7; 200 * 4096], Stability::Unstable).await.unwrap();
+        service.pool.sync().await.unwrap();
+        for page in 0..100 {
+            write(&service, file, page * 2, &noise(page, 1), Stability::Unstable).await.unwrap();
+        }
+        let small = make(&service, top, "small").await;
+        write(&service, small, 0, &noise(2, 1), Stability::Unstable).await.unwrap();
+        service.pool.sync().await.unwrap();
+        service.datasets.destroy("tank/vms", false).await.unwrap();
+        settle(&service).await;
+        assert_eq!(service.datasets.freeing_bytes(), 0);
+        let after = service.pool.used_sectors();
+        assert!(after <= used + 8, "{used} sectors before, {after} after");
+    });
+    bed.assert_clean();
+}
+
 /// A kill or a power cut at any moment of a destroy: either it did not happen, or it goes on.
 #[test]
 fn a_crash_in_the_middle_goes_on_after_import() {
