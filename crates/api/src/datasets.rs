@@ -155,6 +155,13 @@ pub struct DatasetInfo {
     pub available_bytes: u64,
     /// Bytes that it refers to itself.
     pub refer_bytes: u64,
+    /// What `used_bytes` would be without compression. `null`: a pool that an earlier release
+    /// created does not count it.
+    #[serde(default)]
+    pub logical_used_bytes: Option<u64>,
+    /// The same of `refer_bytes`.
+    #[serde(default)]
+    pub logical_refer_bytes: Option<u64>,
     /// The path that clients mount, if it is exported.
     pub nfs_path: Option<String>,
     /// The snapshot that it is a clone of.

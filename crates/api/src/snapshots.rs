@@ -20,6 +20,10 @@ pub struct SnapshotInfo {
     pub used_bytes: Option<u64>,
     /// Bytes that it refers to.
     pub refer_bytes: u64,
+    /// What they would be without compression. `null`: a pool that an earlier release created does
+    /// not count it.
+    #[serde(default)]
+    pub logical_refer_bytes: Option<u64>,
     /// Holds that keep it.
     #[serde(default)]
     pub holds: u64,

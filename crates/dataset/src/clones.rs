@@ -80,6 +80,7 @@ impl Beginning {
         DatasetRecord {
             next_object: self.dataset.next_object(),
             refer_bytes: from.refer_bytes,
+            saved_bytes: from.saved_bytes,
             line: self.dataset.record.lock().line.saturating_add(1),
             floor: self.snapshot.txg,
             origin: self.snapshot.txg.0,

@@ -172,8 +172,8 @@ impl Datasets {
         if let Some(Beginning { orphans, .. }) = beginning {
             *dataset.orphans.lock() = orphans;
             // At first all of it.
-            *dataset.inherited.lock() = Some(dataset.refer_bytes());
-            items.extend([inherited_item(id, Txg(0), dataset.refer_bytes())]);
+            *dataset.inherited.lock() = Some(dataset.refer());
+            items.extend([inherited_item(id, Txg(0), dataset.refer())]);
         }
         for object in [ROOT_DIRECTORY, ORPHANS].into_iter().filter(|_| is_empty) {
             let inode = directory_inode(object, created, hash_seed);
@@ -217,6 +217,7 @@ pub(crate) fn new_record(
         next_generation: 1,
         next_snapshot: 1,
         refer_bytes: 0,
+        saved_bytes: 0,
         line: 1,
         floor: Txg(0),
         origin: 0,
@@ -241,6 +242,7 @@ pub fn directory_inode(object: ObjectId, now: Time, hash_seed: u64) -> Inode {
         rdev: 0,
         size: 0,
         refer_bytes: 0,
+        saved_bytes: 0,
         entries: 0,
         atime: now,
         mtime: now,

@@ -11,7 +11,7 @@ use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::keeping::KeepRecord;
 use aquifer_ondisk::tree_node::{NodeOwner, Objects};
 use aquifer_ondisk::types::SEQUENCE_LIMIT;
-use aquifer_ondisk::{BlockPointer, Corruption, DatasetId, Guid, ObjectId, Txg};
+use aquifer_ondisk::{BlockPointer, Corruption, DatasetId, Guid, ObjectId, Space, Txg};
 use aquifer_pool::{Pool, PoolError, TxHold};
 use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use aquifer_sync::{Mutex, RwLock};
@@ -23,6 +23,7 @@ use crate::increment::Slot;
 use crate::property::{LocalValues, Properties};
 use crate::resume::Resume;
 use crate::snapshots::{Listing, Snapshots};
+use crate::space::SpaceChange;
 use crate::table::{CLEAN_OBJECTS_MAX, Table};
 use crate::tails::Tails;
 use crate::unlogged::Unlogged;
@@ -82,8 +83,9 @@ pub struct Dataset {
     pub(crate) pending: AtomicU64,
     /// Bytes that its objects refer to, as of the last sync.
     pub(crate) refer_bytes: AtomicU64,
+    pub(crate) saved_bytes: AtomicU64,
     /// Of them, those that its origin owns, if it is a clone of which that is known.
-    pub(crate) inherited: Mutex<Option<u64>>,
+    pub(crate) inherited: Mutex<Option<Space>>,
     next_object: AtomicU64,
     pub(crate) table: Mutex<Table>,
 }
@@ -114,6 +116,7 @@ impl Dataset {
             fs_guid: record.fs_guid,
             next_object: AtomicU64::new(record.next_object),
             refer_bytes: AtomicU64::new(record.refer_bytes),
+            saved_bytes: AtomicU64::new(record.saved_bytes),
             inherited: Mutex::default(),
             record: Mutex::new(record),
             local: Mutex::new(local),
@@ -178,6 +181,12 @@ impl Dataset {
     /// Bytes that its objects refer to on disk.
     pub fn refer_bytes(&self) -> u64 {
         self.refer_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The same, with what compression saves.
+    pub fn refer(&self) -> Space {
+        let saved_bytes = self.saved_bytes.load(Ordering::Relaxed);
+        Space { bytes: self.refer_bytes(), saved_bytes }
     }
 
     /// A fresh id, and a generation that no client can guess. No two files ever share both, in any
@@ -441,8 +450,13 @@ impl Dataset {
         }
     }
 
-    pub(crate) fn set_refer_bytes(&self, bytes: u64) {
-        self.refer_bytes.store(bytes, Ordering::Relaxed);
+    pub(crate) fn set_refer(&self, refer: Space) {
+        self.refer_bytes.store(refer.bytes, Ordering::Relaxed);
+        self.saved_bytes.store(refer.saved_bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn change_refer(&self, change: SpaceChange) {
+        self.set_refer(change.of(self.refer()));
     }
 
     pub(crate) fn set_synced_root(&self, root: Option<BlockPointer>) {

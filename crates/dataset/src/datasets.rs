@@ -9,7 +9,7 @@ use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::Cadence;
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::resume::ResumeRecord;
-use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg, Writer};
+use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Space, Txg, Writer};
 use aquifer_pool::{Admission, BoxFuture, Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
 use aquifer_sync::atomic::{AtomicBool, Ordering};
 use aquifer_sync::{AsyncMutex, Mutex};
@@ -38,10 +38,12 @@ use crate::snapshots::{Act, Snapshots, Views};
 pub struct DatasetInfo {
     /// Full name.
     pub name: String,
-    /// Bytes that it and its children take, with what only snapshots show.
-    pub used_bytes: u64,
-    /// Bytes that it refers to itself.
-    pub refer_bytes: u64,
+    /// What it and its children take, with what only snapshots show.
+    pub used: Space,
+    /// What it refers to itself.
+    pub refer: Space,
+    /// The pool counts what compression saves.
+    pub counts_saved: bool,
     /// Bytes that can be written to it.
     pub available_bytes: u64,
     /// The snapshot that it is a clone of.
@@ -321,8 +323,9 @@ impl Datasets {
         let now = Time::from_ns(self.pool.world().wall_ns());
         DatasetInfo {
             name: self.full_name(dataset),
-            used_bytes: usage.used.get(&dataset.id).copied().unwrap_or(0),
-            refer_bytes: dataset.refer_bytes(),
+            used: usage.used.get(&dataset.id).copied().unwrap_or_default(),
+            refer: dataset.refer(),
+            counts_saved: self.pool.counts_saved(),
             available_bytes: self.available_in(dataset, usage),
             next_snapshot: self.next_snapshot(dataset, now),
             origin: self.origin_of(dataset),
@@ -337,6 +340,11 @@ impl Datasets {
                 })
                 .collect(),
         }
+    }
+
+    /// Whether the pool counts what compression saves.
+    pub fn counts_saved(&self) -> bool {
+        self.pool.counts_saved()
     }
 
     pub(crate) fn counters_item(&self) -> Item {
@@ -376,7 +384,7 @@ async fn load(
     pool: &Pool,
     (id, record, local): (DatasetId, DatasetRecord, LocalValues),
     mut snapshots: Snapshots,
-    inherited: &BTreeMap<OnLine, u64>,
+    inherited: &BTreeMap<OnLine, Space>,
 ) -> Result<(Dataset, Option<PoolError>), PoolError> {
     let properties = Properties::from_values(|property| property.default_value().into());
     snapshots.load_inherited(id, inherited);

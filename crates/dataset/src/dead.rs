@@ -44,13 +44,14 @@ use aquifer_ondisk::dead::{
 };
 use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::tree_node::Dead;
-use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
+use aquifer_ondisk::{BlockPointer, ObjectId, Space, Txg};
 use aquifer_pool::{Pool, PoolError, SyncContext};
 
 use crate::damage::only;
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::snapshots::{Snapshots, inherited_item};
+use crate::space::SpaceChange;
 
 mod bookmarked;
 mod freeing;
@@ -272,7 +273,7 @@ impl Datasets {
         let mut sums = before.sums;
         for block in drained.entries.iter().flat_map(blocks) {
             free(sync, block);
-            less(&mut sums, block);
+            sums.remove(block);
         }
         if drained.root.is_none() {
             sums = DeadSums::default();
@@ -292,11 +293,6 @@ fn blocks(entry: &DeadEntry) -> &[DeadBlock] {
 fn free(sync: &SyncContext, block: &DeadBlock) {
     // Most blocks were written when they were born. Others leave the cache by age.
     sync.free(block.run, block.birth);
-}
-
-fn less(sums: &mut DeadSums, block: &DeadBlock) {
-    sums.sectors = sums.sectors.saturating_sub(block.run.sectors);
-    sums.blocks = sums.blocks.saturating_sub(1);
 }
 
 /// The sums of a bucket.
@@ -320,15 +316,14 @@ async fn fill(sync: &SyncContext, before: DeadTree, filed: Filed) -> Result<Chan
     for ((bucket, object), blocks) in filed {
         let sums = added.entry(bucket).or_default();
         for sums in [sums, &mut changes.all] {
-            sums.sectors += blocks.iter().map(|block| block.run.sectors).sum::<u64>();
-            sums.blocks += blocks.len() as u64;
+            blocks.iter().for_each(|block| sums.add(block));
         }
         changes.put_blocks(DeadKey { bucket, object, txg: sync.txg(), index: 0 }, &blocks);
         sync.pace().await;
     }
     for (bucket, added) in added {
-        let DeadSums { sectors, blocks } = sums(sync, before.root, bucket).await?;
-        let sums = DeadSums { sectors: sectors + added.sectors, blocks: blocks + added.blocks };
+        let mut sums = sums(sync, before.root, bucket).await?;
+        sums.plus(&added);
         changes.put_sums(bucket, sums);
     }
     Ok(changes)
@@ -371,29 +366,38 @@ impl Dataset {
         pages.min(covering as u64).saturating_mul(4)
     }
 
-    /// Bytes that its objects and its snapshots take, without what its origin owns.
-    pub fn own_bytes(&self) -> u64 {
-        let inherited = self.inherited.lock().unwrap_or(0);
-        self.refer_bytes().saturating_sub(inherited).saturating_add(self.dead_bytes())
+    /// What its objects and its snapshots take, without what its origin owns.
+    pub fn own(&self) -> Space {
+        let inherited = self.inherited.lock().unwrap_or_default();
+        self.refer().minus(inherited).plus(self.dead_space())
     }
 
-    /// Clones of files began, or were rolled back, and the trees gave up so many sectors of data
-    /// that an origin owns. Returns the item that says what is left of it, if that changed.
+    /// The bytes on disk of [`Dataset::own`].
+    pub fn own_bytes(&self) -> u64 {
+        self.own().bytes
+    }
+
+    /// Clones of files began, or were rolled back, and the trees gave up so much of the data that
+    /// an origin owns. Returns the item that says what is left of it, if that changed.
     pub(crate) fn change_inherited(
         &self,
-        change: i64,
-        given_up_sectors: u64,
+        change: SpaceChange,
+        given_up: Space,
     ) -> Option<(ItemKey, Option<Item>)> {
         let mut inherited = self.inherited.lock();
-        let bytes = inherited.as_mut().filter(|_| change != 0 || given_up_sectors > 0)?;
-        *bytes = bytes.saturating_add_signed(change);
-        *bytes = bytes.saturating_sub(given_up_sectors.saturating_mul(4096));
-        Some(inherited_item(self.id, Txg(0), *bytes))
+        let changes = change != SpaceChange::default() || given_up != Space::default();
+        let space = inherited.as_mut().filter(|_| changes)?;
+        *space = change.of(*space).minus(given_up);
+        Some(inherited_item(self.id, Txg(0), *space))
+    }
+
+    fn dead_space(&self) -> Space {
+        let DeadTree { sums, returning, .. } = *self.dead.lock();
+        sums.space().minus(returning.space())
     }
 
     /// Bytes that its snapshots alone show, and those that wait to be freed.
     pub fn dead_bytes(&self) -> u64 {
-        let DeadTree { sums, returning, .. } = *self.dead.lock();
-        sums.sectors.saturating_sub(returning.sectors).saturating_mul(4096)
+        self.dead_space().bytes
     }
 }

@@ -23,7 +23,7 @@ use aquifer_object::{Above, Damage, Gate, btree, extent_tree};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, NodeOwner, Objects};
-use aquifer_ondisk::{DatasetId, ObjectId, Txg};
+use aquifer_ondisk::{DatasetId, ObjectId, Space, Txg};
 use aquifer_pool::{PoolError, SyncContext};
 use aquifer_sync::atomic::Ordering;
 
@@ -35,6 +35,7 @@ use crate::increment::IncrementError;
 use crate::lines::{Ending, OnLine};
 use crate::property_name::value_items;
 use crate::snapshots::Called;
+use crate::space::SpaceChange;
 use crate::sync::free_dirty;
 
 /// Objects of a destroyed dataset looked at in one txg.
@@ -321,18 +322,18 @@ impl Datasets {
             return Ok(true);
         }
         let (mut ops, mut next) = (Vec::new(), from);
-        let mut refer = dataset.refer_bytes();
+        let mut refer = SpaceChange::default();
         for inode in inodes {
             if budget == 0 {
                 break;
             }
-            let before = inode.refer_bytes;
+            let before = inode.refer();
             let id = inode.object;
             match self.empty_object(&gate, dataset.id, inode, budget).await {
                 Ok((left, taken)) => {
                     budget = budget.saturating_sub(taken.max(1));
-                    let after = left.as_ref().map_or(0, |inode| inode.refer_bytes);
-                    refer = refer.saturating_sub(before.saturating_sub(after));
+                    let after = left.as_ref().map(Inode::refer).unwrap_or_default();
+                    refer.add(before, after);
                     let is_gone = left.is_none();
                     next = id.0.saturating_add(u64::from(is_gone));
                     ops.push((id.0, left));
@@ -353,7 +354,7 @@ impl Datasets {
         let owner = dataset.owner();
         let root = btree::merge::<Objects, Gate<'_>>(&gate, table, owner, ops).await?;
         dataset.set_synced_root(root);
-        dataset.refer_bytes.store(refer, Ordering::Relaxed);
+        dataset.change_refer(refer);
         dataset.emptied_to.store(next, Ordering::Relaxed);
         Ok(true)
     }
@@ -433,8 +434,9 @@ impl Datasets {
             let drained = extent_tree::drain(&gate, inode.root, owner, budget).await?;
             gate.free_extents(owner, &drained.freed);
             inode.root = drained.root;
-            let freed_bytes = drained.refer_sectors.saturating_mul(4096);
-            inode.refer_bytes = inode.refer_bytes.saturating_sub(freed_bytes);
+            let freed = Space::of_sectors(drained.refer_sectors, drained.saved_sectors);
+            let left = inode.refer().minus(freed);
+            (inode.refer_bytes, inode.saved_bytes) = (left.bytes, left.saved_bytes);
             drained.freed.len()
         };
         Ok((inode.root.is_some().then_some(inode), taken))

@@ -28,7 +28,7 @@ use aquifer_ondisk::file_clone::{CLONE_ID_LIMIT, FileCloneRecord};
 use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::tree_node::Objects;
-use aquifer_ondisk::{Corruption, DatasetId, ObjectId, Txg};
+use aquifer_ondisk::{Corruption, DatasetId, ObjectId, Space, Txg};
 use aquifer_pool::{Demand, Lane, PoolError, SpaceClass, SyncContext};
 use aquifer_sync::{AsyncMutexGuard, Mutex};
 
@@ -36,7 +36,7 @@ use crate::dataset::Dataset;
 use crate::datasets::{ACT_SECTORS, Datasets};
 use crate::error::DatasetError;
 use crate::file_snapshots::FileSnapshot;
-use crate::sync::{Gathered, orphan_entry, orphan_key, signed};
+use crate::sync::{Gathered, orphan_entry, orphan_key};
 
 /// Clones that one act makes at most.
 pub const FILE_CLONES_MAX: usize = 1000;
@@ -209,12 +209,12 @@ impl Datasets {
                 continue;
             }
             let inode = self.begin_as(&clone);
-            gathered.refer_change += signed(inode.refer_bytes);
-            gathered.inherited_change += signed(inode.inherited_bytes());
+            gathered.refer.add(Space::default(), inode.refer());
+            gathered.inherited.add(Space::default(), inode.inherited());
             gathered.orphans.insert(orphan_key(clone.object), Some(orphan_entry(&inode)));
             gathered.inodes.insert(clone.object.0, Some(inode));
             // From here on it is known what clones have of their origins.
-            dataset.inherited.lock().get_or_insert(0);
+            dataset.inherited.lock().get_or_insert_default();
             gathered.cloned.push((clone.object, clone.snapshot.id));
             *stage = Stage::Made;
         }
@@ -233,13 +233,13 @@ impl Datasets {
             origin: ObjectId(0),
             verifier: 0,
             line: snapshot.txg().0,
-            hash_seed: then.refer_bytes,
             atime: now,
             mtime: now,
             crtime: now,
             change: 0,
             ..then.clone()
         };
+        inode.set_inherited(then.refer());
         inode.touch(now);
         inode
     }

@@ -43,7 +43,7 @@ use crate::error::DatasetError;
 use crate::file_snapshots::FileSnapshot;
 use crate::rollback::RollbackOptions;
 use crate::snapshots::{Act, Called};
-use crate::sync::{Gathered, signed};
+use crate::sync::Gathered;
 
 /// A file that a sync rolls back.
 #[derive(Debug, Clone)]
@@ -265,8 +265,8 @@ impl Datasets {
                 self.keep_tail(dataset, (&before, sync.txg()), (root, floor), gathered)?;
             }
             let tree = TreeRoot::of(&inode);
-            gathered.refer_change += signed(tree.refer_bytes) - signed(old.refer_bytes);
-            gathered.inherited_change += signed(tree.inherited_bytes) - signed(old.inherited_bytes);
+            gathered.refer.add(old.refer, tree.refer);
+            gathered.inherited.add(old.inherited, tree.inherited);
             object.state.lock().synced = tree;
             gathered.inodes.insert(object.id.0, Some(inode.clone()));
             *done.lock() = Some(inode);

@@ -481,5 +481,5 @@ pub(crate) fn no_record(id: DatasetId) -> (ItemKey, Option<Item>) {
 /// An object as far as clients see it.
 fn seen(inode: Option<Inode>) -> Option<Inode> {
     let inode = inode.filter(|of| of.nlink > 0 && of.object != ORPHANS && of.origin.0 == 0)?;
-    Some(Inode { refer_bytes: 0, ..inode })
+    Some(Inode { refer_bytes: 0, saved_bytes: 0, ..inode })
 }

@@ -48,6 +48,7 @@ mod rollback;
 mod schedule;
 mod scrub;
 mod snapshots;
+mod space;
 mod standby;
 pub mod sync;
 mod table;

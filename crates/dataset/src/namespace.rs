@@ -14,7 +14,7 @@ use aquifer_ondisk::resume::ResumeRecord;
 use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::Namespace;
 use aquifer_ondisk::user_property::UserPieces;
-use aquifer_ondisk::{BlockPointer, DatasetId, Reader, Txg};
+use aquifer_ondisk::{BlockPointer, DatasetId, Reader, Space, Txg};
 use aquifer_pool::{Pool, PoolError};
 
 use crate::damage::{DamageList, DamageRecord};
@@ -51,7 +51,7 @@ pub(crate) struct Found {
     /// How far streams have come that may go on.
     pub resumes: BTreeMap<DatasetId, ResumeRecord>,
     /// What clones, and snapshots of them, have of their origins.
-    pub inherited: BTreeMap<OnLine, u64>,
+    pub inherited: BTreeMap<OnLine, Space>,
     pub next_dataset: u64,
 }
 
@@ -163,7 +163,7 @@ impl Found {
             }
             ItemClass::Inherited => {
                 let record = InheritedRecord::decode(value)?;
-                self.inherited.insert((dataset, Txg(number)), record.bytes);
+                self.inherited.insert((dataset, Txg(number)), record.0);
             }
             ItemClass::Lister => {
                 let record = ListerRecord::decode(value)?;

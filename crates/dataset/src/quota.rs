@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_ondisk::{DatasetId, Txg};
+use aquifer_ondisk::{DatasetId, Space, Txg};
 use aquifer_pool::PoolError;
 use aquifer_sync::atomic::Ordering;
 
@@ -176,7 +176,7 @@ impl Datasets {
         if let Some(Wanted::Below(parent, bytes)) = wanted {
             below.insert(parent, bytes);
         }
-        room.taken.extend(self.hidden_bytes());
+        room.taken.extend(self.hidden_space().into_iter().map(|(id, of)| (id, of.bytes)));
         let mut done = BTreeSet::new();
         for dataset in children_first(self.keeping()) {
             done.insert(dataset.id);
@@ -226,10 +226,10 @@ impl Datasets {
 
     /// Bytes that a dataset and its children take, with what only snapshots show.
     pub fn used_bytes(&self, dataset: &Dataset) -> u64 {
-        let hidden = self.hidden_bytes();
+        let hidden = self.hidden_space();
         let own = |other: &Dataset| {
-            let hidden = hidden.get(&other.id).copied().unwrap_or(0);
-            other.own_bytes().saturating_add(hidden)
+            let hidden = hidden.get(&other.id).copied().unwrap_or_default();
+            other.own().plus(hidden).bytes
         };
         self.living()
             .iter()
@@ -239,14 +239,14 @@ impl Datasets {
 
     /// What a listing needs of all datasets: found in one look at each, however many are listed.
     pub(crate) fn usage(&self) -> Usage {
-        let hidden = self.hidden_bytes();
-        let mut used: BTreeMap<DatasetId, u64> = BTreeMap::new();
+        let hidden = self.hidden_space();
+        let mut used: BTreeMap<DatasetId, Space> = BTreeMap::new();
         for of in self.living() {
-            let hidden = hidden.get(&of.id).copied().unwrap_or(0);
-            let own = of.own_bytes().saturating_add(hidden);
+            let hidden = hidden.get(&of.id).copied().unwrap_or_default();
+            let own = of.own().plus(hidden);
             for id in self.line_of(&of) {
                 let sum = used.entry(id).or_default();
-                *sum = sum.saturating_add(own);
+                *sum = sum.plus(own);
             }
         }
         let reserves = |of: &Arc<Dataset>| (of.reserved_bytes() > 0).then_some(of.id);
@@ -265,21 +265,21 @@ impl Datasets {
         let quotas = quotas.filter(|(_, of)| !of.is_destroyed());
         let left = quotas.filter_map(|(id, of)| {
             let quota = of.properties().quota_bytes?;
-            Some(quota.saturating_sub(used.get(id).copied().unwrap_or(0)))
+            Some(quota.saturating_sub(used.get(id).map_or(0, |used| used.bytes)))
         });
         left.fold(writable.saturating_sub(*kept), u64::min)
     }
 
-    /// Bytes of hidden lines, by the dataset that they count to.
-    fn hidden_bytes(&self) -> BTreeMap<DatasetId, u64> {
-        let mut bytes: BTreeMap<DatasetId, u64> = BTreeMap::new();
+    /// What hidden lines take, by the dataset that they count to.
+    fn hidden_space(&self) -> BTreeMap<DatasetId, Space> {
+        let mut space: BTreeMap<DatasetId, Space> = BTreeMap::new();
         for (line, counts_to) in self.hidden_lines() {
             if let Some(counts_to) = counts_to {
-                let sum = bytes.entry(counts_to).or_default();
-                *sum = sum.saturating_add(line.own_bytes());
+                let sum = space.entry(counts_to).or_default();
+                *sum = sum.plus(line.own());
             }
         }
-        bytes
+        space
     }
 
     /// Bytes that destroyed datasets still take: they become free in the background.
@@ -380,7 +380,7 @@ impl Datasets {
 #[derive(Debug)]
 pub(crate) struct Usage {
     /// By each dataset and all below it, with what only snapshots show.
-    pub used: BTreeMap<DatasetId, u64>,
+    pub used: BTreeMap<DatasetId, Space>,
     /// Datasets with a reservation.
     reserving: BTreeSet<DatasetId>,
     /// What reservations keep, by those of the line that asks.

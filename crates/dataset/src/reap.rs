@@ -6,13 +6,13 @@ use aquifer_object::extent_tree::DrainedExtents;
 use aquifer_object::{Above, Gate, Object, TreeRoot, btree, extent_tree};
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, Objects};
-use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
+use aquifer_ondisk::{BlockPointer, ObjectId, Space, Txg};
 use aquifer_pool::{Pool, PoolError, SyncContext};
 
 use crate::damage::only;
 use crate::dataset::{Dataset, ORPHANS};
 use crate::datasets::Datasets;
-use crate::sync::{Gathered, orphan_key, signed};
+use crate::sync::{Gathered, orphan_key};
 
 /// Orphans looked at in one txg and dataset.
 const REAP_OBJECTS_MAX: usize = 1_000;
@@ -116,7 +116,7 @@ impl Datasets {
             }
             (state.inode.clone(), state.synced)
         };
-        let before = tree.refer_bytes;
+        let before = tree;
         gate.note_tail(id, inode.origin, Txg(inode.hash_seed));
         gate.note_clone(id, inode.clone_floor());
         let counts = inode.floor() == Txg(0);
@@ -136,9 +136,9 @@ impl Datasets {
             freed.entries
         };
         if tree.root.is_none() {
-            (tree.refer_bytes, tree.inherited_bytes) = (0, 0);
+            tree = TreeRoot::default();
         }
-        gathered.refer_change += signed(tree.refer_bytes) - signed(before);
+        gathered.refer.add(before.refer, tree.refer);
         {
             // The commit of this version takes over the new root. A reader must not find the old
             // one once its blocks are free.
@@ -184,10 +184,17 @@ impl Datasets {
 
 /// What was freed of a file.
 struct Freed {
-    bytes: u64,
-    /// Of them, those that belong to the file that it was cloned from.
-    inherited_bytes: u64,
+    space: Space,
+    /// Of that, what belongs to the file that it was cloned from.
+    inherited: Space,
     entries: usize,
+}
+
+impl Freed {
+    fn take_from(&self, tree: &mut TreeRoot) {
+        tree.refer = tree.refer.minus(self.space);
+        tree.inherited = tree.inherited.minus(self.inherited);
+    }
 }
 
 /// Frees some of a file.
@@ -202,12 +209,11 @@ async fn free_some(
     let inherited = gate.free_extents(object.owner(), &drained.freed);
     tree.root = drained.root;
     let freed = Freed {
-        bytes: drained.refer_sectors.saturating_mul(4096),
-        inherited_bytes: inherited.saturating_mul(4096),
+        space: Space::of_sectors(drained.refer_sectors, drained.saved_sectors),
+        inherited,
         entries: drained.freed.len(),
     };
-    tree.refer_bytes = tree.refer_bytes.saturating_sub(freed.bytes);
-    tree.inherited_bytes = tree.inherited_bytes.saturating_sub(freed.inherited_bytes);
+    freed.take_from(tree);
     Ok(freed)
 }
 
@@ -215,13 +221,12 @@ async fn free_some(
 /// from.
 fn charge((file, mut inode): (Arc<Object>, Inode), freed: &Freed, gathered: &mut Gathered) {
     let mut state = file.state.lock();
-    let TreeRoot { refer_bytes: before, inherited_bytes, .. } = state.synced;
-    state.synced.refer_bytes = before.saturating_sub(freed.bytes);
-    state.synced.inherited_bytes = inherited_bytes.saturating_sub(freed.inherited_bytes);
+    let before = state.synced;
+    freed.take_from(&mut state.synced);
     let root = inode.root;
     state.synced.put_into(&mut inode);
     inode.root = root;
-    gathered.refer_change += signed(inode.refer_bytes) - signed(before);
+    gathered.refer.add(before.refer, state.synced.refer);
     gathered.inodes.insert(file.id.0, Some(inode));
 }
 

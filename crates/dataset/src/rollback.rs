@@ -35,7 +35,7 @@ use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey, RollbackR
 use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::tree_node::{Directory, Objects};
 use aquifer_ondisk::types::SEQUENCE_LIMIT;
-use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg};
+use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Space, Txg};
 use aquifer_pool::{Pool, PoolError};
 
 use crate::dataset::{Dataset, ORPHANS};
@@ -309,13 +309,15 @@ impl Datasets {
         let record = RollbackRecord { txg, to, change, ctime, pending };
         let old = self.record_item(&dataset, txg);
         dataset.set_synced_root(snapshot.record.objects);
-        dataset.set_refer_bytes(snapshot.record.refer_bytes);
+        dataset.set_refer(snapshot.record.refer());
         // What its line began with, it has inherited altogether.
         let inherited = match dies_here {
             // Before the first clone of a file there was nothing to know.
-            true if dataset.origin.lock().is_none() => snapshot.inherited.or(Some(0)),
+            true if dataset.origin.lock().is_none() => {
+                snapshot.inherited.or(Some(Space::default()))
+            }
             true => snapshot.inherited,
-            false => Some(snapshot.record.refer_bytes),
+            false => Some(snapshot.record.refer()),
         };
         let known = dataset.inherited.lock().is_some();
         *dataset.inherited.lock() = inherited.filter(|_| known);
@@ -334,7 +336,7 @@ impl Datasets {
             items.extend(self.carry_out_destroy_bookmarks(txg, id, &later));
         }
         items.extend([no_record(id), no_resume(id)]);
-        items.extend(dataset.inherited.lock().map(|bytes| inherited_item(id, Txg(0), bytes)));
+        items.extend(dataset.inherited.lock().map(|space| inherited_item(id, Txg(0), space)));
         items.extend(self.leave_head(txg, before, to));
         items
     }

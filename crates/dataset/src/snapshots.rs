@@ -31,7 +31,7 @@ use aquifer_ondisk::dataset::{
 use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::KeepRecord;
-use aquifer_ondisk::{DatasetId, FormatError, Guid, ObjectId, Txg};
+use aquifer_ondisk::{DatasetId, FormatError, Guid, ObjectId, Space, Txg};
 use aquifer_pool::ImportError;
 
 use crate::bookmarks::Bookmarks;
@@ -57,7 +57,7 @@ pub struct Snapshot {
     /// The dataset that lists it; `None`: it is hidden.
     pub(crate) lister: Option<DatasetId>,
     /// Of a clone's: bytes that it refers to and the clone's origin owns, if that is known.
-    pub(crate) inherited: Option<u64>,
+    pub(crate) inherited: Option<Space>,
 }
 
 /// The snapshots on the line of a dataset.
@@ -195,7 +195,7 @@ impl Snapshots {
     }
 
     /// Import: what snapshots of a clone have of its origin.
-    pub fn load_inherited(&mut self, line: DatasetId, all: &BTreeMap<OnLine, u64>) {
+    pub fn load_inherited(&mut self, line: DatasetId, all: &BTreeMap<OnLine, Space>) {
         for (txg, snapshot) in &mut self.list {
             let inherited = all.get(&(line, *txg)).copied();
             *snapshot = Arc::new(Snapshot { inherited, ..Snapshot::clone(snapshot) });
@@ -462,7 +462,7 @@ pub(crate) fn to_be_taken(
     created: Time,
 ) -> SnapshotRecord {
     let line = dataset.record.lock().line;
-    SnapshotRecord { guid, created, refer_bytes: 0, line, objects: None, name }
+    SnapshotRecord { guid, created, refer_bytes: 0, saved_bytes: 0, line, objects: None, name }
 }
 
 fn split(full: &str) -> Result<(&str, &str), DatasetError> {

@@ -17,12 +17,12 @@ use aquifer_ondisk::scrub::WalkPosition;
 use aquifer_ondisk::tree_node::{Directory, Namespace, NodeOwner, Objects};
 use aquifer_ondisk::{BlockPointer, Corruption, Guid, ObjectId, Txg};
 use aquifer_pool::{BoxFuture, PoolError, Roots, SyncContext, Trees, Visitor};
-use aquifer_sync::atomic::Ordering;
 
 use crate::damage::only;
 use crate::dataset::{Dataset, ORPHANS, Phase};
 use crate::datasets::Datasets;
 use crate::rollback::rollback_item;
+use crate::space::SpaceChange;
 use crate::walk::walk;
 
 /// Changes of one dataset's sync to its object table and its list of orphans.
@@ -30,9 +30,9 @@ use crate::walk::walk;
 pub(crate) struct Gathered {
     pub inodes: BTreeMap<u64, Option<Inode>>,
     pub orphans: BTreeMap<u64, Option<Dirent>>,
-    pub refer_change: i64,
+    pub refer: SpaceChange,
     /// Of what clones of files have of their origins.
-    pub inherited_change: i64,
+    pub inherited: SpaceChange,
     /// Clones of files that it made, each of a snapshot.
     pub cloned: Vec<(ObjectId, FileSnapshotId)>,
     pub gone: Vec<ObjectId>,
@@ -46,7 +46,7 @@ struct SyncedObjects {
     /// Anything.
     changed: bool,
     /// As in [`Gathered`].
-    inherited_change: i64,
+    inherited: SpaceChange,
     cloned: Vec<(ObjectId, FileSnapshotId)>,
     ended: BTreeSet<ObjectId>,
 }
@@ -193,7 +193,8 @@ impl Datasets {
         record.next_object = dataset.next_object();
         record.objects = dataset.synced_root();
         record.dead = dataset.dead.lock().root;
-        record.refer_bytes = dataset.refer_bytes.load(Ordering::Relaxed);
+        let refer = dataset.refer();
+        (record.refer_bytes, record.saved_bytes) = (refer.bytes, refer.saved_bytes);
         record.clone()
     }
 
@@ -208,7 +209,7 @@ impl Datasets {
         let synced = self.sync_objects(&gate, dataset).await?;
         let (filed, given_up) = gate.into_filed();
         let mut changed = synced.changed | self.file(sync, dataset, filed).await?;
-        items.extend(dataset.change_inherited(synced.inherited_change, given_up));
+        items.extend(dataset.change_inherited(synced.inherited, given_up));
         if !sync.is_replay() {
             items
                 .extend(self.note_file_clones(sync, dataset, (synced.cloned, synced.ended)).await?);
@@ -287,11 +288,11 @@ impl Datasets {
             if !self.has_place(sync, dataset, object.id, Some(&object)).await? {
                 continue;
             }
-            let before = Dataset::tree_of(&object).refer_bytes;
+            let before = Dataset::tree_of(&object);
             let Some(synced) = sync_object(gate, &object, compression).await? else {
                 continue;
             };
-            gathered.refer_change += signed(synced.inode.refer_bytes) - signed(before);
+            gathered.refer.add(before.refer, synced.inode.refer());
             if let Some(tail) = synced.tail {
                 let of = (&synced.inode, sync.txg());
                 self.keep_tail(dataset, of, (tail, Txg(0)), &mut gathered)?;
@@ -316,13 +317,11 @@ impl Datasets {
         let (root, owner) = (dataset.synced_root(), dataset.owner());
         let root = btree::merge::<Objects, Gate<'_>>(gate, root, owner, ops).await?;
         dataset.set_synced_root(root);
-        let refer = dataset.refer_bytes.load(Ordering::Relaxed);
-        let refer = refer.saturating_add_signed(gathered.refer_change);
-        dataset.refer_bytes.store(refer, Ordering::Relaxed);
+        dataset.change_refer(gathered.refer);
         gathered.gone.iter().for_each(|id| self.damages.forget(dataset.id, *id));
         self.state.lock().gone.insert(dataset.id, gathered.gone);
-        let Gathered { inherited_change, cloned, ended, .. } = gathered;
-        Ok(SyncedObjects { changed: true, inherited_change, cloned, ended })
+        let Gathered { inherited, cloned, ended, .. } = gathered;
+        Ok(SyncedObjects { changed: true, inherited, cloned, ended })
     }
 
     /// The tail of a truncated file, or what a file was before a rollback, becomes an object
@@ -341,6 +340,7 @@ impl Datasets {
             nlink: 0,
             // Until they are freed, its bytes count in the file's sum.
             refer_bytes: 0,
+            saved_bytes: 0,
             damaged: false,
             root: Some(tail),
             origin: of.object,
@@ -422,8 +422,7 @@ impl Datasets {
                 inode
             }
         };
-        inode.root = tree.root;
-        inode.refer_bytes = tree.refer_bytes;
+        tree.put_into(&mut inode);
         inode.damaged = list.state.lock().damaged;
         gathered.inodes.insert(ORPHANS.0, Some(inode));
         Ok(())
@@ -459,8 +458,4 @@ pub fn orphan_entry(inode: &Inode) -> Dirent {
         kind: inode.kind,
         name: inode.object.0.to_string().into_bytes(),
     }
-}
-
-pub(crate) fn signed(bytes: u64) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
 }

@@ -124,8 +124,8 @@ pub(crate) fn attributes(dataset: &Dataset, inode: &Inode) -> Attributes {
         size: if directory { directory_bytes(inode) } else { inode.size },
         used: inode.refer_bytes,
         rdev: (
-            u32::try_from(inode.rdev >> 32).unwrap_or(0),
-            u32::try_from(inode.rdev & 0xffff_ffff).unwrap_or(0),
+            u32::try_from(inode.device() >> 32).unwrap_or(0),
+            u32::try_from(inode.device() & 0xffff_ffff).unwrap_or(0),
         ),
         atime: inode.atime,
         mtime: inode.mtime,

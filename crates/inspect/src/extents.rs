@@ -5,12 +5,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use aquifer_blockio::Page;
 use aquifer_blockio::buf::bytes_of;
-use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::dead::DeadKind;
 use aquifer_ondisk::extent::{COMPRESSED_PAGES_MAX, Extent, PAGE_LIMIT, Stored};
 use aquifer_ondisk::tree_node::{Extents, NodeOwner};
 use aquifer_ondisk::types::{Place, Run, SEGMENT_SECTORS, Txg};
+use aquifer_ondisk::{BlockPointer, Space};
 use futures_util::stream::{self, StreamExt};
 
 use crate::finding::{At, Kind};
@@ -33,9 +33,9 @@ struct Pass {
     leaf: u64,
     /// Compressed extents of which parts may still come, in the order in which they were met.
     tenancies: Vec<Tenancy>,
-    refer_sectors: u64,
-    inherited_sectors: u64,
-    cloned_sectors: u64,
+    refer: Space,
+    inherited: Space,
+    cloned: Space,
 }
 
 /// A compressed extent seen so far.
@@ -85,11 +85,11 @@ impl Verified {
 /// The result of a file's tree.
 pub(crate) struct FileExtents {
     /// Bytes of disk that it refers to.
-    pub refer_bytes: u64,
+    pub refer: Space,
     /// Of them, those that the origin of a clone, of the dataset or of the file, owns.
-    pub inherited_bytes: u64,
+    pub inherited: Space,
     /// Of them, those that the file owns that this one was cloned from.
-    pub cloned_bytes: u64,
+    pub cloned: Space,
     /// It could be read to its end.
     pub whole: bool,
 }
@@ -107,9 +107,9 @@ pub(crate) async fn walk(
         size_pages,
         leaf: 0,
         tenancies: Vec::new(),
-        refer_sectors: 0,
-        inherited_sectors: 0,
-        cloned_sectors: 0,
+        refer: Space::default(),
+        inherited: Space::default(),
+        cloned: Space::default(),
     };
     while let Some(leaf) = tree.next(scan).await {
         let owned = pass.leaf(scan, leaf);
@@ -118,9 +118,9 @@ pub(crate) async fn walk(
         }
     }
     FileExtents {
-        refer_bytes: pass.refer_sectors.saturating_mul(4096),
-        inherited_bytes: pass.inherited_sectors.saturating_mul(4096),
-        cloned_bytes: pass.cloned_sectors.saturating_mul(4096),
+        refer: pass.refer,
+        inherited: pass.inherited,
+        cloned: pass.cloned,
         whole: tree.whole,
     }
 }
@@ -143,17 +143,19 @@ impl Pass {
                 continue;
             }
             let sectors = extent.stored_sectors();
-            self.refer_sectors = self.refer_sectors.saturating_add(sectors);
+            let saved_sectors = if scan.counts_saved { extent.saved_sectors() } else { 0 };
+            let space = Space::of_sectors(sectors, saved_sectors.into());
+            self.refer = self.refer.plus(space);
             if scan.is_of_another(extent.birth) {
                 continue;
             }
             let is_cloned = scan.is_cloned(extent.birth);
             if is_cloned {
-                self.cloned_sectors = self.cloned_sectors.saturating_add(sectors);
+                self.cloned = self.cloned.plus(space);
             }
             let is_inherited = scan.is_inherited(extent.birth);
             if is_cloned || is_inherited {
-                self.inherited_sectors = self.inherited_sectors.saturating_add(sectors);
+                self.inherited = self.inherited.plus(space);
             }
             if is_cloned && !is_inherited {
                 continue;

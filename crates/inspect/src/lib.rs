@@ -43,6 +43,7 @@ use std::sync::Arc;
 
 use aquifer_blockio::Disk;
 use aquifer_ondisk::Guid;
+use aquifer_ondisk::config::FEATURE_LOGICAL_SPACE;
 use aquifer_ondisk::txg_record::RecordPointer;
 use aquifer_ondisk::uberblock::ROOTS;
 use futures_util::future::{BoxFuture, join_all};
@@ -171,6 +172,8 @@ async fn look_at_roots(
         let records = records::read(media, pool, *pointer, &older, options.deep, findings).await;
         let Some(records) = records else { continue };
         let mut scan = Scan::new(media, options, findings, pointer.txg, &mut verified);
+        let features = &vote.config.features_write;
+        scan.counts_saved = features.iter().any(|known| known == FEATURE_LOGICAL_SPACE);
         let mut used = used::rebuild(&mut scan, &records).await;
         space::mark_own(&mut scan, &records.root);
         let datasets = namespace::walk(&mut scan, &records.root).await;

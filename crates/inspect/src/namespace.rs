@@ -5,6 +5,7 @@ mod users;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use aquifer_ondisk::Space;
 use aquifer_ondisk::codec::{FormatError, Reader};
 use aquifer_ondisk::damage::{DamageKind, DamageRecord};
 use aquifer_ondisk::dataset::{
@@ -60,7 +61,7 @@ struct Items {
     /// Who lists snapshots, if not the dataset on whose line they are.
     listers: BTreeMap<(DatasetId, Txg), Option<DatasetId>>,
     /// What clones, and snapshots of them, have of their origins.
-    inherited: BTreeMap<(DatasetId, Txg), u64>,
+    inherited: BTreeMap<(DatasetId, Txg), Space>,
     /// Datasets that stand by: not in service.
     standby: BTreeSet<DatasetId>,
     /// Datasets that items other than a record belong to.
@@ -99,14 +100,14 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
         let none = Snapshots::default();
         let of_it = items.snapshots.get(id).unwrap_or(&none);
         scan.inherits = items.inherits(*id);
-        scan.inherited_bytes = items.inherited.get(&(*id, Txg(0))).copied();
+        scan.inherited = items.inherited.get(&(*id, Txg(0))).copied();
         // Of others nobody asks what the head reaches.
         scan.head = of_it.are_there().then(|| Head::new(&scan.reach));
         objects::walk(scan, *id, &dataset.record, how, &mut summary).await;
         let head = scan.head.take().unwrap_or_else(|| Head::new(&[]));
         let record = (&dataset.record, dataset.birth);
         let pass = snapshots::walk(scan, *id, (record, dataset.destroyed), of_it, head).await;
-        (scan.inherits, scan.inherited_bytes) = (None, None);
+        (scan.inherits, scan.inherited) = (None, None);
         if let Some(pass) = pass.filter(|_| items.has_clones(*id)) {
             scan.passes.insert(*id, pass);
         }
@@ -263,8 +264,8 @@ impl Items {
                 self.listers.insert((dataset, txg), lister);
             }
             CLASS_INHERITED => {
-                let bytes = InheritedRecord::decode(value)?.bytes;
-                self.inherited.insert((dataset, txg), bytes);
+                let InheritedRecord(space) = InheritedRecord::decode(value)?;
+                self.inherited.insert((dataset, txg), space);
             }
             CLASS_SNAPSHOT => {
                 snapshots.list.insert(txg, SnapshotRecord::decode(value)?);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use aquifer_ondisk::Space;
 use aquifer_ondisk::dataset::DatasetRecord;
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{NodeOwner, Objects};
@@ -21,13 +22,13 @@ use crate::tree::Walk;
 struct Gathered {
     objects: Vec<Object>,
     references: Vec<Reference>,
-    refer_bytes: u64,
+    refer: Space,
     /// Files whose own extents do not add up to their claimed sum: the claim, and the extents' sum.
-    unequal: BTreeMap<ObjectId, (u64, u64)>,
-    /// Bytes in tails that were cut off a file and are not freed yet: they count in its sum.
-    tails: BTreeMap<ObjectId, u64>,
-    /// Bytes that a clone's origin owns.
-    inherited_bytes: u64,
+    unequal: BTreeMap<ObjectId, (Space, Space)>,
+    /// Space of tails that were cut off a file and are not freed yet: they count in its sum.
+    tails: BTreeMap<ObjectId, Space>,
+    /// What a clone's origin owns.
+    inherited: Space,
     /// Files that could not be read to their end, so that their sums are unknown.
     unread: BTreeSet<ObjectId>,
     /// Every directory could be read to its end.
@@ -38,7 +39,7 @@ struct Gathered {
     destroyed: bool,
     /// Of clones of files: what each says that it has of its origin, and what it and its tails
     /// have.
-    cloned: BTreeMap<ObjectId, (Option<u64>, u64)>,
+    cloned: BTreeMap<ObjectId, (Option<Space>, Space)>,
 }
 
 impl Gathered {
@@ -50,9 +51,9 @@ impl Gathered {
         let is_tail = inode.is_tail();
         let id = if is_tail { inode.origin } else { inode.object };
         let (says, has) = self.cloned.entry(id).or_default();
-        *has = has.saturating_add(file.cloned_bytes);
+        *has = has.plus(file.cloned);
         if !is_tail {
-            *says = Some(inode.inherited_bytes());
+            *says = Some(inode.inherited());
         }
     }
 }
@@ -97,7 +98,7 @@ pub(crate) async fn walk(
     }
     summary.objects = gathered.objects.len() as u64;
     summary.entries = gathered.references.len() as u64;
-    summary.refer_bytes = gathered.refer_bytes;
+    summary.refer_bytes = gathered.refer.bytes;
     if !unnamed {
         let mut links = Links::new(id, &mut gathered.objects);
         links.enter(scan, &gathered.references, table.whole);
@@ -113,21 +114,18 @@ pub(crate) async fn walk(
             check_cloned(scan, id, &gathered);
         }
     }
-    if is_all && table.whole && gathered.refer_bytes != record.refer_bytes {
+    let says = Space { bytes: record.refer_bytes, saved_bytes: record.saved_bytes };
+    if is_all && table.whole && gathered.refer != says {
         scan.findings.add(Kind::ReferBytes, At::object(id, ObjectId(0)), || {
-            let (says, sum) = (record.refer_bytes, gathered.refer_bytes);
-            format!("dataset {id}: says that it refers to {says} bytes, its objects to {sum}")
+            let sum = gathered.refer;
+            format!("dataset {id}: says that it refers to {says}, its objects to {sum}")
         });
     }
     let is_read = table.whole && gathered.unread.is_empty();
-    if let Some(says) =
-        scan.inherited_bytes.filter(|says| is_read && *says != gathered.inherited_bytes)
-    {
+    if let Some(says) = scan.inherited.filter(|says| is_read && *says != gathered.inherited) {
         scan.findings.add(Kind::ReferBytes, At::object(id, ObjectId(0)), || {
-            let sum = gathered.inherited_bytes;
-            format!(
-                "dataset {id}: says that its origin owns {says} of its bytes, its objects {sum}"
-            )
+            let sum = gathered.inherited;
+            format!("dataset {id}: says that its origin owns {says} of it, its objects {sum}")
         });
     }
     scan.floor = Txg(0);
@@ -147,7 +145,7 @@ async fn walk_object(
     let at = At::object(dataset, id);
     check_inode(scan, record, inode, &at);
     gathered.objects.push(Object::new(inode));
-    gathered.refer_bytes = gathered.refer_bytes.saturating_add(inode.refer_bytes);
+    gathered.refer = gathered.refer.plus(inode.refer());
     match inode.kind {
         FileKind::Directory => {
             let tree = Walk::new(owner, inode.origin, inode.root, birth, page);
@@ -182,20 +180,19 @@ async fn walk_object(
             let mut file = extents::walk(scan, tree, owner, size).await;
             (scan.floor, scan.of) = (floor, Of::default());
             if !counts {
-                (file.inherited_bytes, file.refer_bytes, file.cloned_bytes) = (0, 0, 0);
+                (file.inherited, file.refer, file.cloned) = Default::default();
             }
             gathered.count_cloned(inode, &file);
-            gathered.inherited_bytes =
-                gathered.inherited_bytes.saturating_add(file.inherited_bytes);
-            let (says, mut sum) = (inode.refer_bytes, file.refer_bytes);
+            gathered.inherited = gathered.inherited.plus(file.inherited);
+            let (says, mut sum) = (inode.refer(), file.refer);
             if inode.origin != ObjectId(0) && inode.nlink == 0 {
                 // A cut-off tail: its bytes count as those of the file it was cut from.
                 let tails = gathered.tails.entry(inode.origin).or_default();
-                *tails = tails.saturating_add(sum);
+                *tails = tails.plus(sum);
                 if !file.whole {
                     gathered.unread.insert(inode.origin);
                 }
-                sum = 0;
+                sum = Space::default();
             }
             if !file.whole {
                 gathered.unread.insert(id);
@@ -238,7 +235,7 @@ fn check_cloned(scan: &mut Scan<'_>, dataset: DatasetId, gathered: &Gathered) {
         };
         scan.findings.add(Kind::ReferBytes, At::object(dataset, *id), || {
             format!(
-                "object {dataset}:{id}: says that it has {says} bytes of the file that it was \
+                "object {dataset}:{id}: says that it has {says} of the file that it was \
                  cloned from, its extents {has}"
             )
         });
@@ -247,11 +244,11 @@ fn check_cloned(scan: &mut Scan<'_>, dataset: DatasetId, gathered: &Gathered) {
 
 /// Compares the referred bytes that files claim with their extents and the tails cut off them.
 fn check_sums(scan: &mut Scan<'_>, dataset: DatasetId, gathered: &Gathered, whole: bool) {
-    let tails_of = |id: &ObjectId| gathered.tails.get(id).copied().unwrap_or(0);
-    let mut wrong: Vec<(ObjectId, Option<u64>, u64)> = Vec::new();
+    let tails_of = |id: &ObjectId| gathered.tails.get(id).copied().unwrap_or_default();
+    let mut wrong: Vec<(ObjectId, Option<Space>, Space)> = Vec::new();
     for (id, (says, sum)) in &gathered.unequal {
-        let sum = sum.saturating_add(tails_of(id));
-        if *says != sum && (whole || *says < sum) {
+        let sum = sum.plus(tails_of(id));
+        if *says != sum && (whole || says.bytes < sum.bytes) {
             wrong.push((*id, Some(*says), sum));
         }
     }
@@ -260,7 +257,7 @@ fn check_sums(scan: &mut Scan<'_>, dataset: DatasetId, gathered: &Gathered, whol
     there.sort_unstable();
     for (id, tails) in &gathered.tails {
         let equal = !gathered.unequal.contains_key(id) && there.binary_search(id).is_ok();
-        if equal && *tails > 0 {
+        if equal && *tails != Space::default() {
             wrong.push((*id, None, *tails));
         }
     }
@@ -270,9 +267,9 @@ fn check_sums(scan: &mut Scan<'_>, dataset: DatasetId, gathered: &Gathered, whol
         }
         scan.findings.add(Kind::ReferBytes, At::object(dataset, id), || match says {
             Some(says) => format!(
-                "object {dataset}:{id}: says that it refers to {says} bytes, its extents to {sum}"
+                "object {dataset}:{id}: says that it refers to {says}, its extents to {sum}"
             ),
-            None => format!("object {dataset}:{id}: does not count {sum} bytes cut off it"),
+            None => format!("object {dataset}:{id}: does not count {sum} cut off it"),
         });
     }
 }
@@ -297,7 +294,9 @@ fn check_inode(scan: &mut Scan<'_>, record: &DatasetRecord, inode: &Inode, at: &
     if times.iter().any(|time| time.nanoseconds >= 1_000_000_000) {
         invalid("has a time with more than a second of nanoseconds".into());
     }
-    if inode.kind != FileKind::Directory && inode.entries != 0 {
-        invalid(format!("is no directory and has {} entries", inode.entries));
+    if !matches!(inode.kind, FileKind::Directory | FileKind::Regular | FileKind::Symlink)
+        && inode.saved_bytes != 0
+    {
+        invalid(format!("has no content, and compression saves {} bytes", inode.saved_bytes));
     }
 }

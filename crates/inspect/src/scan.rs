@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::dead::DeadKind;
 use aquifer_ondisk::types::{DatasetId, ObjectId, Run};
-use aquifer_ondisk::{BlockPointer, Place, Txg};
+use aquifer_ondisk::{BlockPointer, Place, Space, Txg};
 
 use crate::Options;
 use crate::extents::Verified;
@@ -52,7 +52,9 @@ pub(crate) struct Scan<'a> {
     /// Of a clone: what it began with.
     pub inherits: Option<Inherits>,
     /// How much of the present tree its origin owns, by its record.
-    pub inherited_bytes: Option<u64>,
+    pub inherited: Option<Space>,
+    /// The pool counts what compression saves.
+    pub counts_saved: bool,
     /// Datasets that have clones, with what is known of them.
     pub passes: BTreeMap<DatasetId, Pass>,
     /// The object of the present tree, if it is a clone of a file, and its floor.
@@ -88,7 +90,8 @@ impl<'a> Scan<'a> {
             verified,
             head: None,
             inherits: None,
-            inherited_bytes: None,
+            inherited: None,
+            counts_saved: false,
             passes: BTreeMap::new(),
             of: Of::default(),
             cloned: BTreeSet::new(),

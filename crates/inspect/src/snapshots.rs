@@ -291,8 +291,7 @@ async fn read_dead(
             }
             for block in blocks {
                 for sums in [&mut all, sums.entry(bucket).or_default()] {
-                    sums.blocks += 1;
-                    sums.sectors += block.run.sectors;
+                    sums.add(&block);
                 }
                 if !snapshots.brought_back(bucket) {
                     let who = || format!("a dead {:?} of object {dataset}:{object}", block.kind);

@@ -47,9 +47,35 @@ pub fn human(bytes: u64) -> String {
     }
 }
 
+/// How many times as large content was before compression, in hundredths, rounded down. 100 if
+/// there is none.
+pub fn ratio_hundredths(stored_bytes: u64, logical_bytes: u64) -> u64 {
+    let ratio = (u128::from(logical_bytes) * 100).checked_div(u128::from(stored_bytes));
+    ratio.map_or(100, |ratio| u64::try_from(ratio).unwrap_or(u64::MAX))
+}
+
+/// A ratio as `zfs` writes it: `1.53x`.
+pub fn ratio(hundredths: u64) -> String {
+    format!("{}.{:02}x", hundredths / 100, hundredths % 100)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ratios_have_two_digits_behind_the_point() {
+        for (stored, logical, text) in [
+            (0, 0, "1.00x"),
+            (4096, 4096, "1.00x"),
+            (4096, 8 * 4096, "8.00x"),
+            (3, 4, "1.33x"),
+            (1000, 1999, "1.99x"),
+            (1, u64::MAX, "184467440737095516.15x"),
+        ] {
+            assert_eq!(ratio(ratio_hundredths(stored, logical)), text);
+        }
+    }
 
     #[test]
     fn sizes_have_three_digits_that_count() {

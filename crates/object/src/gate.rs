@@ -41,10 +41,9 @@ use aquifer_ondisk::block_pointer::BlockKind;
 use aquifer_ondisk::dead::{Bucket, DeadBlock, DeadKind};
 use aquifer_ondisk::tree_node::NodeOwner;
 use aquifer_ondisk::types::Run;
-use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
+use aquifer_ondisk::{BlockPointer, ObjectId, Space, Txg};
 use aquifer_pool::{PoolError, SyncContext};
 use aquifer_sync::Mutex;
-use aquifer_sync::atomic::{AtomicU64, Ordering};
 
 use crate::btree::{NodeSink, NodeSize, NodeStore};
 use crate::extent_tree::FreedExtent;
@@ -102,8 +101,9 @@ pub struct Gate<'a> {
     tails: Mutex<HashMap<ObjectId, Tail>>,
     /// The floors of clones of files.
     clones: Mutex<HashMap<ObjectId, Txg>>,
-    /// Sectors of data of another that the tree no longer refers to.
-    given_up: AtomicU64,
+    /// Data of another that the tree no longer refers to.
+    given_up: Mutex<Space>,
+    counts_saved: bool,
 }
 
 impl<'a> Gate<'a> {
@@ -117,7 +117,8 @@ impl<'a> Gate<'a> {
             filed: Mutex::default(),
             tails: Mutex::default(),
             clones: Mutex::default(),
-            given_up: AtomicU64::new(0),
+            given_up: Mutex::default(),
+            counts_saved: sync.pool().counts_saved(),
         }
     }
 
@@ -130,6 +131,11 @@ impl<'a> Gate<'a> {
     /// The sync.
     pub fn sync(&self) -> &'a SyncContext {
         self.sync
+    }
+
+    /// Whether the pool counts what compression saves.
+    pub fn counts_saved(&self) -> bool {
+        self.counts_saved
     }
 
     /// Whether a snapshot shows what was born in that txg and was an object's until now.
@@ -164,30 +170,38 @@ impl<'a> Gate<'a> {
         !listed.is_empty() || !files.is_empty() || !bookmarks.is_empty()
     }
 
-    /// A file no longer refers to these extents. Returns how many sectors of them belong to the
-    /// file that it was cloned from.
-    pub fn free_extents(&self, owner: NodeOwner, freed: &[FreedExtent]) -> u64 {
-        let (mut of_another, mut of_another_file) = (0u64, 0u64);
+    /// A file no longer refers to these extents. Returns what of them belongs to the file that it
+    /// was cloned from.
+    pub fn free_extents(&self, owner: NodeOwner, freed: &[FreedExtent]) -> Space {
+        let (mut of_another, mut of_another_file) = (Space::default(), Space::default());
         for extent in freed {
             let is_cloned = self.is_of_another_file(owner.object, extent.birth);
+            let space = Space::of_sectors(extent.run.sectors, self.saved(extent).into());
             if is_cloned || self.shown.is_of_another(extent.birth) {
-                of_another = of_another.saturating_add(extent.run.sectors);
+                of_another = of_another.plus(space);
             }
             if is_cloned {
-                of_another_file = of_another_file.saturating_add(extent.run.sectors);
+                of_another_file = of_another_file.plus(space);
             }
             self.free_extent(owner, extent);
         }
         if !left_out(Rule::GivenUpIsCounted) {
-            self.given_up.fetch_add(of_another, Ordering::Relaxed);
+            let mut given_up = self.given_up.lock();
+            *given_up = given_up.plus(of_another);
         }
         of_another_file
     }
 
     fn free_extent(&self, owner: NodeOwner, extent: &FreedExtent) {
         debug_assert!(!extent.counted, "nothing counts extents yet");
-        let block = DeadBlock { kind: DeadKind::Extent, run: extent.run, birth: extent.birth };
+        let FreedExtent { run, birth, .. } = *extent;
+        let saved_sectors = self.saved(extent);
+        let block = DeadBlock { kind: DeadKind::Extent, run, birth, saved_sectors };
         self.dies(owner, block, extent.written);
+    }
+
+    fn saved(&self, extent: &FreedExtent) -> u8 {
+        if self.counts_saved { extent.saved_sectors } else { 0 }
     }
 
     fn dies(&self, owner: NodeOwner, block: DeadBlock, written: Txg) {
@@ -204,11 +218,12 @@ impl<'a> Gate<'a> {
         self.filed.lock().entry((bucket, owner.object)).or_default().push(block);
     }
 
-    /// The blocks that died so far and are still shown, and the sectors of data that the tree gave
-    /// up and another owns.
-    pub fn into_filed(self) -> (Filed, u64) {
+    /// The blocks that died so far and are still shown, and the data that the tree gave up and
+    /// another owns.
+    pub fn into_filed(self) -> (Filed, Space) {
         let filed = std::mem::take(&mut *self.filed.lock());
-        (filed, self.given_up.load(Ordering::Relaxed))
+        let given_up = *self.given_up.lock();
+        (filed, given_up)
     }
 }
 
@@ -315,7 +330,8 @@ impl NodeSink for Gate<'_> {
     fn free_node(&self, owner: NodeOwner, pointer: &BlockPointer) {
         for place in pointer.copies() {
             let run = Run::new(place, pointer.sectors());
-            let block = DeadBlock { kind: DeadKind::Node, run, birth: pointer.birth };
+            let (kind, birth) = (DeadKind::Node, pointer.birth);
+            let block = DeadBlock { kind, run, birth, saved_sectors: 0 };
             self.dies(owner, block, pointer.written);
         }
     }

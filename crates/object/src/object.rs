@@ -8,7 +8,7 @@ use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, NodeOwner};
-use aquifer_ondisk::{BlockPointer, Corruption, DatasetId, ObjectId, Txg};
+use aquifer_ondisk::{BlockPointer, Corruption, DatasetId, ObjectId, Space, Txg};
 use aquifer_pool::intent_log::Ticket;
 use aquifer_pool::{Pool, PoolError};
 use aquifer_sync::atomic::{AtomicBool, Ordering};
@@ -19,34 +19,28 @@ use crate::btree;
 use crate::extent_tree;
 use crate::overlay::{Overlay, Seen};
 
-/// A tree's root and how many bytes of disk it refers to.
+/// A tree's root and what it refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TreeRoot {
     /// The root.
     pub root: Option<BlockPointer>,
-    /// Bytes of disk.
-    pub refer_bytes: u64,
-    /// Of them, those that belong to the file that this one was cloned from.
-    pub inherited_bytes: u64,
+    /// What its extents take.
+    pub refer: Space,
+    /// Of that, what belongs to the file that this one was cloned from.
+    pub inherited: Space,
 }
 
 impl TreeRoot {
     /// That of an inode.
     pub fn of(inode: &Inode) -> TreeRoot {
-        TreeRoot {
-            root: inode.root,
-            refer_bytes: inode.refer_bytes,
-            inherited_bytes: inode.inherited_bytes(),
-        }
+        TreeRoot { root: inode.root, refer: inode.refer(), inherited: inode.inherited() }
     }
 
     /// Puts it into an inode.
     pub fn put_into(&self, inode: &mut Inode) {
         inode.root = self.root;
-        inode.refer_bytes = self.refer_bytes;
-        if inode.cloned && !inode.is_tail() {
-            inode.hash_seed = self.inherited_bytes;
-        }
+        (inode.refer_bytes, inode.saved_bytes) = (self.refer.bytes, self.refer.saved_bytes);
+        inode.set_inherited(self.inherited);
     }
 }
 
@@ -165,7 +159,9 @@ impl Object {
         inode.root = state.committed.root;
         inode.damaged = state.damaged;
         let dirty_bytes = state.overlay.dirty_pages().saturating_mul(4096);
-        inode.refer_bytes = state.synced.refer_bytes.saturating_add(dirty_bytes);
+        let refer = state.synced.refer;
+        inode.refer_bytes = refer.bytes.saturating_add(dirty_bytes);
+        inode.saved_bytes = refer.saved_bytes;
         inode
     }
 

@@ -24,7 +24,7 @@ use aquifer_ondisk::extent::{
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, Extents, NodeOwner};
 use aquifer_ondisk::types::{Run, SEGMENT_SECTORS};
-use aquifer_ondisk::{BlockPointer, Place};
+use aquifer_ondisk::{BlockPointer, Place, Space};
 use aquifer_pool::{PoolError, SyncContext, transform};
 
 use crate::btree;
@@ -362,11 +362,14 @@ async fn replace(
 
 /// Frees the old extents of a merge, and returns the new tree.
 fn settle(gate: &Gate<'_>, owner: NodeOwner, tree: TreeRoot, merged: &Merged) -> TreeRoot {
-    let given_up = gate.free_extents(owner, &merged.freed).saturating_mul(4096);
-    let refer_bytes =
-        tree.refer_bytes.saturating_add_signed(merged.refer_sectors.saturating_mul(4096));
-    let inherited_bytes = tree.inherited_bytes.saturating_sub(given_up);
-    TreeRoot { root: merged.root, refer_bytes, inherited_bytes }
+    let given_up = gate.free_extents(owner, &merged.freed);
+    let saved_sectors = if gate.counts_saved() { merged.saved_sectors } else { 0 };
+    let bytes = |sectors: i64| sectors.saturating_mul(4096);
+    let refer = Space {
+        bytes: tree.refer.bytes.saturating_add_signed(bytes(merged.refer_sectors)),
+        saved_bytes: tree.refer.saved_bytes.saturating_add_signed(bytes(saved_sectors)),
+    };
+    TreeRoot { root: merged.root, refer, inherited: tree.inherited.minus(given_up) }
 }
 
 /// Keeps the written plain pages in the cache, each in the place of the page that it replaced if no

@@ -70,8 +70,10 @@ pub const FEATURE_RESUMABLE_RECEIVE: &str = "resumable-receive";
 pub const FEATURE_BOOKMARKS: &str = "bookmarks";
 /// A dataset has, or had, properties that a user made up.
 pub const FEATURE_USER_PROPERTIES: &str = "user-properties";
+/// Files and datasets count what compression saves. Only a pool that began with it has it.
+pub const FEATURE_LOGICAL_SPACE: &str = "logical-space";
 /// The features that this software knows.
-pub const FEATURES: [&str; 15] = [
+pub const FEATURES: [&str; 16] = [
     FEATURE_SNAPSHOTS,
     FEATURE_KEEPING,
     FEATURE_MOVED,
@@ -87,6 +89,7 @@ pub const FEATURES: [&str; 15] = [
     FEATURE_RESUMABLE_RECEIVE,
     FEATURE_BOOKMARKS,
     FEATURE_USER_PROPERTIES,
+    FEATURE_LOGICAL_SPACE,
 ];
 /// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.
 pub const VDEV_SEGMENTS_MAX: u64 = Place::SECTOR_LIMIT / SEGMENT_SECTORS - 1;

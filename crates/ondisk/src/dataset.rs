@@ -32,15 +32,17 @@
 //!   next_object u64  next_generation u64  next_snapshot u64  refer_bytes u64
 //!   line u64  floor u64  origin u64
 //!   objects: block pointer  dead: block pointer  name string
+//!   saved_bytes u64, if flags has 1
 //! line record: version u16  pad u16  fork u64  origin_dataset u64  origin_snapshot u64  floor u64
 //! snapshot record:
-//!   version u16  flags u16 (0)  guid u64  created i64+u32  refer_bytes u64  line u64
+//!   version u16  flags u16  guid u64  created i64+u32  refer_bytes u64  line u64
 //!   objects: block pointer  name string
+//!   saved_bytes u64, if flags has 1
 //! sweep record: version u16  flags u16 (0)  left u64
 //! rollback record:
 //!   version u16  flags u16 (0)  txg u64  to u64  change u64  ctime i64+u32  pending u8 (0 or 1)
 //! lister record: version u16  flags u16 (0)  dataset u64 (0: none, the snapshot is hidden)
-//! inherited record: version u16  flags u16 (0)  bytes u64
+//! inherited record: version u16  flags u16  bytes u64  saved_bytes u64, if flags has 1
 //! ```
 //! A hidden line is what a destroyed dataset leaves while others list or need its snapshots: its
 //! snapshots, sweeps and dead tree, and a head that is its newest snapshot.
@@ -49,6 +51,7 @@
 use crate::block_pointer::BlockPointer;
 use crate::codec::{FormatError, Reader, Writer};
 use crate::inode::Time;
+use crate::space::Space;
 use crate::tree_node::ENTRY_BYTES_MAX;
 use crate::types::{DatasetId, Guid, Txg};
 
@@ -155,6 +158,24 @@ pub(crate) fn open_with_flags<'a>(
     Ok((r, flags))
 }
 
+/// Flag of a record: it ends with what compression saves.
+const FLAG_SAVED: u16 = 1;
+
+/// A record that says 0 is as it was before anything was counted.
+fn flags_of(saved_bytes: u64) -> u16 {
+    if saved_bytes > 0 { FLAG_SAVED } else { 0 }
+}
+
+fn encode_saved(saved_bytes: u64, w: &mut Writer) {
+    if saved_bytes > 0 {
+        w.u64(saved_bytes);
+    }
+}
+
+fn decode_saved(flags: u16, r: &mut Reader<'_>) -> Result<u64, FormatError> {
+    if flags & FLAG_SAVED == 0 { Ok(0) } else { r.u64() }
+}
+
 /// A dataset's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatasetRecord {
@@ -172,6 +193,8 @@ pub struct DatasetRecord {
     pub next_snapshot: u64,
     /// Bytes its objects refer to.
     pub refer_bytes: u64,
+    /// What compression saves of them: see [`crate::inode::Inode::saved_bytes`].
+    pub saved_bytes: u64,
     /// Its line of history.
     pub line: u64,
     /// Births at or below belong to its origin.
@@ -191,7 +214,7 @@ impl DatasetRecord {
     pub fn encode(&self) -> Vec<u8> {
         let fits = self.name.len() <= DATASET_NAME_BYTES_MAX;
         assert!(fits, "a name of {} bytes could not be read back", self.name.len());
-        let mut w = begin();
+        let mut w = begin_with(flags_of(self.saved_bytes));
         w.u64(self.fs_guid.0);
         w.u64(self.parent.0);
         self.created.encode(&mut w);
@@ -205,13 +228,14 @@ impl DatasetRecord {
         BlockPointer::encode_optional(self.objects.as_ref(), &mut w);
         BlockPointer::encode_optional(self.dead.as_ref(), &mut w);
         w.string(self.name.as_bytes());
+        encode_saved(self.saved_bytes, &mut w);
         w.into_bytes()
     }
 
     /// Reads an item's value.
     pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
-        let mut r = open(value, "dataset record")?;
-        Ok(DatasetRecord {
+        let (mut r, flags) = open_with_flags(value, "dataset record")?;
+        let record = DatasetRecord {
             fs_guid: Guid(r.u64()?),
             parent: DatasetId(r.u64()?),
             created: Time::decode(&mut r)?,
@@ -219,13 +243,15 @@ impl DatasetRecord {
             next_generation: r.sequence()?,
             next_snapshot: r.sequence()?,
             refer_bytes: r.u64()?,
+            saved_bytes: 0,
             line: r.u64()?,
             floor: r.txg()?,
             origin: r.u64()?,
             objects: BlockPointer::decode_optional(&mut r)?,
             dead: BlockPointer::decode_optional(&mut r)?,
             name: r.text(DATASET_NAME_BYTES_MAX)?,
-        })
+        };
+        Ok(DatasetRecord { saved_bytes: decode_saved(flags, &mut r)?, ..record })
     }
 }
 
@@ -277,6 +303,8 @@ pub struct SnapshotRecord {
     pub created: Time,
     /// Bytes that its objects refer to.
     pub refer_bytes: u64,
+    /// What compression saves of them. A bookmark does not keep it.
+    pub saved_bytes: u64,
     /// The dataset's line of history then.
     pub line: u64,
     /// Root of the object table.
@@ -286,10 +314,16 @@ pub struct SnapshotRecord {
 }
 
 impl SnapshotRecord {
+    /// What its objects refer to.
+    pub fn refer(&self) -> Space {
+        Space { bytes: self.refer_bytes, saved_bytes: self.saved_bytes }
+    }
+
     /// The item's value.
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = begin();
+        let mut w = begin_with(flags_of(self.saved_bytes));
         self.encode_fields(&mut w);
+        encode_saved(self.saved_bytes, &mut w);
         w.into_bytes()
     }
 
@@ -307,7 +341,9 @@ impl SnapshotRecord {
 
     /// Reads an item's value.
     pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
-        SnapshotRecord::decode_fields(&mut open(value, "snapshot record")?)
+        let (mut r, flags) = open_with_flags(value, "snapshot record")?;
+        let record = SnapshotRecord::decode_fields(&mut r)?;
+        Ok(SnapshotRecord { saved_bytes: decode_saved(flags, &mut r)?, ..record })
     }
 
     /// Reads what follows the version.
@@ -316,6 +352,7 @@ impl SnapshotRecord {
             guid: Guid(r.u64()?),
             created: Time::decode(r)?,
             refer_bytes: r.u64()?,
+            saved_bytes: 0,
             line: r.u64()?,
             objects: BlockPointer::decode_optional(r)?,
             name: r.text(SNAPSHOT_NAME_BYTES_MAX)?,
@@ -370,24 +407,24 @@ impl ListerRecord {
 
 /// How much a clone, or a snapshot of it, refers to that its origin owns. It is part of
 /// `refer_bytes`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InheritedRecord {
-    /// Bytes.
-    pub bytes: u64,
-}
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct InheritedRecord(pub Space);
 
 impl InheritedRecord {
     /// The item's value.
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = begin();
-        w.u64(self.bytes);
+        let Space { bytes, saved_bytes } = self.0;
+        let mut w = begin_with(flags_of(saved_bytes));
+        w.u64(bytes);
+        encode_saved(saved_bytes, &mut w);
         w.into_bytes()
     }
 
     /// Reads an item's value.
     pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
-        let mut r = open(value, "inherited record")?;
-        Ok(InheritedRecord { bytes: r.u64()? })
+        let (mut r, flags) = open_with_flags(value, "inherited record")?;
+        let bytes = r.u64()?;
+        Ok(InheritedRecord(Space { bytes, saved_bytes: decode_saved(flags, &mut r)? }))
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! key:  group u64  hi u64  lo u64  object u64  txg u64  index u32
 //! sums: key (object, txg and index 0)  count u16 (0)  sectors u64  blocks u64
+//!   or, where compression saved any: count u16 (65535)  sectors u64  blocks u64  saved_sectors u64
 //! list: key  count u16 (1 to 80), each block: place u64  birth u40  sectors u16  kind u8
 //! ```
 //! `hi` is the newest snapshot of the group's list when the blocks died, `lo` the newest one before
@@ -12,13 +13,20 @@
 //! All blocks with one group, hi and lo are a *bucket*. Its first entry holds its sums; those of
 //! the whole tree stand at (0, 0, 0). A list names the blocks of one object that died in one txg.
 //!
-//! Kinds: 1 an extent's sectors, 2 a tree node (one place of it).
+//! Kinds: 1 an extent's sectors, 2 a tree node (one place of it). The upper four bits of an
+//! extent's say how many sectors compression saved of it.
 
 use crate::codec::{FormatError, Reader, Writer, check_run};
+use crate::extent::COMPRESSED_PAGES_MAX;
+use crate::space::Space;
 use crate::types::{ObjectId, Place, Run, SEGMENT_SECTORS, Txg};
 
 /// Blocks in a list at most.
 pub const DEAD_BLOCKS_MAX: usize = 80;
+
+/// Sectors that compression saves of an extent at most: of eight pages it leaves one.
+const SAVED_MAX: u8 = 7;
+const _: () = assert!(SAVED_MAX as u64 + 1 == COMPRESSED_PAGES_MAX);
 
 /// The kind of a dead block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +113,8 @@ pub struct DeadBlock {
     pub run: Run,
     /// Its birth.
     pub birth: Txg,
+    /// Sectors that compression saved of an extent.
+    pub saved_sectors: u8,
 }
 
 /// Sums over blocks.
@@ -112,8 +122,43 @@ pub struct DeadBlock {
 pub struct DeadSums {
     /// Their sectors.
     pub sectors: u64,
+    /// What compression saved of them.
+    pub saved_sectors: u64,
     /// Their number.
     pub blocks: u64,
+}
+
+impl DeadSums {
+    /// What they take.
+    pub fn space(&self) -> Space {
+        Space::of_sectors(self.sectors, self.saved_sectors)
+    }
+
+    /// One block more.
+    pub fn add(&mut self, block: &DeadBlock) {
+        let saved_sectors = block.saved_sectors.into();
+        self.plus(&DeadSums { sectors: block.run.sectors, saved_sectors, blocks: 1 });
+    }
+
+    /// One block less.
+    pub fn remove(&mut self, block: &DeadBlock) {
+        let saved_sectors = block.saved_sectors.into();
+        self.minus(&DeadSums { sectors: block.run.sectors, saved_sectors, blocks: 1 });
+    }
+
+    /// More blocks.
+    pub fn plus(&mut self, more: &DeadSums) {
+        self.sectors = self.sectors.saturating_add(more.sectors);
+        self.saved_sectors = self.saved_sectors.saturating_add(more.saved_sectors);
+        self.blocks = self.blocks.saturating_add(more.blocks);
+    }
+
+    /// Less blocks.
+    pub fn minus(&mut self, less: &DeadSums) {
+        self.sectors = self.sectors.saturating_sub(less.sectors);
+        self.saved_sectors = self.saved_sectors.saturating_sub(less.saved_sectors);
+        self.blocks = self.blocks.saturating_sub(less.blocks);
+    }
 }
 
 /// What stands at a key.
@@ -141,24 +186,33 @@ impl DeadEntry {
     pub const BYTES_MAX: usize = DeadKey::BYTES + 2 + DEAD_BLOCKS_MAX * Self::BLOCK_BYTES;
     /// Encoded bytes of a block, or of sums.
     const BLOCK_BYTES: usize = 16;
+    /// Encoded bytes of sums over blocks of which compression saved any.
+    const SAVING_SUMS_BYTES: usize = 24;
+    /// The count that says so.
+    const SAVING_SUMS: u16 = u16::MAX;
 
     /// Encoded bytes.
     pub fn encoded_bytes(&self) -> usize {
-        let blocks = match &self.body {
-            DeadBody::Sums(_) => 1,
-            DeadBody::Blocks(blocks) => blocks.len(),
+        let bytes = match &self.body {
+            DeadBody::Sums(DeadSums { saved_sectors: 0, .. }) => Self::BLOCK_BYTES,
+            DeadBody::Sums(_) => Self::SAVING_SUMS_BYTES,
+            DeadBody::Blocks(blocks) => blocks.len() * Self::BLOCK_BYTES,
         };
-        DeadKey::BYTES + 2 + blocks * Self::BLOCK_BYTES
+        DeadKey::BYTES + 2 + bytes
     }
 
     /// Appends the entry.
     pub fn encode(&self, w: &mut Writer) {
         self.key.encode(w);
         match &self.body {
-            DeadBody::Sums(sums) => {
-                w.u16(0);
-                w.u64(sums.sectors);
-                w.u64(sums.blocks);
+            DeadBody::Sums(DeadSums { sectors, saved_sectors, blocks }) => {
+                let saves = *saved_sectors > 0;
+                w.u16(if saves { Self::SAVING_SUMS } else { 0 });
+                w.u64(*sectors);
+                w.u64(*blocks);
+                if saves {
+                    w.u64(*saved_sectors);
+                }
             }
             DeadBody::Blocks(blocks) => {
                 let count = u16::try_from(blocks.len()).unwrap_or(u16::MAX);
@@ -175,14 +229,19 @@ impl DeadEntry {
         let key = DeadKey::decode(r)?;
         let count = r.u16()?;
         let Bucket { hi, lo, .. } = key.bucket;
-        if (count == 0) != (key == key.bucket.sums()) || usize::from(count) > DEAD_BLOCKS_MAX {
+        let is_sums = matches!(count, 0 | Self::SAVING_SUMS);
+        if is_sums != (key == key.bucket.sums()) || !is_sums && usize::from(count) > DEAD_BLOCKS_MAX
+        {
             return Err(FormatError::invalid("dead entry: count", count));
         }
         if lo >= hi && key.bucket != Bucket::ALL {
             return Err(FormatError::invalid("dead entry: newest snapshot before birth", lo.0));
         }
-        if count == 0 {
-            let sums = DeadSums { sectors: r.u64()?, blocks: r.u64()? };
+        if is_sums {
+            let mut sums = DeadSums { sectors: r.u64()?, saved_sectors: 0, blocks: r.u64()? };
+            if count == Self::SAVING_SUMS {
+                sums.saved_sectors = r.u64()?;
+            }
             return Ok(DeadEntry { key, body: DeadBody::Sums(sums) });
         }
         if key.txg < hi {
@@ -202,8 +261,11 @@ impl DeadEntry {
     /// Skips an entry and returns its key. Its blocks are not looked at.
     pub fn skip(r: &mut Reader<'_>) -> Result<DeadKey, FormatError> {
         let key = DeadKey::decode(r)?;
-        let blocks = usize::from(r.u16()?).max(1);
-        r.take(blocks * Self::BLOCK_BYTES)?;
+        let bytes = match r.u16()? {
+            Self::SAVING_SUMS => Self::SAVING_SUMS_BYTES,
+            blocks => usize::from(blocks).max(1) * Self::BLOCK_BYTES,
+        };
+        r.take(bytes)?;
         Ok(key)
     }
 }
@@ -216,23 +278,26 @@ impl DeadBlock {
         w.u64(self.run.place.0);
         w.u40(self.birth.0);
         w.u16(sectors);
-        w.u8(self.kind as u8);
+        assert!(self.saved_sectors <= SAVED_MAX, "more than an extent has");
+        w.u8(self.kind as u8 | self.saved_sectors << 4);
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
         let place = Place(r.u64()?);
         let birth = Txg(r.u40()?);
         let sectors = u64::from(r.u16()?);
-        let kind = match r.u8()? {
-            1 => DeadKind::Extent,
-            2 => DeadKind::Node,
-            other => return Err(FormatError::invalid("dead entry: kind", other)),
+        let kind = r.u8()?;
+        let saved_sectors = kind >> 4;
+        let kind = match (kind & 15, saved_sectors) {
+            (1, ..=SAVED_MAX) => DeadKind::Extent,
+            (2, 0) => DeadKind::Node,
+            (other, _) => return Err(FormatError::invalid("dead entry: kind", other)),
         };
         if sectors == 0 || sectors > SEGMENT_SECTORS {
             return Err(FormatError::invalid("dead entry: sectors", sectors));
         }
         check_run(place, sectors)?;
-        Ok(DeadBlock { kind, run: Run::new(place, sectors), birth })
+        Ok(DeadBlock { kind, run: Run::new(place, sectors), birth, saved_sectors })
     }
 }
 

@@ -101,6 +101,16 @@ impl Extent {
         }
     }
 
+    /// Sectors that compression saves of the stored extent, whatever part the entry shows.
+    pub fn saved_sectors(&self) -> u8 {
+        match &self.stored {
+            Stored::Plain(_) => 0,
+            Stored::Compressed { total_pages, stored_sectors, .. } => {
+                total_pages.saturating_sub(*stored_sectors)
+            }
+        }
+    }
+
     /// The part of this extent within pages `from..to`, if any.
     pub fn slice(&self, from: u64, to: u64) -> Option<Extent> {
         let (start, end) = (from.max(self.page), to.min(self.end()));

@@ -1,23 +1,25 @@
 //! The inode: everything about one file, directory or symlink except its content.
 //!
 //! ```text version u16  kind u8  flags u8   object u64  generation u64 mode u32  nlink u32  uid u32
-//! gid u32  rdev u64 size u64  refer_bytes u64  entries u64 atime mtime ctime crtime, each: seconds
+//! gid u32  rdev u64 size u64  refer_bytes u64  count u64 atime mtime ctime crtime, each: seconds
 //! i64  nanoseconds u32 change u64   parent u64   line u64   origin u64   verifier u64   hash_seed
-//! u64 root: block pointer or 64 zero bytes ``` `line`: the line of history that owns births above
+//! u64 root: block pointer or 64 zero bytes ``` `count`: of a directory its entries, of others
+//! [`Inode::saved_bytes`]. `line`: the line of history that owns births above
 //! its floor. `origin`: for the cut-off tail of a truncated file, the file it was cut from; its
 //! `hash_seed` is the txg in which that happened (0 by earlier releases), its `rdev` the txg up to
 //! which births are not its own: the file, or a snapshot, shows them (see [`Inode::floor`]).
 //! `verifier`: of an exclusive CREATE. Times are those of POSIX. `flags`: 1, [`Inode::damaged`], 2,
 //! [`Inode::cloned`]; others are refused. Of a clone of a file, `line` is the txg of the snapshot
 //! that it began as ([`Inode::clone_floor`]), `hash_seed` what it still has of that
-//! ([`Inode::inherited_bytes`]).
+//! ([`Inode::inherited`]), `rdev` what compression saves of that.
 //!
-//! The engine counts on from object, generation, entries and change. They are below 2^63: decoding
+//! The engine counts on from object, generation, count and change. They are below 2^63: decoding
 //! refuses larger ones, and [`Inode::touch`] stays below, whatever a hostile disk holds.
 
 use crate::block_pointer::{BLOCK_POINTER_BYTES, BlockPointer};
 use crate::codec::{FormatError, Reader, Writer};
 use crate::extent::PAGE_LIMIT;
+use crate::space::Space;
 use crate::types::{ObjectId, SEQUENCE_LIMIT, Txg};
 
 const WHAT: &str = "inode";
@@ -127,12 +129,16 @@ pub struct Inode {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Device number of a node: major << 32 | minor. Of a cut-off tail: see [`Inode::floor`].
+    /// Device number of a node: major << 32 | minor ([`Inode::device`]). Of a cut-off tail: see
+    /// [`Inode::floor`]. Of a clone of a file: see [`Inode::inherited`].
     pub rdev: u64,
     /// Bytes of content.
     pub size: u64,
     /// Bytes of disk that its extents refer to.
     pub refer_bytes: u64,
+    /// What compression saves of a file: the bytes of its extents before it, less
+    /// [`Inode::refer_bytes`]. 0 in a pool that does not count it.
+    pub saved_bytes: u64,
     /// Entries of a directory.
     pub entries: u64,
     /// Last read (as far as kept).
@@ -154,7 +160,7 @@ pub struct Inode {
     /// Verifier of the exclusive CREATE that made it.
     pub verifier: u64,
     /// Seed of a directory's name hash. Of a cut-off tail: the txg in which it was cut off. Of a
-    /// clone of a file: see [`Inode::inherited_bytes`].
+    /// clone of a file: see [`Inode::inherited`].
     pub hash_seed: u64,
     /// Root of extents or directory entries.
     pub root: Option<BlockPointer>,
@@ -203,10 +209,33 @@ impl Inode {
         Txg(if self.cloned { self.line } else { 0 })
     }
 
-    /// Of a clone of a file: bytes of its extents, and those of its tails, that were born up to its
-    /// [floor](Inode::clone_floor).
-    pub fn inherited_bytes(&self) -> u64 {
-        if self.cloned && !self.is_tail() { self.hash_seed } else { 0 }
+    /// What its extents take.
+    pub fn refer(&self) -> Space {
+        Space { bytes: self.refer_bytes, saved_bytes: self.saved_bytes }
+    }
+
+    /// Of a clone of a file: what those of its extents take, and those of its tails, that were born
+    /// up to its [floor](Inode::clone_floor).
+    pub fn inherited(&self) -> Space {
+        match self.cloned && !self.is_tail() {
+            true => Space { bytes: self.hash_seed, saved_bytes: self.rdev },
+            false => Space::default(),
+        }
+    }
+
+    /// Sets what [`Inode::inherited`] says of a clone of a file.
+    pub fn set_inherited(&mut self, inherited: Space) {
+        if self.cloned && !self.is_tail() {
+            (self.hash_seed, self.rdev) = (inherited.bytes, inherited.saved_bytes);
+        }
+    }
+
+    /// The device number of a node; 0 of others.
+    pub fn device(&self) -> u64 {
+        match self.kind {
+            FileKind::Block | FileKind::Character => self.rdev,
+            _ => 0,
+        }
     }
 
     /// The seed of a directory's name hash; 0 of others.
@@ -226,7 +255,8 @@ impl Inode {
 
     /// Appends the inode.
     pub fn encode(&self, w: &mut Writer) {
-        let counters = [self.object.0, self.generation, self.entries, self.change];
+        let count = if self.kind == FileKind::Directory { self.entries } else { self.saved_bytes };
+        let counters = [self.object.0, self.generation, count, self.change];
         let counts = counters.iter().all(|counter| *counter < SEQUENCE_LIMIT);
         let fits = counts && self.size <= FILE_BYTES_MAX;
         assert!(fits, "an inode that could not be read back: {self:?}");
@@ -243,7 +273,7 @@ impl Inode {
         w.u64(self.rdev);
         w.u64(self.size);
         w.u64(self.refer_bytes);
-        w.u64(self.entries);
+        w.u64(count);
         self.atime.encode(w);
         self.mtime.encode(w);
         self.ctime.encode(w);
@@ -268,7 +298,7 @@ impl Inode {
         if flags & !(FLAG_DAMAGED | FLAG_CLONED) != 0 {
             return Err(FormatError::invalid("inode: flags", flags));
         }
-        let inode = Inode {
+        let mut inode = Inode {
             kind,
             damaged: flags & FLAG_DAMAGED != 0,
             cloned: flags & FLAG_CLONED != 0,
@@ -281,6 +311,7 @@ impl Inode {
             rdev: r.u64()?,
             size: r.u64()?,
             refer_bytes: r.u64()?,
+            saved_bytes: 0,
             entries: r.sequence()?,
             atime: Time::decode(r)?,
             mtime: Time::decode(r)?,
@@ -294,6 +325,9 @@ impl Inode {
             hash_seed: r.u64()?,
             root: BlockPointer::decode_optional(r)?,
         };
+        if kind != FileKind::Directory {
+            inode.saved_bytes = std::mem::take(&mut inode.entries);
+        }
         if inode.size > FILE_BYTES_MAX {
             return Err(FormatError::invalid("inode: size", inode.size));
         }

@@ -342,8 +342,10 @@ fn travelling(inode: &Inode) -> Inode {
         damaged: false,
         cloned: false,
         refer_bytes: 0,
+        saved_bytes: 0,
         line: 1,
         hash_seed: inode.name_seed(),
+        rdev: inode.device(),
         origin: ObjectId(0),
         root: None,
         ..inode.clone()

@@ -41,6 +41,7 @@ fn inode(id: u64, kind: FileKind, size: u64) -> Inode {
         rdev: 0,
         size,
         refer_bytes: 0,
+        saved_bytes: 0,
         entries: if is_directory { 2 } else { 0 },
         atime: time,
         mtime: time,

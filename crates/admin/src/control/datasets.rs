@@ -9,6 +9,8 @@ use aquifer_api::{
 };
 use aquifer_dataset::{DamageKind, DamageRecord, DatasetError, DatasetInfo as Info, Property};
 use aquifer_files::Damaged;
+use aquifer_meter::size;
+use aquifer_ondisk::Space;
 
 use super::serving::Serving;
 use super::snapshots::schedules::take_due;
@@ -287,23 +289,34 @@ fn list(serving: &Serving) -> Vec<DatasetInfo> {
     listed
 }
 
+fn ratio(of: Space) -> String {
+    size::ratio(size::ratio_hundredths(of.bytes, of.logical_bytes()))
+}
+
 /// Sizes that every dataset has.
-const SIZES: usize = 3;
+const SIZES: usize = 7;
 
 fn of_dataset(info: Info) -> DatasetInfo {
     let share = info.properties.iter().find(|(property, ..)| *property == Property::Sharenfs);
     let export = share.filter(|_| !info.is_standby);
     let export = export.and_then(|(_, value, _)| sharenfs::parse(&info.name, value).ok()?);
+    let (used, refer) = (info.used, info.refer);
+    let counted = |value: String| if info.counts_saved { value } else { "-".into() };
     let fixed: [_; SIZES] = [
-        ("used", info.used_bytes),
-        ("available", info.available_bytes),
-        ("referenced", info.refer_bytes),
+        ("used", used.bytes.to_string()),
+        ("available", info.available_bytes.to_string()),
+        ("referenced", refer.bytes.to_string()),
+        ("logicalused", counted(used.logical_bytes().to_string())),
+        ("logicalreferenced", counted(refer.logical_bytes().to_string())),
+        ("compressratio", counted(ratio(used))),
+        ("refcompressratio", counted(ratio(refer))),
     ];
-    let fixed = fixed.into_iter().map(|(name, bytes)| PropertyValue {
+    let fixed = fixed.into_iter().map(|(name, value)| PropertyValue {
         name: name.into(),
-        value: bytes.to_string(),
+        value,
         source: "-".into(),
     });
+    let counted = |bytes: u64| info.counts_saved.then_some(bytes);
     let settable = info.properties.into_iter().map(|(property, value, source)| PropertyValue {
         name: property.name().into(),
         value,
@@ -321,9 +334,11 @@ fn of_dataset(info: Info) -> DatasetInfo {
     DatasetInfo {
         properties: fixed.chain(settable).chain([next]).chain(users).collect(),
         name: info.name,
-        used_bytes: info.used_bytes,
+        used_bytes: used.bytes,
         available_bytes: info.available_bytes,
-        refer_bytes: info.refer_bytes,
+        refer_bytes: refer.bytes,
+        logical_used_bytes: counted(used.logical_bytes()),
+        logical_refer_bytes: counted(refer.logical_bytes()),
         nfs_path: export.map(|export| export.path),
         origin: info.origin,
         standby: info.is_standby,

@@ -82,7 +82,7 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
 }
 
 /// Properties known from ZFS that do not exist here, or cannot be set.
-const ABSENT: [(&str, &str); 11] = [
+const ABSENT: [(&str, &str); 15] = [
     ("ashift", "does not exist here: a sector is 4 KiB on every disk"),
     ("checksum", "does not exist here: every page has a checksum, which cannot be switched off"),
     ("mountpoint", NOT_MOUNTED),
@@ -92,6 +92,10 @@ const ABSENT: [(&str, &str); 11] = [
     ("available", READ_ONLY),
     ("referenced", READ_ONLY),
     ("refer", READ_ONLY),
+    ("logicalused", READ_ONLY),
+    ("logicalreferenced", READ_ONLY),
+    ("compressratio", READ_ONLY),
+    ("refcompressratio", READ_ONLY),
     ("freeing", READ_ONLY),
     ("next_snapshot", READ_ONLY),
 ];

@@ -326,6 +326,7 @@ async fn infos(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Vec<SnapshotIn
     let datasets = serving.service().datasets.clone();
     let work = async move {
         let mut infos = Vec::new();
+        let counts_saved = datasets.counts_saved();
         for of in of {
             for snapshot in &of.snapshots {
                 let alone = These::from(BTreeSet::from([snapshot.txg]));
@@ -338,6 +339,7 @@ async fn infos(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Vec<SnapshotIn
                     guid: guid_text(record.guid.0),
                     used_bytes: readable(datasets.unique_bytes(&of.dataset, &alone).await)?,
                     refer_bytes: record.refer_bytes,
+                    logical_refer_bytes: counts_saved.then_some(record.refer().logical_bytes()),
                     holds: datasets.holds(&of.dataset, snapshot.txg).len() as u64,
                     schedule: datasets
                         .schedule_of(&of.dataset, snapshot.txg)
@@ -349,7 +351,7 @@ async fn infos(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Vec<SnapshotIn
             for file in &of.files {
                 let alone = BTreeSet::from([file.id]);
                 let used = datasets.unique_bytes_of_files(&of.dataset, &alone).await;
-                infos.push(files::info(&of, file, readable(used)?));
+                infos.push(files::info(&of, file, (readable(used)?, counts_saved)));
             }
         }
         Ok(infos)

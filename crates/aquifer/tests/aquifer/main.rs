@@ -15,6 +15,7 @@ mod bed;
 mod bench;
 mod bookmarks;
 mod clones;
+mod compression;
 mod diff;
 mod disks;
 mod doctor;

@@ -171,9 +171,9 @@ fn charts_of_the_past_have_the_steps_that_the_pool_keeps() {
 fn datasets_have_the_command_lines_numbers() {
     let Some(mut bed) = bed() else { return };
     bed.go("datasets", "tank%2Fvms");
-    bed.shows("Datasets", &["used", "avail", "refer", "quota", "path"], |place| {
-        let columns = "used,available,referenced,quota,mountpoint";
-        lines(&place.must(&["list", "-H", "-o", columns]), &[0, 1, 2, 3, 4])
+    bed.shows("Datasets", &["used", "avail", "refer", "ratio", "quota", "path"], |place| {
+        let columns = "used,available,referenced,compressratio,quota,mountpoint";
+        lines(&place.must(&["list", "-H", "-o", columns]), &[0, 1, 2, 3, 4, 5])
     });
     bed.shows("Snapshots", &["name", "used", "refer"], |place| {
         let said = place.must(&["list", "-H", "-t", "snapshot", "-o", "name,used,refer"]);

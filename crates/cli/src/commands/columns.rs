@@ -4,6 +4,8 @@ use std::cmp::Ordering;
 
 use aquifer_api::{BookmarkInfo, DatasetInfo, SnapshotInfo};
 
+use aquifer_meter::size;
+
 use super::Output;
 use crate::args::SortKey;
 use crate::failure::Failure;
@@ -25,6 +27,8 @@ enum Value {
     Unknown,
     Size(u64),
     Time(u64),
+    /// In hundredths.
+    Ratio(u64),
     Number(u64),
     Text(String),
 }
@@ -38,7 +42,7 @@ pub(super) struct Column {
     value: fn(Line<'_>) -> Value,
 }
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 13] = [
     Column { name: "name", alias: "", header: "NAME", value: |line| text(line.name()) },
     Column {
         name: "type",
@@ -77,6 +81,45 @@ const COLUMNS: [Column; 9] = [
             Line::Dataset(info) => Value::Size(info.refer_bytes),
             Line::Snapshot(info) => Value::Size(info.refer_bytes),
             Line::Bookmark(info) => Value::Size(info.refer_bytes),
+        },
+    },
+    Column {
+        name: "logicalused",
+        alias: "lused",
+        header: ">LUSED",
+        value: |line| match line {
+            Line::Dataset(info) => info.logical_used_bytes.map_or(Value::None, Value::Size),
+            Line::Snapshot(_) | Line::Bookmark(_) => Value::None,
+        },
+    },
+    Column {
+        name: "logicalreferenced",
+        alias: "lrefer",
+        header: ">LREFER",
+        value: |line| match line {
+            Line::Dataset(info) => info.logical_refer_bytes.map_or(Value::None, Value::Size),
+            Line::Snapshot(info) => info.logical_refer_bytes.map_or(Value::None, Value::Size),
+            Line::Bookmark(_) => Value::None,
+        },
+    },
+    Column {
+        name: "compressratio",
+        alias: "ratio",
+        header: ">RATIO",
+        value: |line| match line {
+            Line::Dataset(info) => ratio(info.used_bytes, info.logical_used_bytes),
+            Line::Snapshot(info) => ratio(info.refer_bytes, info.logical_refer_bytes),
+            Line::Bookmark(_) => Value::None,
+        },
+    },
+    Column {
+        name: "refcompressratio",
+        alias: "refratio",
+        header: ">REFRATIO",
+        value: |line| match line {
+            Line::Dataset(info) => ratio(info.refer_bytes, info.logical_refer_bytes),
+            Line::Snapshot(info) => ratio(info.refer_bytes, info.logical_refer_bytes),
+            Line::Bookmark(_) => Value::None,
         },
     },
     Column {
@@ -182,6 +225,7 @@ impl<'a> Wanted<'a> {
             Value::Unknown => "?".into(),
             Value::Size(bytes) => output.size(bytes),
             Value::Time(ns) => output.minute(ns),
+            Value::Ratio(hundredths) => size::ratio(hundredths),
             Value::Number(number) => number.to_string(),
             Value::Text(text) => text,
         }
@@ -238,6 +282,11 @@ pub(super) fn is_users(name: &str) -> bool {
     name.contains(':')
 }
 
+fn ratio(bytes: u64, logical_bytes: Option<u64>) -> Value {
+    logical_bytes
+        .map_or(Value::None, |logical| Value::Ratio(size::ratio_hundredths(bytes, logical)))
+}
+
 fn text(text: &str) -> Value {
     Value::Text(text.into())
 }
@@ -256,6 +305,8 @@ mod tests {
             used_bytes,
             available_bytes: 5,
             refer_bytes: 6,
+            logical_used_bytes: Some(12),
+            logical_refer_bytes: None,
             nfs_path: None,
             origin: None,
             standby: false,

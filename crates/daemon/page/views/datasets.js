@@ -34,6 +34,7 @@ function list(all, chosen, app) {
   const columns = [
     { key: 'name', head: 'Name' }, { key: 'used', head: 'Used', num: true },
     { key: 'avail', head: 'Avail', num: true }, { key: 'refer', head: 'Refer', num: true },
+    { key: 'ratio', head: 'Ratio', num: true, wide: true },
     { key: 'quota', head: 'Quota', num: true, wide: true }, { key: 'compression', head: 'Compression', wide: true },
     { key: 'snapshots', head: 'Schedule', wide: true }, { key: 'path', head: 'NFS path' },
   ];
@@ -45,7 +46,7 @@ function list(all, chosen, app) {
         h('span', { class: 'depth' + Math.min(4, words.length - 1) },
           link(['datasets', info.name], words.length > 1 ? words[words.length - 1] : info.name)),
         size(info.used_bytes), size(info.available_bytes), size(info.refer_bytes),
-        shown(value(info, 'quota')), value(info, 'compression'), value(info, 'snapshots'),
+        value(info, 'compressratio'), shown(value(info, 'quota')), value(info, 'compression'), value(info, 'snapshots'),
         info.nfs_path ?? (info.standby ? 'standby' : '-'),
       ],
     };

@@ -20,7 +20,7 @@ use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
 use aquifer_pool::{PoolError, SyncContext};
 
 use super::sweep::ENTRIES_AT_ONCE;
-use super::{Changes, less, sums};
+use super::{Changes, sums};
 
 /// Nodes that move to the group of bookmarks: by newest bookmark, object, and txg of death.
 pub(super) type Moved = BTreeMap<(Txg, ObjectId, Txg), Vec<DeadBlock>>;
@@ -35,7 +35,7 @@ impl Changes {
                 self.moved.entry((newest, key.object, key.txg)).or_default().push(block);
             }
             None => {
-                less(&mut self.all, &block);
+                self.all.remove(&block);
                 self.freed.push(block);
             }
         }
@@ -57,8 +57,7 @@ impl Changes {
                 free = entry.key.index.saturating_add(1);
             }
             let mut sums = self.sums_now(sync, root, bucket).await?;
-            sums.blocks += blocks.len() as u64;
-            sums.sectors += blocks.iter().map(|block| block.run.sectors).sum::<u64>();
+            blocks.iter().for_each(|block| sums.add(block));
             self.put_sums(bucket, sums);
             self.put_blocks(DeadKey { index: free, ..first }, &blocks);
             sync.pace().await;
@@ -132,8 +131,8 @@ impl Changes {
         }
         let mut sums = self.sums_now(sync, root, key.bucket).await?;
         for block in go {
-            less(&mut sums, &block);
-            less(&mut self.all, &block);
+            sums.remove(&block);
+            self.all.remove(&block);
             self.freed.push(block);
         }
         self.put_sums(key.bucket, sums);

@@ -72,7 +72,7 @@ impl Dataset {
                         inode.as_ref().map(TreeRoot::of)
                     }
                 };
-                let owned = tree.map_or(0, |of| of.refer_bytes.saturating_sub(of.inherited_bytes));
+                let owned = tree.map_or(0, |of| of.refer.minus(of.inherited).bytes);
                 bytes = bytes.saturating_add(owned);
             }
             turn_of_others().await;

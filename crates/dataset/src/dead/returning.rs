@@ -65,8 +65,7 @@ pub(super) async fn returning_sums<S: btree::NodeStore>(
     let (mut all, none) = (DeadSums::default(), Lists::default());
     for job in jobs {
         for sums in job.buckets(store, root, &none).await?.into_values() {
-            all.sectors = all.sectors.saturating_add(sums.sectors);
-            all.blocks = all.blocks.saturating_add(sums.blocks);
+            all.plus(&sums);
         }
     }
     Ok(all)

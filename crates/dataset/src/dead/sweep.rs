@@ -10,7 +10,7 @@ use aquifer_ondisk::tree_node::Dead;
 use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
 use aquifer_pool::{PoolError, SyncContext};
 
-use super::{Changes, blocks, less, sums};
+use super::{Changes, blocks, sums};
 
 /// Entries read at a time.
 pub(super) const ENTRIES_AT_ONCE: usize = 64;
@@ -275,11 +275,11 @@ impl Sweep {
                     break;
                 }
                 for block in blocks(&entry) {
-                    less(&mut sums, block);
+                    sums.remove(block);
                     match self.returns {
                         true => {
-                            less(&mut changes.all, block);
-                            less(&mut changes.returning, block);
+                            changes.all.remove(block);
+                            changes.returning.remove(block);
                         }
                         false => changes.let_go(&entry.key, *block),
                     }

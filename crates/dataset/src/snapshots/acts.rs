@@ -8,7 +8,7 @@ use aquifer_ondisk::dataset::{
 };
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::KeepRecord;
-use aquifer_ondisk::{DatasetId, Txg};
+use aquifer_ondisk::{DatasetId, Space, Txg};
 
 use super::{Act, ListChange, Snapshot};
 use crate::dataset::Dataset;
@@ -61,10 +61,11 @@ impl Datasets {
     ) -> Vec<(ItemKey, Option<Item>)> {
         let id = dataset.id;
         record.objects = dataset.synced_root();
-        record.refer_bytes = dataset.refer_bytes();
+        let refer = dataset.refer();
+        (record.refer_bytes, record.saved_bytes) = (refer.bytes, refer.saved_bytes);
         let mut items = vec![put(id, ItemClass::Snapshot, txg, Some(record.encode()))];
         let inherited = *dataset.inherited.lock();
-        items.extend(inherited.map(|bytes| inherited_item(id, txg, bytes)));
+        items.extend(inherited.map(|space| inherited_item(id, txg, space)));
         let snapshot = Snapshot { txg, record, line: id, lister: Some(id), inherited };
         let snapshot = Arc::new(snapshot);
         self.views.lock().enter(&snapshot);
@@ -160,8 +161,8 @@ impl Datasets {
 }
 
 /// The item of what a clone, or a snapshot of it, has of its origin.
-pub(crate) fn inherited_item(line: DatasetId, of: Txg, bytes: u64) -> (ItemKey, Option<Item>) {
-    put(line, ItemClass::Inherited, of, Some(InheritedRecord { bytes }.encode()))
+pub(crate) fn inherited_item(line: DatasetId, of: Txg, space: Space) -> (ItemKey, Option<Item>) {
+    put(line, ItemClass::Inherited, of, Some(InheritedRecord(space).encode()))
 }
 
 /// An item of a snapshot on this line.

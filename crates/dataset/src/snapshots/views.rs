@@ -66,11 +66,12 @@ impl Dataset {
     /// Itself as of a snapshot, read-only. Its file system guid is the snapshot's.
     pub(crate) fn as_of(&self, snapshot: &Snapshot) -> Dataset {
         let record = self.record.lock().clone();
-        let SnapshotRecord { guid, refer_bytes, objects, name, .. } = &snapshot.record;
+        let SnapshotRecord { guid, refer_bytes, saved_bytes, objects, name, .. } = &snapshot.record;
         let record = DatasetRecord {
             fs_guid: *guid,
             created: snapshot.record.created,
             refer_bytes: *refer_bytes,
+            saved_bytes: *saved_bytes,
             objects: *objects,
             dead: None,
             name: format!("{}@{name}", record.name),

@@ -298,6 +298,7 @@ impl Files {
             rdev: new.rdev,
             size,
             refer_bytes: 0,
+            saved_bytes: 0,
             entries: 0,
             atime: time(new.set.atime),
             mtime: time(new.set.mtime),

@@ -42,7 +42,8 @@ impl Receiver {
         let before = made.inode();
         let is_cut = is_there && inode.kind == FileKind::Regular && inode.size < before.size;
         let cut = Change::Cut(inode.object, inode.size.div_ceil(4096));
-        let inode = Inode { root: before.root, refer_bytes: before.refer_bytes, ..inode };
+        let Inode { root, refer_bytes, saved_bytes, .. } = before;
+        let inode = Inode { root, refer_bytes, saved_bytes, ..inode };
         let mut changes = vec![Change::Inode(inode)];
         changes.extend(is_cut.then_some(cut));
         let demand = demand(CHANGE_BYTES, if is_there { 4 } else { 2 } * TREE_SECTORS);

@@ -157,8 +157,10 @@ impl Making<'_> {
 fn travels(inode: Option<&Inode>) -> Option<Inode> {
     inode.map(|inode| Inode {
         refer_bytes: 0,
+        saved_bytes: 0,
         line: 1,
         hash_seed: inode.name_seed(),
+        rdev: inode.device(),
         cloned: false,
         ..inode.clone()
     })

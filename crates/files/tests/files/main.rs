@@ -31,6 +31,7 @@ mod labels;
 mod large;
 mod links;
 mod load;
+mod logical;
 mod memory;
 mod moves;
 mod permissions;

@@ -271,7 +271,7 @@ fn what_breaks_off_leaves_nothing() {
             populate(&service).await;
             let sent = stream(&service, "tank/d@a").await.unwrap();
             service.pool.sync().await.unwrap();
-            (sent, service.datasets.info(&service.datasets.by_name("tank").unwrap()).used_bytes)
+            (sent, service.datasets.info(&service.datasets.by_name("tank").unwrap()).used.bytes)
         });
         let half = sent[..sent.len() * 3 / 4].to_vec();
         let work = async move |service: Service| {
@@ -298,7 +298,7 @@ fn what_breaks_off_leaves_nothing() {
             }
             assert!(service.datasets.by_name("tank/copy").is_none());
             let tank = service.datasets.by_name("tank").unwrap();
-            assert_eq!(service.datasets.info(&tank).used_bytes, before, "{end:?}");
+            assert_eq!(service.datasets.info(&tank).used.bytes, before, "{end:?}");
             // The name is free again.
             receive(&service, "tank/copy", &sent, STANDBY).await.unwrap();
         });

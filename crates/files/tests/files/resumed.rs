@@ -132,7 +132,7 @@ fn what_came_is_given_up_and_freed() {
     bed.life(async |service| {
         let disk = populate(&service).await;
         change(&service, disk).await;
-        let used = || service.datasets.info(&service.datasets.by_name("tank").unwrap()).used_bytes;
+        let used = || service.datasets.info(&service.datasets.by_name("tank").unwrap()).used.bytes;
         let before = used();
         let sent = stream(&service, "tank/d@a").await.unwrap();
         assert!(break_off(&service, &sent[..sent.len() / 2], KEEPS).await);

@@ -207,7 +207,7 @@ impl Pass {
             return;
         }
         for kept in &self.dead {
-            let DeadBlock { run, birth, kind } = kept.block;
+            let DeadBlock { run, birth, kind, .. } = kept.block;
             if kept.bucket.group == Bucket::OF_BOOKMARKS {
                 // A rollback may have made its life longer than bookmarks know.
                 if kind != DeadKind::Node || !snapshots.bookmarks.need(birth..kept.died) {

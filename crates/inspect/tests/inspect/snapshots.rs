@@ -34,7 +34,7 @@ fn owner(object: u64) -> NodeOwner {
 }
 
 fn block(kind: DeadKind, run: Run, birth: Txg) -> DeadBlock {
-    DeadBlock { kind, run, birth }
+    DeadBlock { kind, run, birth, saved_sectors: 0 }
 }
 
 fn node_block(pointer: &BlockPointer) -> DeadBlock {
@@ -45,7 +45,7 @@ fn entries(sketch: &Sketch) -> Vec<DeadEntry> {
     let sectors: u64 = sketch.blocks.iter().map(|(_, block)| block.run.sectors).sum();
     let blocks = sketch.blocks.len() as u64 + sketch.surplus;
     let sums = |bucket: Bucket| {
-        let sums = DeadSums { sectors, blocks };
+        let sums = DeadSums { sectors, saved_sectors: 0, blocks };
         DeadEntry { key: bucket.sums(), body: DeadBody::Sums(sums) }
     };
     let mut entries = vec![sums(Bucket::ALL), sums(sketch.bucket)];
@@ -78,6 +78,7 @@ fn with_snapshot(change: impl FnOnce(&mut Sketch)) -> Report {
             guid: Guid(77),
             created: Time::default(),
             refer_bytes: 3 * 4096,
+            saved_bytes: 0,
             line: 1,
             objects,
             name: "before".into(),

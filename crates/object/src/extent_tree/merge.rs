@@ -37,6 +37,8 @@ pub struct Merged {
     pub replaced: Vec<Replaced>,
     /// Change of the sectors that the tree refers to: those of new extents less those freed.
     pub refer_sectors: i64,
+    /// Change of the sectors that compression saves of them.
+    pub saved_sectors: i64,
 }
 
 /// Plain pages that a file no longer shows.
@@ -79,8 +81,8 @@ pub async fn merge_extents<S: NodeSink>(
     let mut batch = Replaces::new(ops);
     let root = rewrite::<Extents, S, _>(sink, root, owner, &mut batch).await?;
     assert!(batch.fresh.peek().is_none(), "every new extent has found its leaf");
-    let Replaces { freed, replaced, refer_sectors, .. } = batch;
-    Ok(Merged { root, freed, replaced, refer_sectors })
+    let Replaces { freed, replaced, refer_sectors, saved_sectors, .. } = batch;
+    Ok(Merged { root, freed, replaced, refer_sectors, saved_sectors })
 }
 
 /// The ops, taken apart.
@@ -92,6 +94,7 @@ struct Replaces {
     freed: Vec<FreedExtent>,
     replaced: Vec<Replaced>,
     refer_sectors: i64,
+    saved_sectors: i64,
 }
 
 impl Replaces {
@@ -135,6 +138,7 @@ impl Replaces {
             freed: Vec::new(),
             replaced: Vec::new(),
             refer_sectors: 0,
+            saved_sectors: 0,
         }
     }
 
@@ -150,6 +154,8 @@ impl Replaces {
 
     fn free(&mut self, extent: &Extent) {
         self.refer_sectors = self.refer_sectors.saturating_sub_unsigned(extent.stored_sectors());
+        self.saved_sectors =
+            self.saved_sectors.saturating_sub_unsigned(extent.saved_sectors().into());
         let next = freed(extent);
         // Plain sectors can be joined, but a counted extent is identified by its place.
         if let Some(last) = self.freed.last_mut()
@@ -247,6 +253,8 @@ impl<E: NodeError> Batch<Extents, E> for Replaces {
         for extent in first_of_tenancies(&fresh) {
             let sectors = extent.stored_sectors();
             self.refer_sectors = self.refer_sectors.saturating_add_unsigned(sectors);
+            let saved = extent.saved_sectors().into();
+            self.saved_sectors = self.saved_sectors.saturating_add_unsigned(saved);
         }
         self.replace(ops, old, fresh)
     }

@@ -48,6 +48,8 @@ pub struct FreedExtent {
     pub written: Txg,
     /// They must pass the refcount tree.
     pub counted: bool,
+    /// Sectors that compression saved of them: one extent then.
+    pub saved_sectors: u8,
 }
 
 /// Whether two entries show parts of one compressed extent at one place in the file. (Clones of
@@ -73,6 +75,7 @@ fn freed(extent: &Extent) -> FreedExtent {
         birth: extent.birth,
         written: extent.written,
         counted: extent.counted,
+        saved_sectors: extent.saved_sectors(),
     }
 }
 
@@ -145,6 +148,8 @@ pub struct DrainedExtents {
     pub freed: Vec<FreedExtent>,
     /// The number of sectors that the tree no longer refers to.
     pub refer_sectors: u64,
+    /// The number of sectors that compression saved of them.
+    pub saved_sectors: u64,
 }
 
 /// Takes a file's tree down from its right end, at least one leaf and up to about `budget_entries`
@@ -163,6 +168,7 @@ pub async fn drain<S: NodeSink>(
     Ok(DrainedExtents {
         root: taken.root,
         refer_sectors: freed.iter().map(|freed| freed.run.sectors).sum(),
+        saved_sectors: freed.iter().map(|freed| u64::from(freed.saved_sectors)).sum(),
         freed,
     })
 }

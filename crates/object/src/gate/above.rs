@@ -9,7 +9,7 @@
 use aquifer_blockio::Page;
 use aquifer_ondisk::block_pointer::BlockKind;
 use aquifer_ondisk::tree_node::NodeOwner;
-use aquifer_ondisk::{BlockPointer, Txg};
+use aquifer_ondisk::{BlockPointer, Space, Txg};
 use aquifer_pool::PoolError;
 
 use super::Gate;
@@ -31,14 +31,14 @@ impl<'g, 'a> Above<'g, 'a> {
 
     /// The object no longer refers to these extents. Returns as [`Gate::free_extents`]; with a
     /// floor, nothing counts.
-    pub fn free_extents(&self, owner: NodeOwner, freed: &[FreedExtent]) -> u64 {
+    pub fn free_extents(&self, owner: NodeOwner, freed: &[FreedExtent]) -> Space {
         if self.floor == Txg(0) {
             return self.gate.free_extents(owner, freed);
         }
         for extent in freed.iter().filter(|extent| extent.birth > self.floor) {
             self.gate.free_extent(owner, extent);
         }
-        0
+        Space::default()
     }
 }
 

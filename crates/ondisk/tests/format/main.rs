@@ -26,6 +26,8 @@ mod round_trip;
 #[cfg(test)]
 mod samples;
 #[cfg(test)]
+mod saving;
+#[cfg(test)]
 mod snapshots;
 #[cfg(test)]
 mod strategy;

@@ -13,6 +13,7 @@ use crate::damages::{one_free_work, one_open_work};
 use crate::histories::{load_of_disks, one_load};
 use crate::keeping::{hold_clock, keep};
 use crate::memory::peak_of;
+use crate::saving::{saving, saving_file, saving_list, saving_sums};
 use crate::snapshots::{
     one_bookmark, one_cloned, one_destroyed_bookmark, one_file_clone, one_file_rollback,
     one_file_sweep, one_inherited, one_lister, one_of_file, one_receiving, one_resume,
@@ -130,6 +131,7 @@ fn small() -> Vec<Sample> {
         sample("line_record_v1", "value of a namespace item of class 3", line()),
         sample("damage_record_v1", "value of a namespace item of class 5", damage()),
         sample("scrub_record_v1", "value of a namespace item of class 6", scrub()),
+        sample("dataset_record_saving_v1", "one that counts what it saves", saving(dataset())),
         sample("snapshot_record_v1", "value of a namespace item of class 2", snapshot()),
         sample("sweep_record_v1", "value of a namespace item of class 7", sweep()),
         sample("rollback_record_v1", "value of a namespace item of class 8", one_rollback()),
@@ -170,6 +172,7 @@ fn entries() -> Vec<Sample> {
         sample("extent_plain_v1", "two pages as they are", plain),
         sample("extent_written_v1", "a page written before it entered the tree", early),
         sample("inode_clone_v1", "inode of a clone of a file", one_cloned()),
+        sample("inode_saving_v1", "inode of a file that compression makes smaller", saving_file()),
         sample("extent_compressed_v1", "pages 2 to 4 of a compressed extent of 8", part),
         sample("extent_counted_v1", "a compressed extent of a clone, with `written`", counted),
         sample("inode_file_v1", "inode of a file", file()),
@@ -178,6 +181,8 @@ fn entries() -> Vec<Sample> {
         sample("namespace_item_v1", "a property, `compression`", property()),
         sample("dead_list_v1", "a dead extent and a dead node", dead_list()),
         sample("dead_sums_v1", "the sums of their bucket", dead_sums()),
+        sample("dead_list_saving_v1", "dead blocks that were compressed", saving_list()),
+        sample("dead_sums_saving_v1", "the sums of their bucket", saving_sums()),
         sample("reply_entry_v1", "an answered call", reply()),
     ]
 }

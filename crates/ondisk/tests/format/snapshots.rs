@@ -17,7 +17,7 @@ use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::resume::{ResumeRecord, StreamPlace};
 use aquifer_ondisk::types::{SEGMENT_SECTORS, SEQUENCE_LIMIT};
 use aquifer_ondisk::user_property::{UserProperty, check_user_name};
-use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
+use aquifer_ondisk::{DatasetId, Guid, ObjectId, Space, Txg};
 use proptest::prelude::*;
 
 use crate::strategy::{inode, pointer, run, time, txg};
@@ -26,17 +26,19 @@ use crate::values::file;
 pub fn snapshot() -> impl Strategy<Value = SnapshotRecord> {
     let name = proptest::string::string_regex("[a-z0-9_.:-]{0,40}").unwrap();
     let root = proptest::option::of(pointer());
-    (any::<[u64; 3]>(), time(), root, name).prop_map(
-        |([guid, refer_bytes, line], created, objects, name)| {
+    (any::<[u64; 4]>(), time(), root, name).prop_map(
+        |([guid, refer_bytes, saved, line], created, objects, name)| {
             assert!(name.len() <= SNAPSHOT_NAME_BYTES_MAX);
-            SnapshotRecord { guid: Guid(guid), created, refer_bytes, line, objects, name }
+            let (guid, saved_bytes) = (Guid(guid), saved & (line % 2).wrapping_neg());
+            SnapshotRecord { guid, created, refer_bytes, saved_bytes, line, objects, name }
         },
     )
 }
 
 pub fn bookmark() -> impl Strategy<Value = BookmarkRecord> {
     let destroyed = txg().prop_map(|left| BookmarkRecord::Destroyed { left });
-    prop_oneof![snapshot().prop_map(BookmarkRecord::Stands), destroyed]
+    let stands = snapshot().prop_map(|of| SnapshotRecord { saved_bytes: 0, ..of });
+    prop_oneof![stands.prop_map(BookmarkRecord::Stands), destroyed]
 }
 
 /// The one in the document.
@@ -135,7 +137,7 @@ pub fn of_file() -> impl Strategy<Value = FileSnapshotRecord> {
         |(guid, created, texts, inode, flags)| {
             let ((name, path), (settled, hidden)) = (texts, flags);
             let object = ObjectId(inode.object.0.max(1));
-            let inode = Inode { object, kind: FileKind::Regular, ..inode };
+            let inode = Inode { object, kind: FileKind::Regular, entries: 0, ..inode };
             FileSnapshotRecord { guid: Guid(guid), created, name, path, inode, settled, hidden }
         },
     )
@@ -194,12 +196,15 @@ pub fn file_sweep() -> impl Strategy<Value = FileSweepRecord> {
 }
 
 pub fn inherited() -> impl Strategy<Value = InheritedRecord> {
-    any::<u64>().prop_map(|bytes| InheritedRecord { bytes })
+    any::<[u64; 2]>().prop_map(|[bytes, saved]| {
+        let saved_bytes = saved & (bytes % 2).wrapping_neg();
+        InheritedRecord(Space { bytes, saved_bytes })
+    })
 }
 
 /// The one in the document.
 pub fn one_inherited() -> InheritedRecord {
-    InheritedRecord { bytes: 3 << 20 }
+    InheritedRecord(Space { bytes: 3 << 20, saved_bytes: 0 })
 }
 
 /// Two txgs, the smaller first.
@@ -220,15 +225,17 @@ pub fn dead() -> impl Strategy<Value = DeadEntry> {
     let kind = prop::sample::select(vec![DeadKind::Extent, DeadKind::Node]);
     let block = (kind, run(SEGMENT_SECTORS), any::<u64>());
     let blocks = proptest::collection::vec(block, 0..=DEAD_BLOCKS_MAX);
-    (key(), blocks, any::<[u64; 2]>()).prop_map(|(key, blocks, [sectors, sum])| {
+    (key(), blocks, any::<[u64; 3]>()).prop_map(|(key, blocks, [sectors, saved, sum])| {
         let Bucket { hi, lo, .. } = key.bucket;
         if blocks.is_empty() {
-            let body = DeadBody::Sums(DeadSums { sectors, blocks: sum });
+            let saved_sectors = saved & (sum % 2).wrapping_neg();
+            let body = DeadBody::Sums(DeadSums { sectors, saved_sectors, blocks: sum });
             return DeadEntry { key: key.bucket.sums(), body };
         }
         let blocks = blocks.into_iter().map(|(kind, run, birth)| {
             let birth = Txg(lo.0 + 1 + birth % (hi.0 - lo.0));
-            DeadBlock { kind, run, birth }
+            let saved_sectors = if kind == DeadKind::Extent { (birth.0 % 8) as u8 } else { 0 };
+            DeadBlock { kind, run, birth, saved_sectors }
         });
         DeadEntry { key, body: DeadBody::Blocks(blocks.collect()) }
     })

@@ -282,8 +282,12 @@ pub fn inode() -> impl Strategy<Value = Inode> {
             let (size, refer_bytes, entries) = size;
             let ([change, line, verifier, hash_seed], parent, origin) = rest;
             let counters = [change, object.0, generation, entries].map(|counter| counter >> 1);
-            let [change, object, generation, entries] = counters;
+            let [change, object, generation, count] = counters;
             let object = ObjectId(object);
+            let (entries, saved_bytes) = match kind {
+                FileKind::Directory => (count, 0),
+                _ => (0, count),
+            };
             Inode {
                 object,
                 generation,
@@ -297,6 +301,7 @@ pub fn inode() -> impl Strategy<Value = Inode> {
                 rdev: major << 32 | u64::from(minor),
                 size,
                 refer_bytes,
+                saved_bytes,
                 entries,
                 atime,
                 mtime,
@@ -346,10 +351,11 @@ pub fn dataset() -> impl Strategy<Value = DatasetRecord> {
     let identity = (guid(), dataset_id(), time(), text(DATASET_NAME_BYTES_MAX));
     let roots = (option::of(pointer()), option::of(pointer()));
     let next = [sequence(), sequence(), sequence()];
-    (identity, next, any::<[u64; 3]>(), txg(), roots).prop_map(
+    (identity, next, any::<[u64; 4]>(), txg(), roots).prop_map(
         |((fs_guid, parent, created, name), next, numbers, floor, (objects, dead))| {
             let [next_object, next_generation, next_snapshot] = next;
-            let [refer_bytes, line, origin] = numbers;
+            let [refer_bytes, saved_bytes, line, origin] = numbers;
+            let saved_bytes = saved_bytes & (line % 2).wrapping_neg();
             DatasetRecord {
                 fs_guid,
                 parent,
@@ -358,6 +364,7 @@ pub fn dataset() -> impl Strategy<Value = DatasetRecord> {
                 next_generation,
                 next_snapshot,
                 refer_bytes,
+                saved_bytes,
                 line,
                 floor,
                 origin,

@@ -307,6 +307,7 @@ pub fn file() -> Inode {
         rdev: 0,
         size: 17_179_869_184,
         refer_bytes: 8_589_934_592,
+        saved_bytes: 0,
         entries: 0,
         atime: time(1),
         mtime: time(2),
@@ -379,6 +380,7 @@ pub fn dataset() -> DatasetRecord {
         next_generation: 42,
         next_snapshot: 3,
         refer_bytes: 8_589_934_592,
+        saved_bytes: 0,
         line: 1,
         floor: Txg(44),
         origin: 2,
@@ -471,7 +473,7 @@ pub fn batch() -> BatchHeader {
     }
 }
 
-const BUCKET: Bucket = Bucket { group: 0, hi: Txg(66), lo: Txg(49) };
+pub const BUCKET: Bucket = Bucket { group: 0, hi: Txg(66), lo: Txg(49) };
 
 pub fn dead_list() -> DeadEntry {
     let key = DeadKey { bucket: BUCKET, object: ObjectId(90), txg: Txg(70), index: 1 };
@@ -479,6 +481,7 @@ pub fn dead_list() -> DeadEntry {
         kind,
         run: Run::new(place, sectors),
         birth: Txg(birth),
+        saved_sectors: 0,
     };
     let extent = block(DeadKind::Extent, Place::new(1, 70_000), 3, 50);
     let node = block(DeadKind::Node, Place::new(0, 81_000), 1, 66);
@@ -486,7 +489,7 @@ pub fn dead_list() -> DeadEntry {
 }
 
 pub fn dead_sums() -> DeadEntry {
-    let sums = DeadSums { sectors: 4, blocks: 2 };
+    let sums = DeadSums { sectors: 4, saved_sectors: 0, blocks: 2 };
     DeadEntry { key: BUCKET.sums(), body: DeadBody::Sums(sums) }
 }
 
@@ -495,6 +498,7 @@ pub fn snapshot() -> SnapshotRecord {
         guid: Guid(0x5a5a_1234),
         created: Time { seconds: 1_790_000_100, nanoseconds: 7 },
         refer_bytes: 1 << 30,
+        saved_bytes: 0,
         line: 1,
         objects: Some(pointer(BlockKind::Objects)),
         name: "before-upgrade".into(),

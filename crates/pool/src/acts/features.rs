@@ -1,12 +1,22 @@
 //! Features of the format that a pool begins to use.
 
-use aquifer_ondisk::config::FEATURES;
+use aquifer_ondisk::config::{FEATURE_LOGICAL_SPACE, FEATURES};
 
 use crate::error::ImportError;
 use crate::pool::Pool;
 use crate::tree::VdevTree;
 
 impl Pool {
+    /// Whether files and datasets of this pool count what compression saves. A pool counts it from
+    /// its beginning, or never: what was written before would be missing.
+    pub fn counts_saved(&self) -> bool {
+        self.has_feature(FEATURE_LOGICAL_SPACE)
+    }
+
+    fn has_feature(&self, feature: &str) -> bool {
+        self.tree().config.features_write.iter().any(|known| known == feature)
+    }
+
     /// Names a feature in the labels before its first use, so that software that does not know it
     /// leaves the pool alone. It is on disk when this returns.
     ///
@@ -14,14 +24,13 @@ impl Pool {
     /// Errors of the pool.
     pub async fn use_feature(&self, feature: &str) -> Result<(), ImportError> {
         assert!(FEATURES.contains(&feature), "a feature that no import would accept");
-        let is_known = || self.tree().config.features_write.iter().any(|known| known == feature);
-        if is_known() {
+        if self.has_feature(feature) {
             return Ok(());
         }
         let _act = self.acts.turn.lock().await;
         let _sync = self.sync_turn.lock().await;
         self.txgs.check()?;
-        if is_known() {
+        if self.has_feature(feature) {
             return Ok(());
         }
         let mut tree = VdevTree::clone(&self.tree());

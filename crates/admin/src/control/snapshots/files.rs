@@ -135,7 +135,11 @@ pub(in super::super) async fn clone(
     Ok(DatasetDone { name, notes: Vec::new() })
 }
 
-pub(super) fn info(of: &SnapshotsOf, file: &FileSnapshot, used: Option<u64>) -> SnapshotInfo {
+pub(super) fn info(
+    of: &SnapshotsOf,
+    file: &FileSnapshot,
+    (used, counts_saved): (Option<u64>, bool),
+) -> SnapshotInfo {
     let record = &file.record;
     SnapshotInfo {
         name: of.full_of_file(file),
@@ -145,6 +149,7 @@ pub(super) fn info(of: &SnapshotsOf, file: &FileSnapshot, used: Option<u64>) -> 
         guid: guid_text(record.guid.0),
         used_bytes: used,
         refer_bytes: record.inode.refer_bytes,
+        logical_refer_bytes: counts_saved.then_some(record.inode.refer().logical_bytes()),
         holds: 0,
         schedule: None,
         path: Some(record.path.clone()),

@@ -50,6 +50,7 @@ impl Sample for Objects {
             rdev: 0,
             size: salt,
             refer_bytes: 0,
+            saved_bytes: 0,
             entries: 0,
             atime: time,
             mtime: time,
@@ -76,7 +77,8 @@ impl Sample for Dead {
         // Mostly short lists, some of the longest.
         let blocks = if salt.is_multiple_of(5) { DEAD_BLOCKS_MAX } else { 1 + salt as usize % 9 };
         let run = Run::new(Place::new(0, salt), 1);
-        let block = DeadBlock { kind: DeadKind::Extent, run, birth: Txg(1 << 29) };
+        let block =
+            DeadBlock { kind: DeadKind::Extent, run, birth: Txg(1 << 29), saved_sectors: 0 };
         DeadEntry { key: Self::key_of(number), body: DeadBody::Blocks(vec![block; blocks]) }
     }
 }

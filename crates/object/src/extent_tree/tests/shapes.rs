@@ -105,6 +105,7 @@ fn a_run_freed_in_one_piece_is_said_in_one_piece() {
         birth: Txg(5),
         written: Txg(5),
         counted: false,
+        saved_sectors: 0,
     };
     assert_eq!((all.freed, all.refer_sectors), (vec![freed], -28));
 }
@@ -170,7 +171,8 @@ fn a_hole_in_a_hole_changes_nothing() {
     let store = MemStore::new();
     let root = merged(&store, None, vec![put(vec![plain(10, 5, 100)])]).root;
     let same = merged(&store, root, vec![hole(0, 10), hole(15, 1 << 40)]);
-    let nothing = Merged { root, freed: Vec::new(), replaced: Vec::new(), refer_sectors: 0 };
+    let (freed, replaced) = (Vec::new(), Vec::new());
+    let nothing = Merged { root, freed, replaced, refer_sectors: 0, saved_sectors: 0 };
     assert_eq!(same, nothing);
     assert_eq!(merged(&store, None, vec![hole(0, 10)]).root, None);
 }
