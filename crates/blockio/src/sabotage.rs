@@ -223,6 +223,10 @@ pub enum Rule {
     PinnedStaysHidden,
     /// A clone counts what it gives up of its origin.
     GivenUpIsCounted,
+    /// What compression saved of a block is filed with it.
+    SavedIsFiled,
+    /// What is freed of a tail takes what compression saved off the file's sum.
+    TailsGiveSavedBack,
     /// What a snapshot of a file shows is filed too.
     FilesAreCovered,
     /// The neighbours of a snapshot of a file are snapshots of both kinds.

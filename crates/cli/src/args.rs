@@ -322,8 +322,7 @@ pub enum StatCommand {
         /// Only VM disks.
         #[arg(short = 'd', long)]
         disks: bool,
-        /// Also kB a call, mean times, times of reads and writes apart, other calls, errors: wider
-        /// than 80 columns.
+        /// Also kB a call, times of reads and writes apart, other calls, errors: three lines each.
         #[arg(short = 'l', long)]
         long: bool,
         /// So many lines of each.

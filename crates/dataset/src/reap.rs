@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::extent_tree::DrainedExtents;
 use aquifer_object::{Above, Gate, Object, TreeRoot, btree, extent_tree};
 use aquifer_ondisk::inode::{FileKind, Inode};
@@ -192,7 +193,9 @@ struct Freed {
 
 impl Freed {
     fn take_from(&self, tree: &mut TreeRoot) {
-        tree.refer = tree.refer.minus(self.space);
+        let Space { bytes, saved_bytes } = self.space;
+        let saved_bytes = if left_out(Rule::TailsGiveSavedBack) { 0 } else { saved_bytes };
+        tree.refer = tree.refer.minus(Space { bytes, saved_bytes });
         tree.inherited = tree.inherited.minus(self.inherited);
     }
 }

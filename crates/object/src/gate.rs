@@ -195,7 +195,7 @@ impl<'a> Gate<'a> {
     fn free_extent(&self, owner: NodeOwner, extent: &FreedExtent) {
         debug_assert!(!extent.counted, "nothing counts extents yet");
         let FreedExtent { run, birth, .. } = *extent;
-        let saved_sectors = self.saved(extent);
+        let saved_sectors = if left_out(Rule::SavedIsFiled) { 0 } else { self.saved(extent) };
         let block = DeadBlock { kind: DeadKind::Extent, run, birth, saved_sectors };
         self.dies(owner, block, extent.written);
     }

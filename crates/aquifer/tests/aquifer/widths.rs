@@ -7,7 +7,7 @@ use crate::top::Terminal;
 const COLUMNS: usize = 80;
 
 /// Commands whose tables have names and numbers.
-const TABLES: [&[&str]; 21] = [
+const TABLES: [&[&str]; 23] = [
     &["pool", "list"],
     &["list", "-r"],
     &["list", "-r", "-t", "snapshot"],
@@ -22,6 +22,8 @@ const TABLES: [&[&str]; 21] = [
     &["nfsstat"],
     &["nfsiostat"],
     &["nfsiostat", "-c"],
+    &["nfsiostat", "-l"],
+    &["pool", "status", "-v", "tank"],
     &["nfsiostat", "-d", "0.2", "2"],
     &["holds", "-r", "tank"],
     &["get", "all", "tank/vms"],

@@ -133,18 +133,30 @@ fn table(
 ) -> String {
     each.retain(|(_, flow)| flow.calls() > 0);
     each.sort_by_key(|(_, flow)| (Reverse(flow.busy_ns()), Reverse(flow.calls())));
-    let mut columns: Vec<&'static str> = names.to_vec();
-    // Scripts count columns.
-    let long = show.long || output.script;
-    columns.extend(if long { &LONG[..] } else { &SHORT[..] });
+    let numbers = match (output.script, show.long) {
+        // Scripts count columns.
+        (true, _) => Numbers::All,
+        (false, true) => Numbers::Below,
+        (false, false) => Numbers::Few,
+    };
+    let together = names.join(", ");
+    let mut columns = match numbers {
+        Numbers::Below => vec![together.as_str()],
+        _ => names.to_vec(),
+    };
+    columns.extend(numbers.columns());
     let mut table = Table::new(&columns);
     for (name, flow) in each.iter().take(show.top) {
-        let mut cells: Vec<String> = name.iter().take(names.len()).cloned().collect();
-        match long {
-            true => cells.extend(all_numbers(flow, span, output)),
-            false => cells.extend(few_numbers(flow, span, output)),
+        let cells = name.iter().take(names.len()).cloned();
+        match numbers {
+            Numbers::Few => table.row(cells.chain(few_numbers(flow, span, output)).collect()),
+            Numbers::All => table.row(cells.chain(all_numbers(flow, span, output)).collect()),
+            Numbers::Below => {
+                for (name, numbers) in name.iter().zip(lines(flow, span, output)) {
+                    table.row(std::iter::once(name.clone()).chain(numbers).collect());
+                }
+            }
         }
-        table.row(cells);
     }
     let mut text = output.table(&table);
     let more = each.len().saturating_sub(show.top);
@@ -157,7 +169,29 @@ fn table(
     text
 }
 
-/// What a screen of 80 columns has room for beside names.
+/// Which numbers stand where.
+#[derive(Clone, Copy)]
+enum Numbers {
+    /// What a screen of 80 columns has room for beside names.
+    Few,
+    /// All in one line.
+    All,
+    /// All, in a line for reads, one for writes, and one for other calls.
+    Below,
+}
+
+impl Numbers {
+    fn columns(self) -> &'static [&'static str] {
+        match self {
+            Numbers::Few => &SHORT,
+            Numbers::All => &LONG,
+            Numbers::Below => &BELOW,
+        }
+    }
+}
+
+const BELOW: [&str; 7] = ["CALLS", ">/S", ">KB/S", ">KB/OP", ">MEAN", ">P99", ">ERRORS"];
+
 const SHORT: [&str; 5] = [">R/S", ">R KB/S", ">W/S", ">W KB/S", ">P99"];
 
 const LONG: [&str; 12] = [
@@ -185,6 +219,20 @@ fn all_numbers(flow: &FlowPart, span: Span, output: Output) -> Vec<String> {
     }
     cells.extend([span.rate_text(output, flow.others), flow.errors.to_string()]);
     cells
+}
+
+/// Reads, writes, and other calls with the errors of all.
+fn lines(flow: &FlowPart, span: Span, output: Output) -> [Vec<String>; 3] {
+    let of = |calls: &str, part| {
+        let mut cells = vec![calls.to_string()];
+        cells.extend(stream(part, span, output));
+        cells.push(String::new());
+        cells
+    };
+    let mut others = vec!["other".to_string(), span.rate_text(output, flow.others)];
+    others.extend(std::iter::repeat_n(String::new(), 4));
+    others.push(flow.errors.to_string());
+    [of("read", &flow.reads), of("write", &flow.writes), others]
 }
 
 fn kilobytes(bytes: u64, of: u64) -> String {

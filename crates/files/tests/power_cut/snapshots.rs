@@ -479,6 +479,8 @@ fn a_rule_left_out_is_found() {
         (Rule::LinesOutliveDatasets, 100),
         (Rule::PinnedStaysHidden, 200),
         (Rule::GivenUpIsCounted, 100),
+        (Rule::SavedIsFiled, 100),
+        (Rule::TailsGiveSavedBack, 100),
         (Rule::FilesAreCovered, 20),
         (Rule::NeighboursOfBothKinds, 100),
         (Rule::FileSweepsTestTheInterval, 100),

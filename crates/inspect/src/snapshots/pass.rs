@@ -136,6 +136,7 @@ impl Pass {
     ) {
         let mut fresh = Vec::new();
         for extent in extents {
+            self.check_saved(scan, &extent);
             let run = Run::new(extent.place, extent.stored_sectors());
             if self.meet(scan, shower, run, ((DeadKind::Extent, extent.birth), of)) {
                 fresh.push(extent);
@@ -144,6 +145,25 @@ impl Pass {
         if !fresh.is_empty() && (scan.options.data || scan.options.deep) {
             let owner = NodeOwner { dataset: self.dataset, object };
             extents::verify(scan, owner, fresh).await;
+        }
+    }
+
+    /// A dead extent says what compression saved of it, as the snapshots do that show it.
+    fn check_saved(&self, scan: &mut Scan<'_>, extent: &Extent) {
+        let at = self.dead.partition_point(|kept| kept.block.run.place < extent.place);
+        let is_it =
+            |kept: &&Kept| (kept.block.run.place, kept.block.birth) == (extent.place, extent.birth);
+        let Some(kept) = self.dead.get(at).filter(is_it) else { return };
+        let saves = if scan.counts_saved { extent.saved_sectors() } else { 0 };
+        if kept.block.saved_sectors != saves {
+            scan.findings.add(Kind::DeadSums, At::run(kept.block.run), || {
+                let (says, dataset) = (kept.block.saved_sectors, self.dataset);
+                format!(
+                    "a dead extent of dataset {dataset} at {:?} says that compression saves {says} \
+                     sectors, a snapshot says {saves}",
+                    extent.place
+                )
+            });
         }
     }
 

@@ -83,6 +83,8 @@ pub(super) fn check(
             known.holds.insert(tag, Held { placed: true, leaving: false, ended: false, ..held });
         } else if held.must_stand(served) {
             return Err(format!("hold {tag} on {name} is lost; there are {there:?}"));
+        } else if held.until.is_some() {
+            known.holds.insert(tag, Held { ended: true, ..held });
         }
     }
     match there.iter().find(|tag| !known.holds.contains_key(*tag)) {
