@@ -23,8 +23,13 @@ pub(crate) fn copies(all: &[ReplicationInfo]) -> String {
         copy.behind_s.iter().for_each(|behind_s| page.sample(name, &labels, *behind_s));
     }
     let name = "aquifer_replication_failed";
-    page.family(name, "gauge", "Whether the last run of a replication failed.");
-    for of in all {
+    page.family(name, "gauge", "Whether the last run could not bring a copy up to date.");
+    for (_, copy, target) in each() {
+        let labels = [("dataset", copy.dataset.as_str()), ("target", &target)];
+        page.sample(name, &labels, u64::from(copy.state == ReplicationState::Failed));
+    }
+    // Its dataset is gone, or its pool.
+    for of in all.iter().filter(|of| of.copies.is_empty()) {
         let labels = [("dataset", of.dataset.as_str()), ("target", &of.target)];
         page.sample(name, &labels, u64::from(of.state == ReplicationState::Failed));
     }

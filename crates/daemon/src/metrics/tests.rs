@@ -204,6 +204,8 @@ fn example_replication() -> ReplicationInfo {
         snapshot: Some("tank/vms/a@x".into()),
         taken_ns: Some(1),
         behind_s: Some(42),
+        state: ReplicationState::Failed,
+        error: None,
     };
     let none = CopyInfo { snapshot: None, taken_ns: None, behind_s: None, ..copy.clone() };
     ReplicationInfo {
@@ -219,6 +221,7 @@ fn example_replication() -> ReplicationInfo {
         total_bytes: None,
         error: None,
         copies: vec![copy, none],
+        left: Vec::new(),
     }
 }
 
