@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::bed::{fill, has, with_file};
 use crate::eyes::client::Client;
 use crate::replicate::{Pair, done, fails, give_admins, replicate, snapshots};
+use crate::send::{receive, send_words};
 use crate::support::Place;
 
 const TREE: [&str; 3] = ["-R", "tank/vms", "other:backup/vms"];
@@ -155,4 +156,100 @@ fn a_dataset_that_is_gone_here_stays_there_and_is_named() {
     there.must(&["set", "standby=on", "backup/vms/new"]);
     fails(&replicate(here, &TREE), "no snapshot in common with \"tank/vms/new\"");
     pair.inspect();
+}
+
+#[test]
+fn a_tree_goes_through_a_file_and_then_what_changed() {
+    let (here, there) = (Place::new(), Place::new());
+    let (disk, other) = (here.image("a"), there.image("b"));
+    let _daemons = (here.serve(), there.serve());
+    let (mut client, files) = tree(&here, &disk);
+    there.must(&["pool", "create", "backup", &other]);
+    here.must(&["snapshot", "-r", "tank/vms@a"]);
+    let late = below(&here, &mut client, "tank/vms/late", 5);
+    let said = here.ask(&["send", "-n", "-R", "tank/vms@a"]);
+    assert!(said.out.starts_with("would send tank/vms@a, with all below: 3M"), "{said:?}");
+    let note = "note: tank/vms/late has no snapshot \"a\" and is left out\n";
+    assert_eq!(said.err, note);
+    send_words(&here, &["-R", "tank/vms@a"], "all");
+    let said = receive(&there, &["-n", "backup/vms"], &here, "all");
+    let text = "would receive backup/vms@a (tank/vms@a): 2 files and directories, 1M\n\
+                would receive backup/vms/a@a (tank/vms/a@a): 2 files and directories, 1M\n\
+                would receive backup/vms/a/deep@a (tank/vms/a/deep@a): 2 files and directories, 1M\n";
+    assert_eq!((said.code, said.out.as_str()), (0, text), "{said:?}");
+
+    // It breaks off in the last one; what came stays, and the next one passes it over.
+    let bytes = std::fs::read(here.path("all")).unwrap();
+    std::fs::write(here.path("part"), &bytes[..bytes.len() - 5000]).unwrap();
+    let said = receive(&there, &["backup/vms"], &here, "part");
+    fails(&said, "backup/vms/a/deep: the stream ends after ");
+    assert!(said.err.contains("2 of 3 datasets came before it, and stay"), "{said:?}");
+    let said = receive(&there, &["backup/vms"], &here, "all");
+    let text = "backup/vms@a was there already, and stays as it is\n\
+                backup/vms/a@a was there already, and stays as it is\n";
+    assert_eq!((said.code, said.out.as_str()), (0, text), "{said:?}");
+
+    fill(&mut client, &files[2], 6, 0, 1);
+    here.must(&["snapshot", "-r", "tank/vms@b"]);
+    let words = ["-R", "-i", "@a", "tank/vms@b"];
+    let said = here.ask(&[&["send", "-n"], &words[..]].concat());
+    let start = "would send tank/vms@b, with all below, what changed since @a: a stream of 2M";
+    assert!(said.out.starts_with(start) && said.err.is_empty(), "{said:?}");
+    send_words(&here, &words, "changes");
+    let said = receive(&there, &["-v", "backup/vms"], &here, "changes");
+    assert_eq!((said.code, said.out.lines().count()), (0, 4), "{said:?}");
+    let whole = "received backup/vms/late@b (tank/vms/late@b): 2 files and directories, 1M\n";
+    let changed = "received backup/vms/a/deep@b (tank/vms/a/deep@b, what changed since \
+                   tank/vms/a/deep@a): 1 files and directories changed, 0 removed, 1M\n";
+    assert!(said.out.contains(whole) && said.out.contains(changed), "{said:?}");
+    COPIES.iter().for_each(|copy| assert_eq!(snapshots(&there, copy), ["a", "b"]));
+
+    let mut stranger = Client::new(&there, "127.0.0.1");
+    let all = COPIES.iter().zip(&files).zip([1, 2, 6]);
+    let all = all.map(|((copy, file), seed)| (*copy, file, seed));
+    for (copy, file, seed) in all.chain([("backup/vms/late", &late, 5)]) {
+        there.must(&["set", "standby=off", copy]);
+        has(&mut stranger, file, seed, 0, 1);
+    }
+    there.must(&["pool", "export", "backup"]);
+    there.must(&["inspect", "--deep", "-d", &other, "backup"]);
+}
+
+#[test]
+fn a_tree_that_cannot_be_sent_says_why() {
+    let place = Place::new();
+    let disk = place.image("a");
+    let _daemon = place.serve();
+    let _tree = tree(&place, &disk);
+    place.must(&["snapshot", "-r", "tank/vms@a"]);
+    place.must(&["snapshot", "-r", "tank/vms@b"]);
+    let send = |words: &[&str]| place.ask(&[&["send", "-n", "-R"], words].concat());
+    for (words, why) in [
+        (&["tank/vms@none"][..], "\"tank/vms@none\" does not exist"),
+        (&["tank/none@a"][..], "\"tank/none\" does not exist"),
+        (&["-i", "@none", "tank/vms@b"][..], "\"tank/vms@none\" does not exist"),
+        (&["-i", "#none", "tank/vms@b"][..], "does not exist"),
+        (&["-i", "tank/vms/a@a", "tank/vms@b"][..], "say -i @NAME"),
+        (&["-i", "@b", "tank/vms@a"][..], "is not older than"),
+    ] {
+        fails(&send(words), why);
+    }
+    assert_eq!(send(&["-I", "@a", "tank/vms@b"]).code, 2);
+    assert_eq!(send(&["tank/vms"]).code, 2);
+    // In the place of its source, or under one that is not there: nothing is changed.
+    send_words(&place, &["-R", "tank/vms@a"], "all");
+    fails(
+        &receive(&place, &["tank/vms"], &place, "all"),
+        "aquifer: tank/vms: dataset \"tank/vms\" exists already\n",
+    );
+    let said = receive(&place, &["tank/none/vms"], &place, "all");
+    fails(&said, "\"tank/none\" does not exist");
+    // Beside it, with handles of its own.
+    place.must(&["create", "tank/beside"]);
+    let said = receive(&place, &["--new-handles", "tank/beside/vms"], &place, "all");
+    assert_eq!(said.code, 0, "{said:?}");
+    let mut client = Client::new(&place, "127.0.0.1");
+    let root = client.mount("/tank/beside/vms/a/deep");
+    let copy = client.lookup(&root, "disk.raw").unwrap();
+    has(&mut client, &copy, 3, 0, 1);
 }
