@@ -1,6 +1,9 @@
 //! A dataset with all below it goes to another daemon: what came later, what fails alone, what is
 //! gone here.
 
+use std::io::Read;
+use std::process::Stdio;
+
 use serde_json::Value;
 
 use crate::bed::{fill, has, with_file};
@@ -173,10 +176,10 @@ fn a_tree_goes_through_a_file_and_then_what_changed() {
     assert_eq!(said.err, note);
     send_words(&here, &["-R", "tank/vms@a"], "all");
     let said = receive(&there, &["-n", "backup/vms"], &here, "all");
-    let text = "would receive backup/vms@a (tank/vms@a): 2 files and directories, 1M\n\
-                would receive backup/vms/a@a (tank/vms/a@a): 2 files and directories, 1M\n\
-                would receive backup/vms/a/deep@a (tank/vms/a/deep@a): 2 files and directories, 1M\n";
-    assert_eq!((said.code, said.out.as_str()), (0, text), "{said:?}");
+    let line = |at: &str| {
+        format!("would receive backup/{at}@a (tank/{at}@a): 2 files and directories, 1M\n")
+    };
+    assert_eq!((said.code, said.out), (0, ["vms", "vms/a", "vms/a/deep"].map(line).concat()));
 
     // It breaks off in the last one; what came stays, and the next one passes it over.
     let bytes = std::fs::read(here.path("all")).unwrap();
@@ -184,6 +187,19 @@ fn a_tree_goes_through_a_file_and_then_what_changed() {
     let said = receive(&there, &["backup/vms"], &here, "part");
     fails(&said, "backup/vms/a/deep: the stream ends after ");
     assert!(said.err.contains("2 of 3 datasets came before it, and stay"), "{said:?}");
+    // With -s, that one goes on by itself first.
+    let said = receive(&there, &["-s", "backup/vms"], &here, "part");
+    fails(
+        &said,
+        "What came waits for the rest: `aquifer get receive_resume_token backup/vms/a/deep`",
+    );
+    let said = receive(&there, &["backup/vms"], &here, "all");
+    fails(&said, "has part of a stream that broke off");
+    let token = there.json(&["list", "-t", "receiving"])[0]["receive_resume_token"].clone();
+    send_words(&here, &["-t", token.as_str().unwrap()], "rest");
+    let said = receive(&there, &["backup/vms/a/deep"], &here, "rest");
+    assert_eq!(said.code, 0, "{said:?}");
+    there.must(&["destroy", "-r", "-f", "backup/vms/a/deep"]);
     let said = receive(&there, &["backup/vms"], &here, "all");
     let text = "backup/vms@a was there already, and stays as it is\n\
                 backup/vms/a@a was there already, and stays as it is\n";
@@ -213,6 +229,38 @@ fn a_tree_goes_through_a_file_and_then_what_changed() {
     }
     there.must(&["pool", "export", "backup"]);
     there.must(&["inspect", "--deep", "-d", &other, "backup"]);
+}
+
+/// Its first stream is read slowly; then the next one is not there any more.
+#[test]
+fn a_tree_that_changes_while_it_is_sent_ends_the_bundle() {
+    let (place, there) = (Place::new(), Place::new());
+    let (disk, other) = (place.image("a"), there.image("b"));
+    let _daemons = (place.serve(), there.serve());
+    let (mut client, files) = tree(&place, &disk);
+    fill(&mut client, &files[0], 7, 0, 40);
+    place.must(&["snapshot", "-r", "tank/vms@a"]);
+    // Streams of several parts.
+    send_words(&place, &["-R", "tank/vms@a"], "all");
+    there.must(&["pool", "create", "backup", &other]);
+    let said = receive(&there, &["-v", "backup/vms"], &place, "all");
+    assert!(said.code == 0 && said.out.contains("backup/vms@a (tank/vms@a): 2 files"), "{said:?}");
+    there.must(&["set", "standby=off", "backup/vms"]);
+    has(&mut Client::new(&there, "127.0.0.1"), &files[0], 7, 0, 40);
+
+    let mut sending = place.command(&["send", "-R", "tank/vms@a"]);
+    let mut sending = sending.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut out = sending.stdout.take().unwrap();
+    let mut magic = [0; 8];
+    out.read_exact(&mut magic).unwrap();
+    assert_eq!(&magic, b"AQBUNDLE");
+    place.must(&["destroy", "-f", "tank/vms/a@a"]);
+    let mut rest = Vec::new();
+    out.read_to_end(&mut rest).unwrap();
+    let ended = sending.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(said.contains("changed while they were sent: begin again"), "{said}");
 }
 
 #[test]

@@ -49,7 +49,8 @@ impl Control {
         let cursor: Cursor = after.parse().map_err(|()| bad())?;
         if cursor.mark != mark {
             return Err(ApiError::conflict(format!(
-                "datasets below {:?}, or their snapshots, changed while they were sent: begin again",
+                "datasets below {:?}, or their snapshots, changed while they were sent: begin \
+                 again",
                 bundle.dataset
             )));
         }
