@@ -96,6 +96,10 @@ pub struct ReplicationInfo {
     pub error: Option<String>,
     /// The dataset, and those below that go with it.
     pub copies: Vec<CopyInfo>,
+    /// Full names, there, of datasets below the copy that stand by, and that none here goes to: it
+    /// was destroyed or renamed, mostly. They stay. As the newest run found them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<String>,
 }
 
 /// One dataset and its copy.
@@ -112,14 +116,21 @@ pub struct CopyInfo {
     pub taken_ns: Option<u64>,
     /// Seconds since then: what was changed in them, a loss of this side would take.
     pub behind_s: Option<u64>,
+    /// How the newest run stands with this one.
+    #[serde(default)]
+    pub state: ReplicationState,
+    /// Why this one could not be brought up to date.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// How a run stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ReplicationState {
     /// It has not begun.
+    #[default]
     Waiting,
     /// It goes on.
     Running,

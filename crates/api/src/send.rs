@@ -18,6 +18,10 @@ pub struct SendQuery {
     /// Only what changed since this older one of the same dataset: `@name`, or its full name.
     #[serde(default)]
     pub from: Option<String>,
+    /// Also those of its name of all datasets below, as a bundle of streams. Those that have no
+    /// `from` are sent whole, those that have no such snapshot are left out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recursive: bool,
     /// Only the size of the stream is wanted: the answers have no bytes, and say in the header
     /// [`SIZE`] how many there would be.
     #[serde(default)]
@@ -173,4 +177,7 @@ pub struct ReceiveSummary {
     pub bytes: u64,
     /// What to know.
     pub notes: Vec<String>,
+    /// Of a bundle, the same of each dataset below.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub below: Vec<ReceiveSummary>,
 }

@@ -14,24 +14,25 @@
 //! - The receiver alone changes the dataset, one record at a time.
 
 mod changed;
+mod error;
 mod judged;
 mod make;
 mod sums;
+mod tree;
 
 use std::sync::{Arc, Weak};
 
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_dataset::{
-    Dataset, DatasetError, Increment, IncrementError, IncrementWanted, ReceiveWanted, Receiving,
-    Resumable,
-};
+use aquifer_dataset::{Dataset, Increment, IncrementWanted, ReceiveWanted, Receiving, Resumable};
 use aquifer_ondisk::resume::StreamPlace;
 use aquifer_ondisk::{Guid, ObjectId};
-use aquifer_pool::PoolError;
 use aquifer_stream::{Begin, Counts, Decoder, End, Point, RECORD_BYTES_MAX, Record, StreamError};
 
 use crate::core::Files;
+pub use error::ReceiveError;
 use sums::Sums;
+use tree::Member;
+pub use tree::{BundleProgress, TreeReceiver};
 
 /// Bytes of the first record of a stream, at most.
 const BEGIN_BYTES_MAX: usize = 2 * RECORD_BYTES_MAX;
@@ -60,56 +61,8 @@ pub struct Received {
     pub since: Option<String>,
     /// What came.
     pub counts: Counts,
-}
-
-/// A stream cannot be received.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ReceiveError {
-    /// It is not one, or is damaged.
-    #[error("{0}")]
-    Stream(#[from] StreamError),
-    /// Its records contradict each other.
-    #[error("the stream is invalid: {0}")]
-    Contradicts(String),
-    /// A name, or an act on the pool's datasets.
-    #[error("{0}")]
-    Dataset(DatasetError),
-    /// What changed goes into a copy that has the sender's handles.
-    #[error(
-        "the stream has what changed since {0:?}, for a copy with the file handles of that: leave \
-         out --new-handles"
-    )]
-    NewHandles(String),
-    /// Only the first of several can be compared with the dataset.
-    #[error("one stream comes behind the other, and -n checks one at a time: send -i, not -I")]
-    DryRow,
-    /// The part before is not in it.
-    #[error("a stream that goes on cannot be checked by itself: receive it without -n")]
-    DryRest,
-    /// A quota.
-    #[error(
-        "{0:?} would be larger than its quota, or one above it, allows: raise the quota, or \
-         receive elsewhere"
-    )]
-    Quota(String),
-    /// The pool is full, or the rest of it is reserved.
-    #[error("the pool has no room for {0:?}: free some, or add disks")]
-    NoSpace(String),
-    /// The pool was exported.
-    #[error("the pool went out of service: import it, and receive the whole stream again")]
-    Left,
-    /// The pool failed.
-    #[error("{0}")]
-    Pool(PoolError),
-}
-
-impl From<DatasetError> for ReceiveError {
-    fn from(error: DatasetError) -> Self {
-        match error {
-            DatasetError::Pool(error) => ReceiveError::Pool(error),
-            other => ReceiveError::Dataset(other),
-        }
-    }
+    /// The dataset had the snapshot already: the stream was passed over.
+    pub was_there: bool,
 }
 
 /// Takes the bytes of a stream.
@@ -120,6 +73,8 @@ pub struct Receiver {
     /// The full name of the dataset.
     name: String,
     options: ReceiveOptions,
+    /// What a bundle says of the stream.
+    member: Option<Member>,
     decoder: Decoder,
     /// What is said of it.
     about: Received,
@@ -170,25 +125,6 @@ impl Way {
     }
 }
 
-impl ReceiveError {
-    /// Whether the same stream may do better when it goes on.
-    fn may_pass(&self) -> bool {
-        match self {
-            ReceiveError::Stream(error) => {
-                matches!(error, StreamError::Checksum { .. } | StreamError::Truncated { .. })
-            }
-            ReceiveError::Dataset(error) => {
-                matches!(error, DatasetError::Increment(IncrementError::NotFreed { .. }))
-            }
-            ReceiveError::Quota(_)
-            | ReceiveError::NoSpace(_)
-            | ReceiveError::Left
-            | ReceiveError::Pool(_) => true,
-            _ => false,
-        }
-    }
-}
-
 /// Where a stream goes on behind a record; `None`: where it did before.
 fn place_behind(record: &Record) -> Option<(StreamPlace, u64)> {
     let within = |object, within| StreamPlace { object, within: Some(within) };
@@ -221,6 +157,7 @@ impl Receiver {
             files: Arc::downgrade(files),
             name,
             options,
+            member: None,
             decoder: Decoder::default(),
             about: Received::default(),
             newest: None,
@@ -263,6 +200,9 @@ impl Receiver {
             return Ok(self.decoder.next_record()?);
         }
         self.behind.extend(self.decoder.take_rest());
+        if self.member.is_some() {
+            return Ok(None);
+        }
         let mut next = Decoder::default();
         next.push(&self.behind);
         let trailing = || Err(StreamError::Trailing.into());
@@ -292,6 +232,9 @@ impl Receiver {
     }
 
     async fn take(&mut self, files: &Files, record: Record) -> Result<(), ReceiveError> {
+        if self.about.was_there {
+            return Ok(());
+        }
         if let Some(dataset) = self.way.old().cloned() {
             return self.take_changed((files, &dataset), record).await;
         }
@@ -339,8 +282,10 @@ impl Receiver {
             let files = self.files()?;
             self.judge((&files, &dataset), old).await?;
         }
-        self.sums.check().map_err(ReceiveError::Contradicts)?;
-        self.check_ways(self.way.old()).await?;
+        if !self.about.was_there {
+            self.sums.check().map_err(ReceiveError::Contradicts)?;
+            self.check_ways(self.way.old()).await?;
+        }
         match &self.way {
             Way::New(receiving) => self.files()?.datasets.finish_receive(receiving).await?,
             Way::Into(increment) => self.files()?.datasets.finish_increment(increment).await?,
@@ -398,6 +343,9 @@ impl Receiver {
         if is_first {
             self.about.since = begin.from.as_ref().map(full);
         }
+        if self.is_passed_over(files, &begin)? {
+            return Ok(());
+        }
         if begin.start.is_some() && self.options.dry {
             return Err(ReceiveError::DryRest);
         }
@@ -424,6 +372,7 @@ impl Receiver {
         };
         let datasets = &files.datasets;
         self.way = match (self.options.dry, start) {
+            (true, _) if self.waits_for_above(files) => Way::Nowhere,
             (true, _) => datasets.check_receive(&wanted).map(|()| Way::Nowhere)?,
             (false, None) => Way::New(datasets.begin_receive(wanted).await?),
             (false, Some(start)) => {

@@ -1,14 +1,22 @@
-//! Streams of `aquifer send`: any bytes, and records of any content with right checksums.
+//! Streams of `aquifer send`: any bytes, and records of any content with right checksums; heads of
+//! bundles as well.
 //!
 //! The first byte says which. Promises: no panic; memory in proportion to the bytes; what comes out
 //! is what was put in, so a record that was taken is encoded in one way only; a stream that ended
 //! takes nothing more.
 
-use aquifer_stream::{Decoder, Encoder, RECORD_BYTES_MAX, Record};
+use aquifer_ondisk::Writer;
+use aquifer_ondisk::codec::checksum128;
+use aquifer_stream::{Bundle, Decoder, Encoder, RECORD_BYTES_MAX, Record};
 
 /// See the module's head.
 pub fn run(bytes: &[u8]) {
     let Some((how, rest)) = bytes.split_first() else { return };
+    if *how == BUNDLE {
+        bundle(&with_sum(rest));
+        return;
+    }
+    bundle(rest);
     let stream = if how & 1 == 0 { rest.to_vec() } else { sealed(rest) };
     let step = usize::from(how >> 1) * 37 + 1;
     let (mut decoder, mut again) = (Decoder::default(), Encoder::default());
@@ -31,6 +39,28 @@ pub fn run(bytes: &[u8]) {
     let (same, _) = again.into_parts();
     assert!(stream.starts_with(&same), "a record has two forms");
 }
+
+/// A head that was taken is written in one way only.
+fn bundle(bytes: &[u8]) {
+    if let Ok(Some((bundle, head_bytes))) = Bundle::decode(bytes) {
+        assert!(bundle.encode().as_deref() == Ok(&bytes[..head_bytes]), "a head has two forms");
+    }
+}
+
+/// The head of a bundle with this list.
+fn with_sum(list: &[u8]) -> Vec<u8> {
+    let mut head = Writer::new();
+    head.put(b"AQBUNDLE");
+    head.u32(1);
+    head.count(list.len());
+    head.put(list);
+    let sum = checksum128(head.as_bytes());
+    head.u128(sum);
+    head.into_bytes()
+}
+
+/// The first byte of an input that is the list of a bundle.
+const BUNDLE: u8 = 255;
 
 /// Records of these kinds, lengths and payloads, numbered and chained as a sender does.
 fn sealed(mut rest: &[u8]) -> Vec<u8> {

@@ -36,6 +36,12 @@ pub enum StreamError {
         /// What is wrong.
         why: String,
     },
+    /// The head of a bundle is not as it was sent.
+    #[error("the head of the streams of several datasets is invalid: {0}; send them again")]
+    Bundle(String),
+    /// The head of a bundle has no room for them.
+    #[error("too many datasets for one bundle: send smaller trees")]
+    TooMany,
     /// Something comes after the last record.
     #[error("the stream goes on after its end: receive one stream at a time")]
     Trailing,

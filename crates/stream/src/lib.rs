@@ -1,4 +1,5 @@
-//! The stream of `aquifer send`: a snapshot, or what changed since an older one, as bytes.
+//! The stream of `aquifer send`: a snapshot, or what changed since an older one, as bytes; and a
+//! bundle of several.
 //!
 //! Encoding and decoding only. [`docs/stream.md`] has every byte.
 //!
@@ -11,6 +12,7 @@
 //!
 //! [`docs/stream.md`]: ../../../docs/stream.md
 
+mod bundle;
 mod decode;
 mod encode;
 mod error;
@@ -18,6 +20,7 @@ mod order;
 mod record;
 mod token;
 
+pub use bundle::{Bundle, BundleMember};
 pub use decode::Decoder;
 pub use encode::{Chain, Encoder};
 pub use error::StreamError;

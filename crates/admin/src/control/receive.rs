@@ -17,7 +17,7 @@ use aquifer_api::{
     ReceiveRequest, ReceiveSummary, ReceivedPart, ReceivesQuery, guid_text,
 };
 use aquifer_dataset::Partial;
-use aquifer_files::{ReceiveError, ReceiveOptions, Receiver, Token};
+use aquifer_files::{BundleProgress, ReceiveError, ReceiveOptions, Received, Token, TreeReceiver};
 use aquifer_ondisk::resume::ResumeRecord;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -54,7 +54,7 @@ struct Session {
     sender: Option<String>,
     heard: Mutex<Instant>,
     /// `None`: it has failed.
-    receiver: tokio::sync::Mutex<Option<Receiver>>,
+    receiver: tokio::sync::Mutex<Option<TreeReceiver>>,
 }
 
 impl Control {
@@ -73,7 +73,7 @@ impl Control {
             self.give_up_earlier(&name, sender.as_ref()).await;
         }
         let options = ReceiveOptions { dry: dry_run, new_handles, force, resumable };
-        let receiver = Receiver::new(&serving.service().files, name, options);
+        let receiver = TreeReceiver::new(&serving.service().files, name, options);
         let session = Arc::new(Session {
             pool: serving.name().into(),
             name: made,
@@ -160,6 +160,8 @@ impl Control {
         let taken = taken.await;
         if taken.is_err() {
             self.receiving.all.lock().remove(&id);
+            // Of a bundle, what came before stays.
+            self.refresh_exports().await;
         }
         taken.map(|()| ReceivedPart { bytes: count })
     }
@@ -193,21 +195,14 @@ impl Control {
             }
         });
         let received = received.await?;
-        let (snapshot, sent, counts) = (received.snapshot, received.sent, received.counts);
-        tracing::info!(class = "dataset.received", %snapshot, %sent, "snapshot received");
         let notes = self.refresh_exports().await;
         for name in request.prune {
             self.prune_received(&session, &name).await;
         }
-        Ok(ReceiveSummary {
-            snapshot,
-            sent,
-            since: received.since,
-            objects: counts.objects,
-            removed: counts.removed,
-            bytes: counts.pages.saturating_mul(4096),
-            notes,
-        })
+        let mut all = received.into_iter().map(summary);
+        let first = all.next().ok_or_else(unknown)?;
+        let notes = first.notes.iter().cloned().chain(notes).collect();
+        Ok(ReceiveSummary { below: all.collect(), notes, ..first })
     }
 
     /// Fails if a dataset of another pool that is in service has the file handles of this one.
@@ -342,9 +337,14 @@ pub(super) fn keep_handles_apart(serving: &[Arc<Serving>]) {
 
 /// A stream ends early, by an error or since its client leaves. Returns what to say: what came is
 /// given up, or waits for the rest.
-async fn left(receiver: &mut Option<Receiver>, error: Option<ReceiveError>) -> ApiError {
+async fn left(receiver: &mut Option<TreeReceiver>, error: Option<ReceiveError>) -> ApiError {
+    let progress = receiver.as_ref().and_then(TreeReceiver::progress);
     let said = |error: Option<ReceiveError>| {
-        error.map_or_else(|| ApiError::conflict("it was given up"), api_error)
+        let error = error.map_or_else(|| ApiError::conflict("it was given up"), api_error);
+        match &progress {
+            Some(progress) => in_bundle(progress, error),
+            None => error,
+        }
     };
     let Some(mut receiver) = receiver.take() else { return said(error) };
     match receiver.leave(error.as_ref()).await {
@@ -372,6 +372,40 @@ async fn left(receiver: &mut Option<Receiver>, error: Option<ReceiveError>) -> A
     }
 }
 
+/// An error in a bundle says of which dataset, and what stays.
+fn in_bundle(BundleProgress { name, came, of }: &BundleProgress, error: ApiError) -> ApiError {
+    let ApiError { kind, message } = error;
+    let stays = match came {
+        0 => String::new(),
+        came => format!(
+            ". {came} of {of} datasets came before it, and stay: send all again, and what is there \
+             is passed over"
+        ),
+    };
+    ApiError::new(kind, format!("{name}: {message}{stays}"))
+}
+
+fn summary(received: Received) -> ReceiveSummary {
+    let Received { snapshot, sent, since, counts, was_there } = received;
+    let notes = match was_there {
+        true => vec![format!("{snapshot} was there already, and stays as it is")],
+        false => Vec::new(),
+    };
+    if !was_there {
+        tracing::info!(class = "dataset.received", %snapshot, %sent, "snapshot received");
+    }
+    ReceiveSummary {
+        snapshot,
+        sent,
+        since,
+        objects: counts.objects,
+        removed: counts.removed,
+        bytes: counts.pages.saturating_mul(4096),
+        notes,
+        below: Vec::new(),
+    }
+}
+
 fn unknown() -> ApiError {
     ApiError::not_found(
         "the stream is not being received any more: it failed, or its client was silent for too \
@@ -387,7 +421,8 @@ fn api_error(error: ReceiveError) -> ApiError {
         | ReceiveError::Contradicts(_)
         | ReceiveError::NewHandles(_)
         | ReceiveError::DryRow
-        | ReceiveError::DryRest => ApiError::invalid(message),
+        | ReceiveError::DryRest
+        | ReceiveError::Cut(_) => ApiError::invalid(message),
         ReceiveError::Quota(_) | ReceiveError::NoSpace(_) | ReceiveError::Left => {
             ApiError::conflict(message)
         }

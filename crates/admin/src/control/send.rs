@@ -1,5 +1,7 @@
 //! Sending snapshots.
 
+mod tree;
+
 use aquifer_api::{ApiError, SendQuery, SentPart};
 use aquifer_files::{SendCursor, SendError, SendWanted, Token};
 use aquifer_ondisk::resume::StreamPlace;
@@ -7,13 +9,21 @@ use aquifer_ondisk::resume::StreamPlace;
 use super::{Control, properties, snapshots};
 
 impl Control {
-    /// Some bytes of the stream of a snapshot, and where the next ones begin.
+    /// Some bytes of the stream of a snapshot, or of a bundle of them, and where the next ones
+    /// begin.
     ///
     /// # Errors
     /// Names that do not exist, a cursor of another stream, a snapshot that was destroyed
     /// meanwhile, damage.
     pub async fn send_part(&self, query: SendQuery) -> Result<SentPart, ApiError> {
-        let SendQuery { snapshot, token, from, size_only, after } = query;
+        match query.recursive {
+            true => self.send_tree_part(query).await,
+            false => self.send_one_part(query).await,
+        }
+    }
+
+    async fn send_one_part(&self, query: SendQuery) -> Result<SentPart, ApiError> {
+        let SendQuery { snapshot, token, from, size_only, after, recursive: _ } = query;
         let (snapshot, from, start) = match token {
             None => (snapshot, from, None),
             Some(token) => self.rest_of(&token)?,

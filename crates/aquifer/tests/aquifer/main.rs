@@ -58,6 +58,7 @@ mod spares;
 mod status;
 mod support;
 mod top;
+mod trees;
 mod trim;
 mod unprivileged;
 mod unsafe_sync;

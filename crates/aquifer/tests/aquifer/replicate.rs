@@ -12,15 +12,15 @@ use crate::eyes::client::Client;
 use crate::support::{Daemon, Place, Said};
 
 /// Two machines, each of which knows the other as `other`.
-struct Pair {
-    here: Place,
-    there: Place,
+pub struct Pair {
+    pub here: Place,
+    pub there: Place,
     ports: [u16; 2],
-    disks: [String; 2],
+    pub disks: [String; 2],
 }
 
 impl Pair {
-    fn new() -> Pair {
+    pub fn new() -> Pair {
         let (here, there) = (Place::new(), Place::new());
         let disks = [here.image("disk"), there.image("disk")];
         // Both ports were free a moment ago.
@@ -49,7 +49,7 @@ impl Pair {
     }
 
     /// Starts both, and gives each the other's certificate and token, as an administrator would.
-    fn both(&self) -> (Daemon, Daemon) {
+    pub fn both(&self) -> (Daemon, Daemon) {
         let daemons = (self.serve(&self.here), self.serve(&self.there));
         for (own, other) in [(&self.here, &self.there), (&self.there, &self.here)] {
             std::fs::copy(other.path("state/api/certificate.pem"), own.path("other.pem")).unwrap();
@@ -61,7 +61,7 @@ impl Pair {
         daemons
     }
 
-    fn inspect(&self) {
+    pub fn inspect(&self) {
         self.here.must(&["pool", "export", "tank"]);
         self.there.must(&["pool", "export", "backup"]);
         self.here.must(&["inspect", "--deep", "-d", &self.disks[0], "tank"]);
@@ -76,27 +76,27 @@ fn give_token(place: &Place, token: &str) {
 }
 
 /// The token of an administrator of the other side.
-fn give_admins(own: &Place, other: &Place) {
+pub fn give_admins(own: &Place, other: &Place) {
     give_token(own, &std::fs::read_to_string(other.path("state/api/token")).unwrap());
 }
 
-fn snapshots(place: &Place, dataset: &str) -> Vec<String> {
+pub fn snapshots(place: &Place, dataset: &str) -> Vec<String> {
     let listed = place.json(&["list", "-t", "snapshot", dataset]);
     let name = |of: &Value| of["name"].as_str().unwrap().split_once('@').unwrap().1.to_string();
     listed.as_array().unwrap().iter().map(name).collect()
 }
 
-fn replicate(place: &Place, words: &[&str]) -> Said {
+pub fn replicate(place: &Place, words: &[&str]) -> Said {
     place.ask(&[&["replicate"], words].concat())
 }
 
 #[track_caller]
-fn done(said: &Said) {
+pub fn done(said: &Said) {
     assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
 }
 
 #[track_caller]
-fn fails(said: &Said, why: &str) {
+pub fn fails(said: &Said, why: &str) {
     assert!(said.code == 1 && said.err.contains(why), "{said:?}");
 }
 

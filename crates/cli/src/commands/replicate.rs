@@ -18,8 +18,8 @@ use crate::table::Table;
 /// The arguments of `replicate`.
 #[derive(Debug, clap::Args)]
 pub struct ReplicateArgs {
-    /// Also all datasets below.
-    #[arg(short = 'r')]
+    /// Also all datasets below, as of one moment. Those that are not here any more stay there.
+    #[arg(short = 'r', long, visible_short_alias = 'R')]
     recursive: bool,
     /// Roll the copy back to the newest snapshot that both have: what was changed there since, and
     /// later snapshots there, are lost.
@@ -75,6 +75,9 @@ pub(super) async fn replicate(
         ReplicateRequest { dataset, target, recursive, snapshot, all, keep, rate_bytes, force };
     let id = client.replicate(&request).await?.id;
     let ended = wait(client, output, id, verbose).await?;
+    if verbose || stderr().is_terminal() {
+        tell(output, &left(&ended));
+    }
     if let Some(error) = &ended.error {
         return Err(Failure::failed(error));
     }
@@ -127,9 +130,38 @@ fn said(of: &ReplicationInfo, output: Output) -> String {
     let took_ns = of.begun_ns.zip(of.ended_ns).map_or(0, |(from, to)| to.saturating_sub(from));
     let took = std::time::Duration::from_nanos(took_ns).as_secs_f64();
     let sent = output.size(of.sent_bytes);
-    let has = of.copies.iter().filter_map(|copy| copy.snapshot.as_ref()).cloned();
-    let has = has.collect::<Vec<_>>().join(", ");
-    format!("{} has {has}: {sent} in {took:.1} s\n", of.target)
+    let has: Vec<(String, &str)> = of
+        .copies
+        .iter()
+        .filter_map(|copy| Some((there(of, &copy.copy), copy.snapshot.as_deref()?)))
+        .collect();
+    match &has[..] {
+        [(copy, snapshot)] => format!("{copy} has {snapshot}: {sent} in {took:.1} s\n"),
+        has => {
+            let lines = has.iter().map(|(copy, snapshot)| format!("{copy} has {snapshot}\n"));
+            format!("{}{}: {sent} in {took:.1} s\n", lines.collect::<String>(), of.target)
+        }
+    }
+}
+
+/// Copies that stay though no dataset goes to them.
+fn left(of: &ReplicationInfo) -> Vec<String> {
+    let line = |copy: &String| {
+        format!(
+            "{} stays there, but no dataset here goes to it any more: `aquifer destroy -r {copy}` \
+             there removes it",
+            there(of, copy)
+        )
+    };
+    of.left.iter().map(line).collect()
+}
+
+/// A dataset of the side of a copy, as it is written here.
+fn there(of: &ReplicationInfo, copy: &str) -> String {
+    match of.target.split_once(':') {
+        Some((peer, _)) if !peer.contains('/') => format!("{peer}:{copy}"),
+        _ => copy.into(),
+    }
 }
 
 fn text(all: &[ReplicationInfo], output: Output) -> String {
@@ -145,15 +177,16 @@ fn text(all: &[ReplicationInfo], output: Output) -> String {
         for copy in &of.copies {
             table.row(row(of, copy, every.clone(), output));
         }
-        if let Some(error) = of.error.as_ref().filter(|_| !output.script) {
-            errors.push_str(&format!("\n{error}\n"));
+        let said = left(of).into_iter().map(|left| format!("note: {left}"));
+        for said in of.error.iter().cloned().chain(said).filter(|_| !output.script) {
+            errors.push_str(&format!("\n{said}\n"));
         }
     }
     output.table(&table) + &aquifer_api::shown::lines_shown(&errors)
 }
 
 fn row(of: &ReplicationInfo, copy: &CopyInfo, every: String, output: Output) -> Vec<String> {
-    let state = match (of.state, of.total_bytes) {
+    let state = match (copy.state, of.total_bytes) {
         (ReplicationState::Running, Some(total)) => {
             format!("running {}", super::pool::percent(of.sent_bytes.min(total), total))
         }
@@ -162,10 +195,7 @@ fn row(of: &ReplicationInfo, copy: &CopyInfo, every: String, output: Output) -> 
         (ReplicationState::Done, _) => "done".into(),
         (ReplicationState::Failed, _) => "failed".into(),
     };
-    let target = match of.target.split_once(':') {
-        Some((peer, _)) => format!("{peer}:{}", copy.copy),
-        None => copy.copy.clone(),
-    };
+    let target = there(of, &copy.copy);
     let behind = copy.behind_s.map_or_else(|| "-".into(), |behind_s| seconds(behind_s, output));
     let snapshot = copy.snapshot.as_ref().and_then(|full| full.rsplit_once('@'));
     let snapshot = snapshot.map_or_else(|| "-".into(), |(_, name)| format!("@{name}"));

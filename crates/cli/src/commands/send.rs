@@ -1,12 +1,14 @@
 //! `aquifer send` and `aquifer receive`: a stream goes between a daemon and a file or pipe.
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Read, Write, stdin, stdout};
 use std::time::{Duration, Instant};
 
 use aquifer_api::client::{Client, ComingPart};
 use aquifer_api::send::PART_BYTES_MAX;
 use aquifer_api::{
-    GiveUpReceive, ReceiveEnd, ReceiveRequest, ReceiveSummary, SendQuery, SentPart, SnapshotQuery,
+    DatasetInfo, DatasetQuery, GiveUpReceive, ReceiveEnd, ReceiveRequest, ReceiveSummary,
+    SendQuery, SentPart, SnapshotQuery,
 };
 use tokio::sync::mpsc;
 
@@ -29,6 +31,12 @@ pub struct SendArgs {
     /// The same, with all snapshots between: as one stream after the other.
     #[arg(short = 'I', value_name = "OLD", conflicts_with = "from")]
     from_all: Option<String>,
+    /// Also the snapshots of this name of all datasets below, one stream behind the other. With
+    /// -i, one that has no OLD is sent whole.
+    #[arg(
+        short = 'R', long, visible_short_alias = 'r', conflicts_with_all = ["from_all", "token"]
+    )]
+    recursive: bool,
     /// Send the rest of a stream that broke off: what `aquifer get receive_resume_token DATASET`
     /// says at the receiver.
     #[arg(short = 't', value_name = "TOKEN", conflicts_with_all = ["from", "from_all", "snapshot"])]
@@ -71,15 +79,21 @@ const ALIVE_EVERY: Duration = Duration::from_secs(10);
 const PARTS_WAITING: usize = 2;
 
 pub(super) async fn send(client: &Client, output: Output, args: SendArgs) -> Result<(), Failure> {
-    let SendArgs { dry_run, verbose, from, from_all, token, snapshot } = args;
+    let SendArgs { dry_run, verbose, from, from_all, recursive, token, snapshot } = args;
     let is_rest = token.is_some();
     let snapshot = snapshot.unwrap_or_default();
     let steps = match from_all {
         Some(from) => steps(client, &snapshot, from).await?,
-        None => vec![SendQuery { snapshot: snapshot.clone(), token, from, ..SendQuery::default() }],
+        None => {
+            let snapshot = snapshot.clone();
+            vec![SendQuery { snapshot, token, from, recursive, ..SendQuery::default() }]
+        }
     };
+    if recursive {
+        tell(output, &left_out(client, &snapshot).await?);
+    }
     let snapshot = if is_rest { "the rest of a stream".into() } else { snapshot };
-    if dry_run && !is_rest && steps.iter().any(|step| step.from.is_none()) {
+    if dry_run && !recursive && !is_rest && steps.iter().any(|step| step.from.is_none()) {
         return would_send(client, output, &snapshot).await;
     }
     if dry_run {
@@ -169,6 +183,21 @@ async fn begin_part<'a>(
     }
 }
 
+/// Datasets below that have no snapshot of this name.
+async fn left_out(client: &Client, snapshot: &str) -> Result<Vec<String>, Failure> {
+    let Some((dataset, name)) = snapshot.split_once('@') else {
+        return Err(Failure::usage(format!("{snapshot:?} is no snapshot: write DATASET@NAME")));
+    };
+    let query = DatasetQuery { name: Some(dataset.into()), recursive: true };
+    let all = client.datasets(&query).await?;
+    let query = SnapshotQuery { name: Some(dataset.into()), recursive: true };
+    let listed = client.snapshots(&query).await?.into_iter().filter(|of| of.path.is_none());
+    let has: BTreeSet<String> = listed.map(|of| of.name).collect();
+    let is_left_out = |of: &DatasetInfo| !has.contains(&format!("{}@{name}", of.name));
+    let line = |of: DatasetInfo| format!("{} has no snapshot {name:?} and is left out", of.name);
+    Ok(all.into_iter().filter(is_left_out).map(line).collect())
+}
+
 /// From each snapshot to the next one, from an older one to a newer one.
 async fn steps(client: &Client, new: &str, old: String) -> Result<Vec<SendQuery>, Failure> {
     let dataset = new.split_once('@').map_or(new, |(dataset, _)| dataset);
@@ -232,12 +261,17 @@ async fn would_send_changes(
             }
         }
     }
+    let is_tree = last.as_ref().is_some_and(|last| last.recursive);
     let snapshot = last.map_or_else(String::new, |last| last.snapshot);
     let from = first.and_then(|first| first.from).unwrap_or_default();
     let size = output.size(stream_bytes);
+    let below = if is_tree { ", with all below" } else { "" };
     let text = match from.is_empty() {
+        true if is_tree => format!("would send {snapshot}{below}: {size}\n"),
         true => format!("would send the rest of a stream: {size}\n"),
-        false => format!("would send {snapshot}, what changed since {from}: a stream of {size}\n"),
+        false => {
+            format!("would send {snapshot}{below}, what changed since {from}: a stream of {size}\n")
+        }
     };
     output.answer(&WouldSend { snapshot, from, stream_bytes }, |_| text)
 }
@@ -279,14 +313,18 @@ pub(super) async fn receive(
     let tense = if dry_run { "would receive" } else { "received" };
     output.answer(&done, |done| match verbose || dry_run {
         true => text(done, tense, output),
-        false => done.notes.iter().map(|note| format!("{note}\n")).collect(),
+        false => notes(done) + &done.below.iter().map(notes).collect::<String>(),
     })
 }
 
+fn notes(done: &ReceiveSummary) -> String {
+    done.notes.iter().map(|note| format!("{note}\n")).collect()
+}
+
 fn text(done: &ReceiveSummary, tense: &str, output: Output) -> String {
-    let ReceiveSummary { snapshot, sent, since, objects, removed, bytes, notes } = done;
+    let ReceiveSummary { snapshot, sent, since, objects, removed, bytes, .. } = done;
     let bytes = output.size(*bytes);
-    let notes: String = notes.iter().map(|note| format!("{note}\n")).collect();
+    let below: String = done.below.iter().map(|below| text(below, tense, output)).collect();
     let what = match since {
         None => format!("({sent}): {objects} files and directories, {bytes}"),
         Some(since) => format!(
@@ -294,7 +332,7 @@ fn text(done: &ReceiveSummary, tense: &str, output: Output) -> String {
              {removed} removed, {bytes}"
         ),
     };
-    format!("{tense} {snapshot} {what}\n{notes}")
+    format!("{tense} {snapshot} {what}\n{}{below}", notes(done))
 }
 
 /// Reads stdin in parts, to its end or an error.

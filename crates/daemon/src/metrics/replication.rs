@@ -1,32 +1,50 @@
 //! How far copies are behind.
 
+use std::collections::BTreeMap;
+
 use aquifer_api::{ReplicationInfo, ReplicationState};
 
 use super::Page;
 
-/// The part of the page about copies.
+/// The part of the page about copies. One that two replications name is one: a page that says a
+/// thing twice is refused as a whole.
 pub(crate) fn copies(all: &[ReplicationInfo]) -> String {
-    let mut page = Page::default();
-    let each = || {
-        all.iter().flat_map(|of| of.copies.iter().map(move |copy| (of, copy))).map(|(of, copy)| {
+    let mut copies: BTreeMap<(String, String), Known> = BTreeMap::new();
+    for of in all {
+        for copy in &of.copies {
             let target = match of.target.split_once(':') {
                 Some((peer, _)) => format!("{peer}:{}", copy.copy),
                 None => copy.copy.clone(),
             };
-            (of, copy, target)
-        })
-    };
+            let known = copies.entry((copy.dataset.clone(), target)).or_default();
+            known.behind_s = known.behind_s.or(copy.behind_s);
+            known.has_failed |= copy.state == ReplicationState::Failed;
+        }
+        // Its dataset is gone, or its pool.
+        if of.copies.is_empty() {
+            let known = copies.entry((of.dataset.clone(), of.target.clone())).or_default();
+            known.has_failed |= of.state == ReplicationState::Failed;
+        }
+    }
+    let mut page = Page::default();
     let name = "aquifer_replication_behind_seconds";
     page.family(name, "gauge", "Age of the newest snapshot that a copy is known to have.");
-    for (_, copy, target) in each() {
-        let labels = [("dataset", copy.dataset.as_str()), ("target", &target)];
-        copy.behind_s.iter().for_each(|behind_s| page.sample(name, &labels, *behind_s));
+    for ((dataset, target), known) in &copies {
+        let labels = [("dataset", dataset.as_str()), ("target", target)];
+        known.behind_s.iter().for_each(|behind_s| page.sample(name, &labels, *behind_s));
     }
     let name = "aquifer_replication_failed";
-    page.family(name, "gauge", "Whether the last run of a replication failed.");
-    for of in all {
-        let labels = [("dataset", of.dataset.as_str()), ("target", &of.target)];
-        page.sample(name, &labels, u64::from(of.state == ReplicationState::Failed));
+    page.family(name, "gauge", "Whether the last run could not bring a copy up to date.");
+    for ((dataset, target), known) in &copies {
+        let labels = [("dataset", dataset.as_str()), ("target", target)];
+        page.sample(name, &labels, u64::from(known.has_failed));
     }
     page.text
+}
+
+/// What is known of a copy.
+#[derive(Debug, Default)]
+struct Known {
+    behind_s: Option<u64>,
+    has_failed: bool,
 }

@@ -204,8 +204,14 @@ fn example_replication() -> ReplicationInfo {
         snapshot: Some("tank/vms/a@x".into()),
         taken_ns: Some(1),
         behind_s: Some(42),
+        state: ReplicationState::Failed,
+        error: None,
     };
-    let none = CopyInfo { snapshot: None, taken_ns: None, behind_s: None, ..copy.clone() };
+    let (dataset, there) = ("tank/vms/b".to_string(), "pool/vms/b".to_string());
+    let (snapshot, taken_ns, behind_s) = (None, None, None);
+    let state = ReplicationState::Done;
+    let none =
+        CopyInfo { dataset, copy: there, snapshot, taken_ns, behind_s, state, ..copy.clone() };
     ReplicationInfo {
         id: None,
         dataset: "tank/vms".into(),
@@ -218,7 +224,9 @@ fn example_replication() -> ReplicationInfo {
         sent_bytes: 0,
         total_bytes: None,
         error: None,
-        copies: vec![copy, none],
+        // Another replication may name it, too.
+        copies: vec![copy.clone(), none, copy],
+        left: Vec::new(),
     }
 }
 
@@ -276,7 +284,9 @@ fn a_strict_reader_reads_the_page_and_finds_what_was_counted() {
     // One of which nothing is known has no age.
     assert_eq!((behind.len(), behind[0].2), (1, 42.0));
     assert_eq!(behind[0].1["target"], "backup:pool/vms/a");
-    assert_eq!(families["aquifer_replication_failed"].1[0].2, 1.0);
+    let (_, failed) = &families["aquifer_replication_failed"];
+    let each = failed.iter().map(|of| (of.1["dataset"].as_str(), of.2)).collect::<Vec<_>>();
+    assert_eq!(each, [("tank/vms/a", 1.0), ("tank/vms/b", 0.0)]);
     let (_, repaired) = &families["aquifer_disk_repaired_total"];
     assert_eq!((repaired[0].1["disk"].as_str(), repaired[0].2), ("/dev/a", 3.0));
 }

@@ -10,6 +10,7 @@
 mod attributes;
 mod bed;
 mod bookmarks;
+mod bundles;
 mod clones;
 mod commit;
 mod control_file;

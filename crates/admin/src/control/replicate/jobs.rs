@@ -5,6 +5,7 @@
 //! - The list is bounded: of each copy the newest run stays, and ended ones for a minute, for those
 //!   who asked for them; of more than [`JOBS_MAX`] the oldest ended one goes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -51,9 +52,13 @@ struct Shown {
     ended_ns: Option<u64>,
     sending: Option<String>,
     total_bytes: Option<u64>,
+    /// Of each dataset that is done with, by its full name.
+    each: BTreeMap<String, Ended>,
+    /// Copies to which no dataset goes any more.
+    left: Vec<String>,
 }
 
-/// How a run ended.
+/// How a run ended, or its part of one dataset.
 #[derive(Debug, Clone)]
 enum Ended {
     Well,
@@ -90,6 +95,17 @@ impl Job {
     /// Says that this snapshot is sent now.
     pub fn sends(&self, snapshot: String) {
         self.shown.lock().sending = Some(snapshot);
+    }
+
+    /// Says how it ended with one dataset.
+    pub fn is_through(&self, dataset: &str, result: Result<(), &ApiError>) {
+        let ended = Ended::of(result);
+        self.shown.lock().each.insert(dataset.into(), ended);
+    }
+
+    /// Says to which copies no dataset goes any more.
+    pub fn leaves(&self, left: Vec<String>) {
+        self.shown.lock().left = left;
     }
 
     /// Adds up how many bytes will be sent, if somebody waits for the end.
@@ -145,10 +161,7 @@ impl Job {
         let mut shown = self.shown.lock();
         shown.ended_ns = Some(time::now_ns());
         shown.sending = None;
-        shown.state = Some(match result {
-            Ok(()) => Ended::Well,
-            Err(error) => Ended::Badly(error.message),
-        });
+        shown.state = Some(Ended::of(result.as_ref().copied()));
     }
 
     /// When it ended, and whether well.
@@ -175,11 +188,11 @@ impl Job {
         let info = info(control, &self.wish, members);
         let shown = self.shown.lock();
         let (state, error) = match &shown.state {
-            Some(Ended::Well) => (ReplicationState::Done, None),
-            Some(Ended::Badly(why)) => (ReplicationState::Failed, Some(why.clone())),
+            Some(ended) => ended.shown(),
             None if shown.begun_ns.is_some() => (ReplicationState::Running, None),
             None => (ReplicationState::Waiting, None),
         };
+        let copies = info.copies.into_iter().map(|copy| shown.of_one(copy)).collect();
         ReplicationInfo {
             id: Some(self.id),
             state,
@@ -189,8 +202,45 @@ impl Job {
             sending: shown.sending.clone(),
             sent_bytes: self.gauge.sent_bytes.load(Ordering::Relaxed),
             total_bytes: shown.total_bytes,
+            copies,
+            left: shown.left.clone(),
             ..info
         }
+    }
+}
+
+impl Ended {
+    fn of(result: Result<(), &ApiError>) -> Ended {
+        match result {
+            Ok(()) => Ended::Well,
+            Err(error) => Ended::Badly(error.message.clone()),
+        }
+    }
+
+    fn shown(&self) -> (ReplicationState, Option<String>) {
+        match self {
+            Ended::Well => (ReplicationState::Done, None),
+            Ended::Badly(why) => (ReplicationState::Failed, Some(why.clone())),
+        }
+    }
+}
+
+impl Shown {
+    /// How the run stands with one dataset.
+    fn of_one(&self, copy: CopyInfo) -> CopyInfo {
+        let is_sent = || {
+            let sending = self.sending.as_deref().and_then(|full| full.rsplit_once('@'));
+            sending.is_some_and(|(dataset, _)| dataset == copy.dataset)
+        };
+        let (state, error) = match (self.each.get(&copy.dataset), &self.state) {
+            (Some(ended), _) => ended.shown(),
+            // Why stands at the run.
+            (None, Some(Ended::Badly(_))) => (ReplicationState::Failed, None),
+            (None, None) if is_sent() => (ReplicationState::Running, None),
+            // Perhaps it was created since.
+            (None, _) => (ReplicationState::Waiting, None),
+        };
+        CopyInfo { state, error, ..copy }
     }
 }
 
@@ -202,6 +252,8 @@ pub(super) fn info(control: &Control, wish: &Wish, members: &[Member]) -> Replic
         taken_ns: newest.as_ref().map(|own| own.taken_ns),
         behind_s: newest.as_ref().map(|own| own::seconds_since(own.taken_ns)),
         snapshot: newest.map(|own| format!("{}@{}", member.dataset, own.known.name)),
+        state: ReplicationState::Waiting,
+        error: None,
     };
     ReplicationInfo {
         id: None,
@@ -216,6 +268,7 @@ pub(super) fn info(control: &Control, wish: &Wish, members: &[Member]) -> Replic
         total_bytes: None,
         error: None,
         copies: members.iter().zip(own::newest(control, members)).map(copy).collect(),
+        left: Vec::new(),
     }
 }
 

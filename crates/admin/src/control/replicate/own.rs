@@ -145,18 +145,42 @@ pub(super) fn standing(serving: &Serving) -> Vec<(Standing, Vec<Member>)> {
     values.iter().filter_map(unit).collect()
 }
 
-/// Takes snapshots of one name of these datasets, all in one txg.
+/// Takes snapshots of one name of these datasets, all in one txg. Returns those that are gone: they
+/// do not hold up the others.
 pub(super) async fn take(
     control: &Control,
     members: &[Member],
     name: &str,
-) -> Result<(), ApiError> {
-    let Some(first) = members.first() else { return Ok(()) };
+) -> Result<Vec<Member>, ApiError> {
+    let Some(first) = members.first() else { return Ok(Vec::new()) };
     let _act = control.act().await?;
     let serving = control.pool_of(&first.dataset)?;
-    let names: Vec<String> = members.iter().map(|of| format!("{}@{name}", of.dataset)).collect();
     let datasets = serving.service().datasets.clone();
-    act_on(&serving, async move { datasets.snapshot(&names, false).await }).await.map(drop)
+    let all = names(&datasets);
+    let (here, gone): (Vec<_>, Vec<_>) =
+        members.iter().cloned().partition(|of| all.contains(&of.dataset));
+    let names: Vec<String> = here.iter().map(|of| format!("{}@{name}", of.dataset)).collect();
+    act_on(&serving, async move { datasets.snapshot(&names, false).await }).await?;
+    Ok(gone)
+}
+
+/// Of these copies below the one of a dataset, those that have no dataset here of their name.
+pub(super) fn left(
+    control: &Control,
+    dataset: &str,
+    target: &Target,
+    copies: Vec<String>,
+) -> Result<Vec<String>, ApiError> {
+    let all = names(&control.pool_of(dataset)?.service().datasets);
+    let is_left = |copy: &String| {
+        let below = copy.strip_prefix(&target.dataset).filter(|below| below.starts_with('/'));
+        below.is_some_and(|below| !all.contains(&format!("{dataset}{below}")))
+    };
+    Ok(copies.into_iter().filter(is_left).collect())
+}
+
+fn names(datasets: &Datasets) -> BTreeSet<String> {
+    datasets.all().iter().map(|of| datasets.full_name(of)).collect()
 }
 
 /// The copy has this snapshot on disk: it is held instead of the one that the copy had before.

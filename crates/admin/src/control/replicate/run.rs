@@ -7,12 +7,13 @@
 //! breaks off, wherever, leaves what the next one begins with: also the part of a stream that came,
 //! if the side of the copy keeps it ([`super::rest`]).
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use aquifer_api::{ApiError, ReceiveRequest, SendQuery, SnapshotInfo, time};
+use aquifer_api::{ApiError, DatasetInfo, ReceiveRequest, SendQuery, SnapshotInfo, time};
 
 use super::super::Control;
-use super::jobs::Job;
+use super::jobs::{Job, Wish};
 use super::own::{self, Member};
 use super::plan::{self, Known, Plan, Step, Wanted};
 use super::pump::{self, Stream};
@@ -42,43 +43,95 @@ struct There {
 pub(super) async fn run(control: &Arc<Control>, job: &Job) -> Result<(), ApiError> {
     let side = Side::of(control, &job.wish.target)?;
     let members = job.members(control)?;
+    let there = there(control, &side, &members, job).await?;
     let (mut looks, mut errors) = (Vec::new(), Vec::new());
     for member in members {
         job.gauge.check()?;
-        match look(control, &side, &member, job).await {
+        let found = there.get(&member.target.dataset);
+        match look(control, &side, (&member, found), job).await {
             Ok((there, begun)) => looks.push(Look { member, there, begun }),
-            Err(error) => errors.push(about(&member, error)),
+            Err(error) => errors.push(failed(job, &member, error)),
+        }
+        if side.is_away() {
+            break;
         }
     }
     let snapshot = match &job.wish.snapshot {
         Some(name) => name.clone(),
         None => job.wish.target.snapshot_name(time::now_ns()),
     };
-    if job.wish.snapshot.is_none() {
-        for look in &looks {
-            if !job.is_shared(control, &look.member.dataset) {
-                let needed = needed_guids(control, look);
-                own::prune(control, &look.member, &needed).await;
-            }
-        }
-        let members: Vec<Member> = looks.iter().map(|look| look.member.clone()).collect();
-        own::take(control, &members, &snapshot).await?;
+    if job.wish.snapshot.is_none() && !side.is_away() {
+        let gone = take(control, &looks, &snapshot, job).await?;
+        looks.retain(|look| !gone.contains(&look.member));
+        let is_gone = |of: &Member| ApiError::not_found(format!("{:?} is gone", of.dataset));
+        errors.extend(gone.iter().map(|member| failed(job, member, is_gone(member))));
     }
     for look in looks {
-        job.gauge.check()?;
+        if side.is_away() {
+            break;
+        }
+        if let Err(stopped) = job.gauge.check() {
+            errors.push(stopped);
+            break;
+        }
         let member = look.member.clone();
-        let done = bring(control, &side, look, &snapshot, job).await;
-        errors.extend(done.err().map(|error| about(&member, error)));
-    }
-    let mut errors = errors.into_iter();
-    match errors.next() {
-        None => Ok(()),
-        Some(first) => {
-            let more: Vec<String> = errors.map(|error| error.message).collect();
-            let message = std::iter::once(first.message).chain(more).collect::<Vec<_>>();
-            Err(ApiError::new(first.kind, message.join("\n")))
+        match bring(control, &side, look, &snapshot, job).await {
+            Ok(()) => job.is_through(&member.dataset, Ok(())),
+            Err(error) => errors.push(failed(job, &member, error)),
         }
     }
+    all_of(errors)
+}
+
+/// What is there of the copies, by full name. Those that no dataset here goes to are noted.
+async fn there(
+    control: &Control,
+    side: &Side,
+    members: &[Member],
+    job: &Job,
+) -> Result<BTreeMap<String, DatasetInfo>, ApiError> {
+    let Wish { dataset, target, recursive, .. } = &job.wish;
+    let is_tree = *recursive != Some(false);
+    let found = side.datasets(&target.dataset, is_tree).await?;
+    let there: BTreeMap<String, DatasetInfo> =
+        found.into_iter().map(|of| (of.name.clone(), of)).collect();
+    if is_tree {
+        let wanted: BTreeSet<&String> = members.iter().map(|of| &of.target.dataset).collect();
+        let others = there.values().filter(|of| of.standby && !wanted.contains(&of.name));
+        let others = others.map(|of| of.name.clone()).collect();
+        job.leaves(own::left(control, dataset, target, others)?);
+    }
+    Ok(there)
+}
+
+/// Takes the snapshots that are to be sent, instead of those that nobody needs. Returns the
+/// datasets that are gone.
+async fn take(
+    control: &Control,
+    looks: &[Look],
+    snapshot: &str,
+    job: &Job,
+) -> Result<Vec<Member>, ApiError> {
+    for look in looks {
+        if !job.is_shared(control, &look.member.dataset) {
+            own::prune(control, &look.member, &needed_guids(control, look)).await;
+        }
+    }
+    let members: Vec<Member> = looks.iter().map(|look| look.member.clone()).collect();
+    own::take(control, &members, snapshot).await
+}
+
+/// One dataset failed: that is noted, and holds up no other.
+fn failed(job: &Job, member: &Member, error: ApiError) -> ApiError {
+    job.is_through(&member.dataset, Err(&error));
+    about(member, error)
+}
+
+/// One error of all.
+fn all_of(errors: Vec<ApiError>) -> Result<(), ApiError> {
+    let Some(kind) = errors.first().map(|first| first.kind) else { return Ok(()) };
+    let all: Vec<String> = errors.into_iter().map(|error| error.message).collect();
+    Err(ApiError::new(kind, all.join("\n")))
 }
 
 fn about(member: &Member, error: ApiError) -> ApiError {
@@ -94,7 +147,7 @@ fn refused(error: &plan::NoPlan) -> ApiError {
 async fn look(
     control: &Arc<Control>,
     side: &Side,
-    member: &Member,
+    (member, found): (&Member, Option<&DatasetInfo>),
     job: &Job,
 ) -> Result<(Option<There>, Begun), ApiError> {
     let copy = &member.target.dataset;
@@ -105,7 +158,6 @@ async fn look(
         ));
     }
     let own = own::known(control, &member.dataset)?;
-    let found = side.dataset(copy).await?;
     let begun = async || Begun::look(side, &member.target, &own, job.wish.force).await;
     let Some(found) = found else {
         return Ok((None, begun().await?));

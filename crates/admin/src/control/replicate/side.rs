@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aquifer_api::client::{Answer, Client, ClientError};
@@ -57,7 +58,12 @@ pub fn check_peers(peers: &Peers) -> Result<(), String> {
 #[derive(Debug)]
 pub(super) enum Side {
     Here(Arc<Control>),
-    There { peer: String, client: Client },
+    There {
+        peer: String,
+        client: Client,
+        /// Its last answer did not come.
+        is_away: AtomicBool,
+    },
 }
 
 impl Side {
@@ -85,20 +91,32 @@ impl Side {
         let certificates = read_certificates(certificate).map_err(|error| unusable(&error))?;
         let token = read_token(token).map_err(|error| unusable(&error))?;
         let client = Client::remote(url, certificates, token).map_err(|error| unusable(&error))?;
-        Ok(Side::There { peer: peer.clone(), client: client.keeping_its_connection() })
+        let (peer, client) = (peer.clone(), client.keeping_its_connection());
+        Ok(Side::There { peer, client, is_away: AtomicBool::new(false) })
     }
 
-    /// A dataset, if it is there.
-    pub async fn dataset(&self, name: &str) -> Result<Option<DatasetInfo>, ApiError> {
-        let query = DatasetQuery { name: Some(name.into()), recursive: false };
+    /// Whether it did not answer the last time: others need not try it now.
+    pub fn is_away(&self) -> bool {
+        match self {
+            Side::Here(_) => false,
+            Side::There { is_away, .. } => is_away.load(Ordering::Relaxed),
+        }
+    }
+
+    /// A dataset, if it is there, perhaps with all below it.
+    pub async fn datasets(
+        &self,
+        name: &str,
+        recursive: bool,
+    ) -> Result<Vec<DatasetInfo>, ApiError> {
+        let query = DatasetQuery { name: Some(name.into()), recursive };
         let found = match self {
             Side::Here(control) => control.datasets(&query),
             Side::There { client, .. } => self.asked(QUESTION, client.datasets(&query)).await,
         };
         match found {
-            Ok(found) => Ok(found.into_iter().next()),
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(Vec::new()),
+            found => found,
         }
     }
 
@@ -196,11 +214,16 @@ impl Side {
         patience: Duration,
         answer: impl Future<Output = Answer<T>>,
     ) -> Result<T, ApiError> {
+        let answer = timeout(patience, answer).await;
         let peer = match self {
             Side::Here(_) => "this daemon",
-            Side::There { peer, .. } => peer,
+            Side::There { peer, is_away, .. } => {
+                let is_answer = matches!(answer, Ok(Ok(_) | Err(ClientError::Api(_))));
+                is_away.store(!is_answer, Ordering::Relaxed);
+                peer
+            }
         };
-        match timeout(patience, answer).await {
+        match answer {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(told(peer, error)),
             Err(_) => Err(ApiError::failed(format!(

@@ -364,6 +364,8 @@ fn copied(behind_s: Option<u64>, error: Option<&str>) -> PoolStatus {
         snapshot: None,
         taken_ns: None,
         behind_s,
+        state: ReplicationState::Failed,
+        error: None,
     };
     let replication = ReplicationInfo {
         id: None,
@@ -378,6 +380,7 @@ fn copied(behind_s: Option<u64>, error: Option<&str>) -> PoolStatus {
         total_bytes: None,
         error: error.map(Into::into),
         copies: vec![CopyInfo { behind_s: Some(1), ..copy.clone() }, copy],
+        left: Vec::new(),
     };
     with(|pool| pool.replications = vec![replication])
 }

@@ -1,0 +1,162 @@
+//! A bundle: a snapshot of a dataset, and those of its name of all datasets below.
+//!
+//! The daemon keeps nothing between two parts, as for one stream. Each part finds the datasets
+//! again; the cursor carries a mark of the head, so that the streams are those that it lists.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use aquifer_api::{ApiError, SendQuery, SentPart};
+use aquifer_dataset::{Dataset, Snapshot};
+use aquifer_files::{Bundle, BundleMember, SendError};
+use aquifer_ondisk::Txg;
+
+use super::super::{Control, snapshots};
+use super::api_error;
+
+/// Where the next part begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Cursor {
+    /// Of the head.
+    mark: u64,
+    /// The stream.
+    at: usize,
+    /// Where it goes on; empty: it begins.
+    within: String,
+}
+
+impl Control {
+    /// Some bytes of a bundle: its head, or a part of one of its streams.
+    pub(super) async fn send_tree_part(&self, query: SendQuery) -> Result<SentPart, ApiError> {
+        let SendQuery { snapshot, token, from, size_only, after, recursive: _ } = query;
+        if token.is_some() {
+            return Err(ApiError::invalid("the rest of a stream is of one dataset, not of a tree"));
+        }
+        let (bundle, from) = self.bundle(&snapshot, from.as_deref())?;
+        let mut head = bundle.encode().map_err(|error| ApiError::conflict(error.to_string()))?;
+        // It ends with a checksum.
+        let mark = head.last_chunk::<8>().map_or(0, |last| u64::from_le_bytes(*last));
+        let Some(after) = after else {
+            let stream_bytes = head.len() as u64;
+            if size_only {
+                head.clear();
+            }
+            let next = Cursor { mark, at: 0, within: String::new() }.to_string();
+            return Ok(SentPart { bytes: head, stream_bytes, next: Some(next) });
+        };
+        let bad = || api_error(SendError::BadCursor(after.clone()));
+        let cursor: Cursor = after.parse().map_err(|()| bad())?;
+        if cursor.mark != mark {
+            return Err(ApiError::conflict(format!(
+                "datasets below {:?}, or their snapshots, changed while they were sent: begin \
+                 again",
+                bundle.dataset
+            )));
+        }
+        let member = bundle.members.get(cursor.at).ok_or_else(bad)?;
+        let dataset = Bundle::name_below(&bundle.dataset, member);
+        let query = SendQuery {
+            snapshot: format!("{dataset}@{}", bundle.snapshot),
+            from: member.from.and(from),
+            size_only,
+            after: Some(cursor.within).filter(|within| !within.is_empty()),
+            ..SendQuery::default()
+        };
+        let part = self.send_one_part(query).await?;
+        let next = match part.next {
+            Some(within) => Some(Cursor { mark, at: cursor.at, within }),
+            None => {
+                let at = cursor.at + 1;
+                (at < bundle.members.len()).then(|| Cursor { mark, at, within: String::new() })
+            }
+        };
+        Ok(SentPart { next: next.map(|next| next.to_string()), ..part })
+    }
+
+    /// What a bundle has, and the name of the older snapshots, with its `@` or `#`.
+    fn bundle(&self, full: &str, from: Option<&str>) -> Result<(Bundle, Option<String>), ApiError> {
+        let serving = self.serving(snapshots::pool_name(full))?;
+        let datasets = serving.service().datasets.clone();
+        let committed = serving.service().pool.committed_txg();
+        let dataset_error = |error| api_error(SendError::from(error));
+        let (first, snapshot) = datasets.snapshot_by_name(full).map_err(dataset_error)?;
+        let (dataset, snapshot) = (datasets.full_name(&first), snapshot.record.name.clone());
+        let from = from.map(|from| from.strip_prefix(&dataset).unwrap_or(from).to_string());
+        if let Some(from) = &from {
+            let full = format!("{dataset}{from}");
+            match from.chars().next() {
+                Some('@') => datasets.snapshot_by_name(&full).map(drop),
+                Some('#') => datasets.bookmark_by_name(&full).map(drop),
+                _ => return Err(ApiError::invalid(format!("{from:?}: say -i @NAME, or -i #NAME"))),
+            }
+            .map_err(dataset_error)?;
+        }
+        let mut members = Vec::new();
+        for of in datasets.below(&first) {
+            let name = datasets.full_name(&of);
+            let Some(to) = named(&of, &snapshot, committed) else { continue };
+            let old = from.as_deref().and_then(|from| older(&of, from, committed));
+            if let Some(old) = old.as_ref().filter(|old| old.txg >= to.txg) {
+                let from = format!("{name}@{}", old.record.name);
+                let snapshot = format!("{name}@{snapshot}");
+                return Err(api_error(SendError::NotOlder { from, snapshot }));
+            }
+            let below = name.strip_prefix(&dataset).unwrap_or_default().to_string();
+            let from = old.map(|old| old.record.guid);
+            members.push(BundleMember { below, to: to.record.guid, from });
+        }
+        // One above comes before those below it.
+        members.sort_by(|a, b| a.below.cmp(&b.below));
+        Ok((Bundle { dataset, snapshot, members }, from))
+    }
+}
+
+fn named(dataset: &Dataset, name: &str, committed: Txg) -> Option<Arc<Snapshot>> {
+    dataset.snapshots(committed).into_iter().find(|of| of.record.name == name)
+}
+
+fn older(dataset: &Dataset, from: &str, committed: Txg) -> Option<Arc<Snapshot>> {
+    match from.split_at_checked(1)? {
+        ("@", name) => named(dataset, name, committed),
+        (_, name) => dataset.bookmarks(committed).into_iter().find(|of| of.record.name == name),
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cursor { mark, at, within } = self;
+        write!(f, "b-{mark:x}-{at:x}-{within}")
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Cursor, ()> {
+        let mut parts = text.splitn(4, '-');
+        let mut next = || parts.next().ok_or(());
+        if next()? != "b" {
+            return Err(());
+        }
+        let mark = u64::from_str_radix(next()?, 16).map_err(drop)?;
+        let at = usize::from_str_radix(next()?, 16).map_err(drop)?;
+        Ok(Cursor { mark, at, within: next()?.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_read_back_and_others_are_none() {
+        for within in ["", "1-2-n-3.4"] {
+            let cursor = Cursor { mark: 0xabc, at: 17, within: within.into() };
+            assert_eq!(cursor.to_string().parse(), Ok(cursor));
+        }
+        for bad in ["", "b", "b-1", "b-1-2", "c-1-2-", "b-x-2-", "b-1--", "b--1-"] {
+            assert_eq!(bad.parse::<Cursor>(), Err(()), "{bad}");
+        }
+    }
+}

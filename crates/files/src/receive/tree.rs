@@ -1,0 +1,242 @@
+//! A bundle is received: one stream after the other, each into its dataset and in its own txg.
+//!
+//! Invariants:
+//! - A stream goes only where the head of the bundle says: it is of that dataset, and has those
+//!   snapshots.
+//! - What came before an error stays. Sent again, a stream whose snapshot is there is passed over.
+//! - A bundle that ends before its last stream is an error.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Weak};
+
+use aquifer_ondisk::Guid;
+use aquifer_stream::{Begin, Bundle, StreamError};
+
+use super::{ReceiveError, ReceiveOptions, Received, Receiver, Way};
+use crate::core::Files;
+
+/// What a bundle says of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Member {
+    /// The full name of the snapshot where it was sent.
+    sent: String,
+    to: Guid,
+    from: Option<Guid>,
+    /// The dataset above comes in this bundle.
+    above_comes: bool,
+}
+
+/// Takes the bytes of a stream, a row of them, or a bundle.
+#[derive(Debug)]
+pub struct TreeReceiver {
+    /// It keeps no pool in service.
+    files: Weak<Files>,
+    /// The full name of the dataset, or the first one.
+    name: String,
+    options: ReceiveOptions,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Too little came to know what it is.
+    Head(Vec<u8>),
+    /// No bundle.
+    One(Box<Receiver>),
+    Many(Box<Many>),
+}
+
+/// A bundle that comes.
+#[derive(Debug)]
+struct Many {
+    bundle: Bundle,
+    /// Those whose stream has ended.
+    done: Vec<Received>,
+    /// The next one; `None`: all came.
+    receiver: Option<Receiver>,
+}
+
+/// How far a bundle came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BundleProgress {
+    /// The full name of the dataset whose stream comes.
+    pub name: String,
+    /// Datasets that came.
+    pub came: usize,
+    /// All.
+    pub of: usize,
+}
+
+impl TreeReceiver {
+    /// For a dataset of this full name, and those below it.
+    pub fn new(files: &Arc<Files>, name: String, options: ReceiveOptions) -> TreeReceiver {
+        let stage = Stage::Head(Vec::new());
+        TreeReceiver { files: Arc::downgrade(files), name, options, stage }
+    }
+
+    /// Takes more bytes, as [`Receiver::push`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn push(&mut self, bytes: &[u8]) -> Result<(), ReceiveError> {
+        let files = self.files.upgrade().ok_or(ReceiveError::Left)?;
+        let head = match &mut self.stage {
+            Stage::One(receiver) => return receiver.push(bytes).await,
+            Stage::Many(many) => return many.push(&files, (&self.name, self.options), bytes).await,
+            Stage::Head(head) => head,
+        };
+        head.extend_from_slice(bytes);
+        match Bundle::is_one(head) {
+            None => Ok(()),
+            Some(false) => {
+                let head = std::mem::take(head);
+                let mut receiver = Receiver::new(&files, self.name.clone(), self.options);
+                let pushed = receiver.push(&head).await;
+                self.stage = Stage::One(Box::new(receiver));
+                pushed
+            }
+            Some(true) => {
+                let Some((bundle, head_bytes)) = Bundle::decode(head)? else { return Ok(()) };
+                let rest = head.split_off(head_bytes);
+                let mut many = Many { bundle, done: Vec::new(), receiver: None };
+                many.next(&files, (&self.name, self.options));
+                let pushed = many.push(&files, (&self.name, self.options), &rest).await;
+                self.stage = Stage::Many(Box::new(many));
+                pushed
+            }
+        }
+    }
+
+    /// No more bytes come, as [`Receiver::finish`].
+    ///
+    /// # Errors
+    /// As there; not all streams came.
+    pub async fn finish(&mut self) -> Result<Vec<Received>, ReceiveError> {
+        match &mut self.stage {
+            Stage::Head(head) if head.is_empty() => Err(StreamError::NotAStream.into()),
+            Stage::Head(_) => Err(StreamError::Truncated { records: 0 }.into()),
+            Stage::One(receiver) => Ok(vec![receiver.finish().await?]),
+            Stage::Many(many) => match &mut many.receiver {
+                None => Ok(std::mem::take(&mut many.done)),
+                Some(receiver) if !receiver.has_begun() => {
+                    Err(ReceiveError::Cut(receiver.name().into()))
+                }
+                // It has not ended, or the next one would be here.
+                Some(receiver) => receiver.finish().await.map(|done| vec![done]),
+            },
+        }
+    }
+
+    /// The stream that comes breaks off, as [`Receiver::leave`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn leave(&mut self, why: Option<&ReceiveError>) -> Result<bool, ReceiveError> {
+        match &mut self.stage {
+            Stage::Head(_) => Ok(false),
+            Stage::One(receiver) => receiver.leave(why).await,
+            Stage::Many(many) => match &mut many.receiver {
+                Some(receiver) => receiver.leave(why).await,
+                None => Ok(false),
+            },
+        }
+    }
+
+    /// The full name of the dataset whose stream comes.
+    pub fn name(&self) -> &str {
+        match &self.stage {
+            Stage::Many(many) => many.receiver.as_ref().map_or(&self.name, |of| of.name()),
+            _ => &self.name,
+        }
+    }
+
+    /// How far a bundle came; `None`: it is none, or only checked.
+    pub fn progress(&self) -> Option<BundleProgress> {
+        let Stage::Many(many) = &self.stage else { return None };
+        let (came, of) = (many.done.len(), many.bundle.members.len());
+        let is_made = !self.options.dry && came < of;
+        is_made.then(|| BundleProgress { name: self.name().into(), came, of })
+    }
+}
+
+impl Many {
+    async fn push(
+        &mut self,
+        files: &Arc<Files>,
+        to: (&str, ReceiveOptions),
+        bytes: &[u8],
+    ) -> Result<(), ReceiveError> {
+        let mut bytes = Cow::Borrowed(bytes);
+        loop {
+            let Some(receiver) = &mut self.receiver else {
+                let is_end = bytes.is_empty();
+                return if is_end { Ok(()) } else { Err(StreamError::Trailing.into()) };
+            };
+            receiver.push(&bytes).await?;
+            let Some(behind) = receiver.take_behind() else { return Ok(()) };
+            self.done.push(receiver.finish().await?);
+            self.next(files, to);
+            bytes = Cow::Owned(behind);
+        }
+    }
+
+    /// The next stream, if there is one more.
+    fn next(&mut self, files: &Arc<Files>, (first, options): (&str, ReceiveOptions)) {
+        let Bundle { dataset, snapshot, members } = &self.bundle;
+        self.receiver = members.get(self.done.len()).map(|of| {
+            let sent = format!("{}@{snapshot}", Bundle::name_below(dataset, of));
+            let above = of.below.rsplit_once('/').map(|(above, _)| above);
+            let is_member = |above| members.binary_search_by(|of| of.below.as_str().cmp(above));
+            let above_comes = above.is_some_and(|above| is_member(above).is_ok());
+            let name = Bundle::name_below(first, of);
+            let member = Some(Member { sent, to: of.to, from: of.from, above_comes });
+            Receiver { member, ..Receiver::new(files, name, options) }
+        });
+    }
+}
+
+impl Receiver {
+    /// Whether the first record came.
+    fn has_begun(&self) -> bool {
+        !self.about.sent.is_empty()
+    }
+
+    /// Of a stream of a bundle that has ended: what came behind it.
+    fn take_behind(&mut self) -> Option<Vec<u8>> {
+        self.decoder.has_ended().then(|| std::mem::take(&mut self.behind))
+    }
+
+    /// Whether the dataset has the snapshot of this stream of a bundle already.
+    ///
+    /// # Errors
+    /// It is another stream than the head of the bundle says.
+    pub(super) fn is_passed_over(
+        &mut self,
+        files: &Files,
+        begin: &Begin,
+    ) -> Result<bool, ReceiveError> {
+        let Some(member) = &self.member else { return Ok(false) };
+        let sent = format!("{}@{}", begin.dataset, begin.to.name);
+        let from = begin.from.as_ref().map(|from| from.guid);
+        let is_it = (&sent, begin.to.guid, from) == (&member.sent, member.to, member.from);
+        if !is_it || begin.start.is_some() {
+            let why = format!("that of {sent:?} comes where the head says {:?}", member.sent);
+            return Err(ReceiveError::Contradicts(why));
+        }
+        let Some(dataset) = files.datasets.by_name(&self.name) else { return Ok(false) };
+        let mut snapshots = dataset.snapshots(files.pool.committed_txg()).into_iter();
+        let has_it = snapshots.any(|of| of.record.guid == member.to);
+        // One in service is no copy.
+        if has_it && dataset.is_standby() {
+            (self.way, self.about.was_there) = (Way::Nowhere, true);
+        }
+        Ok(self.about.was_there)
+    }
+
+    /// Whether the dataset above is not there, and comes in the same bundle.
+    pub(super) fn waits_for_above(&self, files: &Files) -> bool {
+        let above = self.name.rsplit_once('/').map_or("", |(above, _)| above);
+        let comes = self.member.as_ref().is_some_and(|member| member.above_comes);
+        comes && files.datasets.by_name(above).is_none()
+    }
+}
