@@ -255,8 +255,9 @@ fn properties_that_do_not_exist_or_cannot_be_so() {
     }
     place.refuses(
         &["get", "recordsize", "tank/vms"],
-        "property recordsize: unknown; there are used, available, referenced, compression, sync, \
-         quota, reservation, readonly, sharenfs, snapdir, snapshots, standby, snapcontrol, \
+        "property recordsize: unknown; there are used, available, referenced, logicalused, \
+         logicalreferenced, compressratio, refcompressratio, compression, sync, quota, \
+         reservation, readonly, sharenfs, snapdir, snapshots, standby, snapcontrol, \
          replicate, next_snapshot",
     );
 }

@@ -31,12 +31,16 @@ pub fn resume(from: Option<Guid>) -> ResumeRecord {
 
 #[test]
 fn inodes_that_contradict_themselves() {
-    let changes: [fn(&mut aquifer_ondisk::inode::Inode); 2] =
-        [|inode| inode.mode = 0o100_644, |inode| inode.entries = 1];
-    for change in changes {
-        let report = content(|_, sample, _| change(sample.inodes.get_mut(&TAIL).unwrap()));
-        assert_eq!(only(&report, Kind::ObjectInvalid).at.object, Some(ObjectId(TAIL)));
+    type Change = fn(&mut aquifer_ondisk::inode::Inode);
+    let changes: [(u64, Change); 2] =
+        [(TAIL, |inode| inode.mode = 0o100_644), (FIFO, |inode| inode.saved_bytes = 1)];
+    for (id, change) in changes {
+        let report = content(|_, sample, _| change(sample.inodes.get_mut(&id).unwrap()));
+        assert_eq!(only(&report, Kind::ObjectInvalid).at.object, Some(ObjectId(id)));
     }
+    // What compression saves is summed from the extents.
+    let report = content(|_, sample, _| sample.inodes.get_mut(&TAIL).unwrap().saved_bytes = 4096);
+    assert!(report.count(Kind::ReferBytes) > 0, "{report}");
     let report = content(|_, _, below| below.record.next_object = 2);
     assert_eq!(only(&report, Kind::ObjectInvalid).at.object, Some(ObjectId(2)));
     let report = content(|pool, sample, _| {
