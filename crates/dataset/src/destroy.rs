@@ -435,8 +435,7 @@ impl Datasets {
             gate.free_extents(owner, &drained.freed);
             inode.root = drained.root;
             let freed = Space::of_sectors(drained.refer_sectors, drained.saved_sectors);
-            let left = inode.refer().minus(freed);
-            (inode.refer_bytes, inode.saved_bytes) = (left.bytes, left.saved_bytes);
+            inode.set_refer(inode.refer().minus(freed));
             drained.freed.len()
         };
         Ok((inode.root.is_some().then_some(inode), taken))

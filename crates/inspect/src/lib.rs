@@ -172,8 +172,7 @@ async fn look_at_roots(
         let records = records::read(media, pool, *pointer, &older, options.deep, findings).await;
         let Some(records) = records else { continue };
         let mut scan = Scan::new(media, options, findings, pointer.txg, &mut verified);
-        let features = &vote.config.features_write;
-        scan.counts_saved = features.iter().any(|known| known == FEATURE_LOGICAL_SPACE);
+        scan.counts_saved = vote.config.writes_with(FEATURE_LOGICAL_SPACE);
         let mut used = used::rebuild(&mut scan, &records).await;
         space::mark_own(&mut scan, &records.root);
         let datasets = namespace::walk(&mut scan, &records.root).await;

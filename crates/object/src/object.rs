@@ -39,7 +39,7 @@ impl TreeRoot {
     /// Puts it into an inode.
     pub fn put_into(&self, inode: &mut Inode) {
         inode.root = self.root;
-        (inode.refer_bytes, inode.saved_bytes) = (self.refer.bytes, self.refer.saved_bytes);
+        inode.set_refer(self.refer);
         inode.set_inherited(self.inherited);
     }
 }

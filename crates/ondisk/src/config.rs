@@ -249,6 +249,11 @@ pub struct Label {
 }
 
 impl PoolConfig {
+    /// Whether only software that knows this feature may write the pool.
+    pub fn writes_with(&self, feature: &str) -> bool {
+        self.features_write.iter().any(|known| known == feature)
+    }
+
     /// All leaves with the number of their vdev.
     pub fn leaves(&self) -> impl Iterator<Item = (usize, &LeafConfig)> {
         self.vdevs

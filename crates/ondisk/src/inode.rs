@@ -214,6 +214,11 @@ impl Inode {
         Space { bytes: self.refer_bytes, saved_bytes: self.saved_bytes }
     }
 
+    /// Sets what [`Inode::refer`] says.
+    pub fn set_refer(&mut self, refer: Space) {
+        (self.refer_bytes, self.saved_bytes) = (refer.bytes, refer.saved_bytes);
+    }
+
     /// Of a clone of a file: what those of its extents take, and those of its tails, that were born
     /// up to its [floor](Inode::clone_floor).
     pub fn inherited(&self) -> Space {

@@ -79,7 +79,7 @@ fn a_file_that_takes_several_txgs_is_freed_whole() {
         let used = service.pool.used_sectors();
         let top = service.files.root("tank/vms").unwrap();
         let file = make(&service, top, "disk").await;
-        // Eight pages to an extent, and then every other page of them anew.
+        // Eight pages to an extent, and then every other page of them again.
         write(&service, file, 0, &vec![7; 200 * 4096], Stability::Unstable).await.unwrap();
         service.pool.sync().await.unwrap();
         for page in 0..100 {

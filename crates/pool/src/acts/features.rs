@@ -14,7 +14,7 @@ impl Pool {
     }
 
     fn has_feature(&self, feature: &str) -> bool {
-        self.tree().config.features_write.iter().any(|known| known == feature)
+        self.tree().config.writes_with(feature)
     }
 
     /// Names a feature in the labels before its first use, so that software that does not know it
