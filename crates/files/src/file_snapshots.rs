@@ -252,7 +252,8 @@ impl Files {
             let found = object_of(&self.pool, objects, &meant(path)).await?;
             let inode = found.ok_or_else(|| FileNameError::NotThere(text.into()))?;
             return match inode.kind {
-                FileKind::Regular => Ok(vec![Found { inode, path: path.into() }]),
+                // A letter may be given in octal that is not shown so.
+                FileKind::Regular => Ok(vec![Found { inode, path: shown(&meant(path)) }]),
                 _ => Err(FileNameError::NotRegular(text.into())),
             };
         }
