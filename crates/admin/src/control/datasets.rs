@@ -126,8 +126,8 @@ impl Control {
         if of_datasets && let Err(error) = take_due(&serving).await {
             notes.push(format!("the first snapshots cannot be taken now: {error}"));
         }
-        if of_files && let Err(error) = take_due_of_files(&serving).await {
-            notes.push(format!("not all first snapshots of files can be taken now: {error}"));
+        if of_files {
+            notes.extend(take_due_of_files(&serving, &request.name).await);
         }
         Ok(DatasetDone { name: request.name, notes })
     }

@@ -7,12 +7,12 @@
 //! - A file follows the first rule that means it, by any of its names. If a rule cannot be followed,
 //!   neither are those behind it: they would keep less of files that it means.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use aquifer_dataset::{
-    Dataset, DatasetError, FileRule, FileSchedule, LookError, ScheduledFile, ScheduledFiles,
-    Version,
+    Dataset, DatasetError, Datasets, FileRule, FileSchedule, LookError, Property, ScheduledFile,
+    ScheduledFiles, Version,
 };
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::inode::Time;
@@ -27,17 +27,31 @@ const ENTRIES_MAX: usize = 100_000;
 #[derive(Debug)]
 pub struct Scheduled {
     of: Vec<ScheduledFiles>,
+    /// The patterns that mean files, in any dataset.
+    met: BTreeSet<String>,
     /// The first rule that cannot be followed.
     failed: Option<FileNameError>,
+}
+
+impl Scheduled {
+    /// The patterns of a dataset that mean no file, neither of it nor of datasets below that
+    /// inherit them. None if that is not known.
+    pub fn unmet(&self, datasets: &Datasets, dataset: &Dataset) -> Vec<String> {
+        let (value, _) = datasets.value(dataset, Property::Filesnapshots);
+        let schedule = FileSchedule::parse(&value).unwrap_or_default();
+        let patterns = schedule.rules().iter().map(|rule| &rule.pattern);
+        let unmet = patterns.filter(|of| self.failed.is_none() && !self.met.contains(*of));
+        unmet.cloned().collect()
+    }
 }
 
 impl Files {
     /// Finds the files that have snapshots by schedule. Changes nothing.
     pub async fn scheduled(&self) -> Scheduled {
-        let mut found = Scheduled { of: Vec::new(), failed: None };
+        let mut found = Scheduled { of: Vec::new(), met: BTreeSet::new(), failed: None };
         for (dataset, schedule) in self.datasets.file_schedules() {
             let mut files = Vec::new();
-            match self.follow(&dataset, &schedule, &mut files).await {
+            match self.follow(&dataset, &schedule, (&mut files, &mut found.met)).await {
                 Ok(()) => {}
                 // It went, or a stream comes into it.
                 Err(
@@ -69,19 +83,20 @@ impl Files {
         &self,
         dataset: &Arc<Dataset>,
         schedule: &FileSchedule,
-        files: &mut Vec<ScheduledFile>,
+        (files, met): (&mut Vec<ScheduledFile>, &mut BTreeSet<String>),
     ) -> Result<(), FileNameError> {
         let name = self.datasets.full_name(dataset);
         let version = self.datasets.version(&name)?;
         let (mut known, mut entries) = (HashSet::new(), ENTRIES_MAX);
         for rule in schedule.rules() {
-            let followed = self.follow_one(rule, &version, (&mut known, files), &mut entries).await;
+            let into = (&mut known, &mut *files);
+            let followed = self.follow_one(rule, &version, into, &mut entries).await;
             let why = |why: String| {
                 let (dataset, pattern) = (name.clone(), &rule.pattern);
                 let why = format!("{pattern:?} {why}");
                 FileNameError::Schedule { dataset, why }
             };
-            followed.map_err(|error| match error {
+            let meant = followed.map_err(|error| match error {
                 FileNameError::TooMany(_) => why(format!(
                     "and the rules before it mean more than {FILES_AT_ONCE_MAX} files; use the \
                      property snapshots, or let them mean fewer"
@@ -96,17 +111,21 @@ impl Files {
                 FileNameError::Pool(error) => why(format!("cannot be looked up: {error}")),
                 other => other,
             })?;
+            if meant > 0 {
+                met.insert(rule.pattern.clone());
+            }
         }
         Ok(())
     }
 
+    /// Returns how many files the rule means, also those that follow one before it.
     async fn follow_one(
         &self,
         rule: &FileRule,
         version: &Version,
         (known, files): (&mut HashSet<ObjectId>, &mut Vec<ScheduledFile>),
         entries: &mut usize,
-    ) -> Result<(), FileNameError> {
+    ) -> Result<usize, FileNameError> {
         let mut look = version.look(&self.pool)?;
         let found = match self.matching(&rule.pattern, &mut look, &rule.pattern, entries).await {
             Err(
@@ -117,7 +136,7 @@ impl Files {
             found => found?,
         };
         let schedule = Arc::new(rule.schedule.clone());
-        let before = files.len();
+        let (before, meant) = (files.len(), found.len());
         for Found { inode, path } in found {
             let (object, generation, schedule) = (inode.object, inode.generation, schedule.clone());
             if known.insert(object) {
@@ -128,6 +147,6 @@ impl Files {
             files.truncate(before);
             return Err(FileNameError::TooMany(rule.pattern.clone()));
         }
-        Ok(())
+        Ok(meant)
     }
 }

@@ -43,10 +43,23 @@ pub(in super::super) async fn take_due(serving: &Serving) -> Result<(), ApiError
     act_on(serving, due).await
 }
 
-/// Takes and prunes what is due of the files of a pool.
-pub(in super::super) async fn take_due_of_files(serving: &Serving) -> Result<(), ApiError> {
-    let found = find_files(serving).await?;
-    tend_files(serving, found).await
+/// The schedule of files of a dataset is set: takes and prunes what is due of the files of its
+/// pool. Returns what somebody should know.
+pub(in super::super) async fn take_due_of_files(serving: &Serving, dataset: &str) -> Vec<String> {
+    let failed = |error: ApiError| {
+        format!("not all first snapshots of files can be taken now: {}", error.message)
+    };
+    let found = match find_files(serving).await {
+        Ok(found) => found,
+        Err(error) => return vec![failed(error)],
+    };
+    let datasets = &serving.service().datasets;
+    let unmet = datasets.by_name(dataset).map(|dataset| found.unmet(datasets, &dataset));
+    let unmet = unmet.unwrap_or_default().into_iter();
+    let mut notes: Vec<String> =
+        unmet.map(|pattern| format!("no file matches {pattern:?} yet")).collect();
+    notes.extend(tend_files(serving, found).await.err().map(failed));
+    notes
 }
 
 async fn find_files(serving: &Serving) -> Result<Scheduled, ApiError> {
