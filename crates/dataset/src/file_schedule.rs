@@ -1,8 +1,8 @@
 //! The property `filesnapshots`: which files have snapshots by schedule, and which of these stay.
 //!
 //! `web*/*.vhd daily=7; db01/* hourly=24 daily=7`: rules with semicolons between them. A rule is a
-//! pattern of paths, then what stays of each cadence, as in the property `snapshots`. A file follows
-//! the first rule that means it.
+//! pattern of paths, then what stays of each cadence, as in the property `snapshots`. A file
+//! follows the first rule that means it.
 //!
 //! The pattern may have blanks: it ends where the cadences begin. What could be read in two ways is
 //! refused. Each byte can be written as `\0ooo` in octal, as names are shown: so `\0073` is a

@@ -6,8 +6,8 @@
 //! Invariants:
 //! - Each file counts for itself. One of a cadence is due if its schedule took none of the file in
 //!   the period that it is now: so a new file has its first ones at the next look.
-//! - Only what a schedule took is pruned: its record has the mark. Of a file the newest of a cadence
-//!   stay, by the order in which they were taken.
+//! - Only what a schedule took is pruned: its record has the mark. Of a file the newest of a
+//!   cadence stay, by the order in which they were taken.
 //! - Only files that a rule means now are pruned. A file that was removed or renamed keeps what it
 //!   has, and so does one whose rule is gone.
 

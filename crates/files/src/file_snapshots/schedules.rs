@@ -2,10 +2,10 @@
 //! `filesnapshots` mean.
 //!
 //! Invariants:
-//! - A look costs no more than [`ENTRIES_MAX`] names of a dataset, whatever its rules are, and reads
-//!   the tree of the last txg: it writes nothing, and waits for nothing.
-//! - A file follows the first rule that means it, by any of its names. If a rule cannot be followed,
-//!   neither are those behind it: they would keep less of files that it means.
+//! - A look reads no more than [`ENTRIES_MAX`] names of a dataset, whatever its rules are, in the
+//!   tree of the last txg: it writes nothing, and no client waits for it.
+//! - A file follows the first rule that means it, by any of its names. If a rule cannot be
+//!   followed, neither are those behind it: they would keep less of files that it means.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -54,10 +54,10 @@ impl Files {
             match self.follow(&dataset, &schedule, (&mut files, &mut found.met)).await {
                 Ok(()) => {}
                 // It went, or a stream comes into it.
-                Err(
-                    FileNameError::Look(LookError::Destroyed(_))
-                    | FileNameError::Dataset(DatasetError::NotFound(_) | DatasetError::Increment(_)),
-                ) => continue,
+                Err(FileNameError::Look(LookError::Destroyed(_))) => continue,
+                Err(FileNameError::Dataset(
+                    DatasetError::NotFound(_) | DatasetError::Increment(_),
+                )) => continue,
                 Err(error) => found.failed = found.failed.or(Some(error)),
             }
             found.of.push(ScheduledFiles { dataset, files });
