@@ -319,6 +319,21 @@ mod tests {
     }
 
     #[test]
+    fn somebody_hears_once_of_each_failure() {
+        let told = Told::default();
+        for (failed, is_news) in [
+            (None, false),
+            (Some("full"), true),
+            (Some("full"), false),
+            (Some("name"), true),
+            (None, false),
+            (Some("name"), true),
+        ] {
+            assert_eq!(told.is_news(failed.map(String::from)), is_news, "{failed:?}");
+        }
+    }
+
+    #[test]
     fn periods_begin_where_people_expect_it() {
         let at = |date: &str, hour: u64, minute: u64| {
             parse_date(date).unwrap() + hour * HOUR_S + minute * 60

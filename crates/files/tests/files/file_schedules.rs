@@ -237,6 +237,12 @@ fn a_rule_that_cannot_be_followed_stops_those_behind_it_alone() {
         assert_eq!(of(&service, "first"), ["hourly-26T08:43Z"]);
         assert_eq!(of(&service, "last"), ["hourly-26T07:43Z"]);
         assert!(of(&service, "many/7").is_empty());
+        // More names than a look reads, each rule for itself less.
+        let rules: Vec<String> = (0..11).map(|at| format!("many/x{at}* daily=1")).collect();
+        set(&service, &format!("first hourly=1; {}", rules.join("; "))).await;
+        let error = look(&service, 2 * HOUR_S).await.unwrap_err().to_string();
+        assert!(error.contains("\"many/x9*\" and the rules before it look at"), "{error}");
+        assert_eq!(of(&service, "first"), ["hourly-26T09:43Z"]);
     });
     bed.assert_clean();
 }
