@@ -88,13 +88,21 @@ impl FileRule {
         if pattern.is_empty() {
             return Err(format!("{text:?} has no pattern; {USAGE}"));
         }
+        if pattern.trim() != pattern {
+            return Err(format!(
+                "the pattern {pattern:?} begins or ends with a blank: write it \\0040, if it is in \
+                 the name"
+            ));
+        }
         if pattern.split('/').any(|part| part == "." || part == "..") {
             return Err(format!("{pattern:?}: '.' and '..' are no names of files"));
         }
         if pattern.len() > FILE_PATH_BYTES_MAX {
             return Err(format!("a pattern has more than {FILE_PATH_BYTES_MAX} bytes"));
         }
-        if let Some(word) = pattern.split(' ').find(|word| begins_cadence(word)) {
+        // The last one had a slash behind it.
+        let last = pattern.split(' ').next_back().filter(|word| is_count(word));
+        if let Some(word) = pattern.split(' ').find(|word| begins_cadence(word)).or(last) {
             return Err(format!(
                 "{word:?} stands in the pattern {pattern:?}: what stays comes last, with blanks or \
                  commas between. An equals sign in a name is written \\0075"
@@ -183,6 +191,49 @@ mod tests {
     }
 
     #[test]
+    fn what_is_stored_means_the_same_again() {
+        let words = [
+            "web*/",
+            "a b",
+            "daily=7",
+            "hourly=01",
+            "yearly=+1",
+            ";",
+            " ",
+            "  ",
+            ",",
+            "=",
+            "\\0073",
+            "off",
+            "..",
+            "x=1",
+            "/",
+            "\u{e9}",
+            "\u{a0}",
+            "\t",
+            "daily",
+            "?",
+        ];
+        let (mut state, mut good) = (1_u64, 0);
+        for _ in 0..200_000 {
+            let mut text = String::new();
+            for _ in 0..10 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                text.push_str(words[(state >> 33) as usize % words.len()]);
+                if state >> 63 == 0 {
+                    text.push(' ');
+                }
+            }
+            let Ok(read) = FileSchedule::parse(&text) else { continue };
+            let shown = read.to_string();
+            assert_eq!(FileSchedule::parse(&shown).as_ref(), Ok(&read), "{text:?} {shown:?}");
+            assert!(read.rules().iter().all(|rule| !rule.pattern.is_empty()), "{text:?}");
+            good += 1;
+        }
+        assert!(good > 1000, "{good}");
+    }
+
+    #[test]
     fn what_means_nothing_is_refused_with_the_reason() {
         let long = format!("{}/* daily=7", "x".repeat(FILE_PATH_BYTES_MAX));
         let many: Vec<String> = (0..100).map(|at| format!("web{at}/* daily=7")).collect();
@@ -209,8 +260,11 @@ mod tests {
             ("a/* daily=7 , hourly=2", "\"daily=7\" stands in the pattern"),
             ("daily=7 a/*", "does not say what stays"),
             ("daily=7 a/* hourly=2", "\"daily=7\" stands in the pattern"),
+            ("x=1/ daily=7", "\"x=1\" stands in the pattern"),
             ("../* daily=7", "no names of files"),
             ("a/./b daily=7", "no names of files"),
+            ("/ a daily=7", "begins or ends with a blank"),
+            ("a / daily=7", "begins or ends with a blank"),
             ("a\n/* daily=7", "a terminal does not show"),
             ("a/* daily=7; a//* hourly=7", "\"a/*\" is given twice"),
             (&long, "a pattern has more than 640 bytes"),
