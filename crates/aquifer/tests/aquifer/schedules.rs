@@ -1,5 +1,7 @@
 //! Snapshots by schedule, as an administrator sets it.
 
+use std::time::{Duration, Instant};
+
 use crate::bed::{Served, noise, served};
 use crate::support::Place;
 
@@ -93,16 +95,22 @@ fn files_follow_the_first_rule_that_means_them() {
     assert_eq!(of_files(&place), is(&taken));
     let events = place.must(&["events"]);
     assert!(events.contains("snapshot.scheduled"), "{events}");
-    // A new file has its first one, and the others are not taken twice.
+    // A new file has its first one with the next look, and the others are not taken twice.
     client.create(&web, "disk1.vhd");
     place.must(&["snapshot", "tank/vms:web01/*@auto-daily-mine"]);
     daemon.kill9();
     let _daemon = place.serve();
-    place.must(&["set", "filesnapshots=*/*.vhd daily=7", "tank/vms"]);
     let disk1 = "web01/disk1.vhd";
     let mut taken = taken.to_vec();
     taken.extend([(disk0, "-"), (disk1, "-"), (disk1, "daily")]);
     taken.sort_unstable();
+    let begin = Instant::now();
+    while of_files(&place) != is(&taken) {
+        let there = of_files(&place);
+        assert!(begin.elapsed() < Duration::from_secs(90), "{there:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    place.must(&["set", "filesnapshots=*/*.vhd daily=7", "tank/vms"]);
     assert_eq!(of_files(&place), is(&taken));
     // `off` prunes nothing; they go by their names.
     place.must(&["set", "filesnapshots=off", "tank/vms"]);
