@@ -102,6 +102,8 @@ pub struct Datasets {
     pub(crate) scrub: Scrubbed,
     pub(crate) hold_clock: Clock,
     pub(crate) schedules_failed: Told,
+    /// The same of schedules of files.
+    pub(crate) file_schedules_failed: Told,
     pub(crate) replies: Arc<Replies>,
     pub(crate) history: History,
 }
@@ -196,6 +198,7 @@ impl Datasets {
                 scrub,
                 hold_clock,
                 schedules_failed: Told::default(),
+                file_schedules_failed: Told::default(),
                 replies,
                 history,
             };

@@ -14,6 +14,8 @@
 //!   One that leaves the list leaves a sweep of that group, in the same txg ([`crate::dead`]).
 
 mod list;
+mod schedule;
+mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -22,10 +24,9 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{Object, btree};
 use aquifer_ondisk::config::{FEATURE_FILE_SNAPSHOTS, FEATURE_SNAPSHOTS};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
-use aquifer_ondisk::file_snapshot::{
-    FILE_PATH_BYTES_MAX, FILES_OF_A_TXG_MAX, FileSnapshotId, FileSnapshotRecord,
-};
+use aquifer_ondisk::file_snapshot::{FileSnapshotId, FileSnapshotRecord};
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
+use aquifer_ondisk::keeping::Cadence;
 use aquifer_ondisk::scrub::ScrubState;
 use aquifer_ondisk::tree_node::Objects;
 use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
@@ -36,13 +37,11 @@ use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::dead::These;
 use crate::error::DatasetError;
-use crate::snapshots::{Act, Called, ListChange, check_name};
+use crate::snapshots::{Act, Called, ListChange};
 use crate::tails::LOOKED_UP_MAX;
 
 pub(crate) use list::FileSnapshots;
-use list::Names;
-
-const ONE_TOO_MANY: &str = "is one too many: one command takes at most 65536 of a dataset";
+pub use schedule::{ScheduledFile, ScheduledFiles};
 
 /// A snapshot of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,8 +77,19 @@ pub(crate) struct Take {
     /// That of the entry of the call that asks for it, in the reply table.
     reply: Option<u64>,
     created: Time,
+    /// The schedule that asks for it.
+    schedule: Option<Cadence>,
     /// All tails of the dataset's files are known.
     tails_known: bool,
+}
+
+/// What asks for snapshots of files.
+#[derive(Debug, Clone, Copy)]
+enum Asks<'a> {
+    Command,
+    Call(&'a Called),
+    /// The schedule of a cadence, at this time.
+    Schedule(Cadence, Time),
 }
 
 impl FileSnapshot {
@@ -153,7 +163,7 @@ impl Datasets {
         wanted: Vec<NewFileSnapshot>,
     ) -> Result<Vec<String>, DatasetError> {
         let _act = self.acts.lock().await;
-        self.snapshot_files_for(wanted, None).await
+        self.snapshot_files_for(wanted, Asks::Command).await
     }
 
     /// Takes a snapshot of a file for a call. It is on disk when this returns.
@@ -169,7 +179,7 @@ impl Datasets {
         let dataset = self.of_call(called)?.clone();
         let (object, guid) = (new.object, called.guid());
         let full = self.file_snapshot_name(&dataset, &new.path, &new.name);
-        self.snapshot_files_for(vec![new], Some(called)).await?;
+        self.snapshot_files_for(vec![new], Asks::Call(called)).await?;
         let taken = dataset.file_snapshots_of(object, self.pool.committed_txg());
         let taken = taken.into_iter().find(|of| Some(of.record.guid) == guid);
         taken.ok_or(DatasetError::NotFound(full))
@@ -179,7 +189,7 @@ impl Datasets {
     async fn snapshot_files_for(
         &self,
         wanted: Vec<NewFileSnapshot>,
-        by: Option<&Called>,
+        asks: Asks<'_>,
     ) -> Result<Vec<String>, DatasetError> {
         let wanted = self.check_files(wanted)?;
         if wanted.is_empty() {
@@ -187,7 +197,11 @@ impl Datasets {
         }
         self.use_feature(FEATURE_SNAPSHOTS).await?;
         self.use_feature(FEATURE_FILE_SNAPSHOTS).await?;
-        let created = Time::from_ns(self.pool.world().wall_ns());
+        let (created, schedule) = match asks {
+            Asks::Schedule(cadence, now) => (now, Some(cadence)),
+            _ => (Time::from_ns(self.pool.world().wall_ns()), None),
+        };
+        let by = if let Asks::Call(called) = asks { Some(called) } else { None };
         let mut known: BTreeMap<DatasetId, bool> = BTreeMap::new();
         let mut takes = Vec::new();
         for new in wanted {
@@ -197,7 +211,7 @@ impl Datasets {
             };
             known.insert(new.dataset.id, tails_known);
             let guid = by.and_then(Called::guid).unwrap_or_else(|| self.new_guid());
-            takes.push(Take { new, guid, index: 0, reply: None, created, tails_known });
+            takes.push(Take { new, guid, index: 0, reply: None, created, schedule, tails_known });
         }
         let txg = {
             let hold = self.hold_act_with(takes.len() as u64).await?;
@@ -224,68 +238,6 @@ impl Datasets {
             true => Ok(taken),
             false => Err(DatasetError::FilesGone { missing, taken: taken.len() }),
         }
-    }
-
-    /// Gives each an index of its own. An act that was cut off may have some in the same txg.
-    fn number(&self, txg: Txg, takes: &mut [Take]) -> Result<(), DatasetError> {
-        let mut next: BTreeMap<DatasetId, usize> = BTreeMap::new();
-        for before in self.state.lock().file_takes.get(&txg).into_iter().flatten() {
-            *next.entry(before.new.dataset.id).or_default() += 1;
-        }
-        for take in takes {
-            let index = next.entry(take.new.dataset.id).or_default();
-            take.index = u16::try_from(*index).map_err(|_| {
-                let NewFileSnapshot { dataset, path, name, .. } = &take.new;
-                let name = self.file_snapshot_name(dataset, path, name);
-                DatasetError::BadName { name, why: ONE_TOO_MANY.into() }
-            })?;
-            *index += 1;
-        }
-        Ok(())
-    }
-
-    /// Refuses what cannot be taken. Returns each file once.
-    fn check_files(
-        &self,
-        wanted: Vec<NewFileSnapshot>,
-    ) -> Result<Vec<NewFileSnapshot>, DatasetError> {
-        let mut known: BTreeMap<(DatasetId, ObjectId), String> = BTreeMap::new();
-        let mut counts: BTreeMap<DatasetId, usize> = BTreeMap::new();
-        let mut names: BTreeMap<DatasetId, Names> = BTreeMap::new();
-        let mut once = Vec::new();
-        for new in wanted {
-            let full = self.file_snapshot_name(&new.dataset, &new.path, &new.name);
-            let bad = |why: &str| DatasetError::BadName { name: full.clone(), why: why.into() };
-            check_name(&full, &new.name)?;
-            if new.path.len() > FILE_PATH_BYTES_MAX {
-                return Err(bad("has a path of more than 640 bytes: snapshot its dataset instead"));
-            }
-            if new.dataset.is_destroyed() {
-                return Err(DatasetError::NotFound(self.full_name(&new.dataset)));
-            }
-            self.check_no_increment(&new.dataset)?;
-            let taken = || new.dataset.snapshots.lock().files.names();
-            let taken = names.entry(new.dataset.id).or_insert_with(taken);
-            if taken.of_files.contains(&(new.object, new.name.clone()))
-                || taken.of_paths.contains(&(new.path.clone(), new.name.clone()))
-            {
-                return Err(DatasetError::Exists(full));
-            }
-            let place = (new.dataset.id, new.object);
-            if let Some(name) = known.insert(place, new.name.clone()) {
-                if name != new.name {
-                    return Err(bad("is the second of one file: one command takes one of each"));
-                }
-                continue;
-            }
-            let count = counts.entry(new.dataset.id).or_default();
-            *count += 1;
-            if *count > FILES_OF_A_TXG_MAX {
-                return Err(bad(ONE_TOO_MANY));
-            }
-            once.push(new);
-        }
-        Ok(once)
     }
 
     /// The full name of a snapshot of a file.
@@ -393,7 +345,7 @@ impl Datasets {
     ) -> Result<Vec<(ItemKey, Option<Item>)>, PoolError> {
         let takes = self.state.lock().file_takes.remove(&sync.txg()).unwrap_or_default();
         let mut items = Vec::new();
-        for Take { new, guid, index, reply, created, tails_known } in takes {
+        for Take { new, guid, index, reply, created, schedule, tails_known } in takes {
             let Some(inode) = self.file_of(sync, &new).await? else {
                 self.replies.retract(sync.txg(), reply);
                 continue;
@@ -401,8 +353,9 @@ impl Datasets {
             let settled = tails_known && self.has_no_tail(sync, &new.dataset, new.object).await?;
             let id = FileSnapshotId::new(sync.txg(), index);
             let NewFileSnapshot { dataset, name, path, .. } = new;
+            let hidden = false;
             let record =
-                FileSnapshotRecord { guid, created, name, path, inode, settled, hidden: false };
+                FileSnapshotRecord { guid, created, name, path, inode, settled, hidden, schedule };
             let key = ItemKey::new(dataset.id, ItemClass::FileSnapshot, id.0);
             items.push((key, Some(Item { key, value: record.encode() })));
             let change = self.change_in(sync.txg());

@@ -7,6 +7,7 @@ use aquifer_ondisk::dataset::PROPERTY_STANDBY;
 use aquifer_ondisk::extent::Compression;
 
 use crate::error::DatasetError;
+use crate::file_schedule::FileSchedule;
 use crate::property_name::PropertyName;
 use crate::schedule::Schedule;
 
@@ -45,10 +46,13 @@ pub enum Property {
     Snapcontrol = 13,
     /// Which copy is kept up to date, and how: `off`, or `backup:pool/vms every=5m`.
     Replicate = 15,
+    /// Which snapshots of files are taken and pruned by themselves: `off`, or patterns of paths,
+    /// each with what stays: `web*/*.vhd daily=7; db01/* hourly=24`.
+    Filesnapshots = 16,
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 15] = [
+pub const PROPERTIES: [Property; 16] = [
     Property::Compression,
     Property::Sync,
     Property::Quota,
@@ -64,6 +68,7 @@ pub const PROPERTIES: [Property; 15] = [
     Property::Standby,
     Property::Snapcontrol,
     Property::Replicate,
+    Property::Filesnapshots,
 ];
 
 /// How clients find the snapshots of a dataset, in the directory `.aquifer` of its root directory.
@@ -102,7 +107,7 @@ impl SyncMode {
 /// Longest reason for `sync=disabled`.
 const REASON_CHARS_MAX: usize = 200;
 /// Longest value, bytes.
-const VALUE_BYTES_MAX: usize = 1024;
+pub(crate) const VALUE_BYTES_MAX: usize = 1024;
 
 impl Property {
     /// Its name.
@@ -123,6 +128,7 @@ impl Property {
             Property::Standby => "standby",
             Property::Snapcontrol => "snapcontrol",
             Property::Replicate => "replicate",
+            Property::Filesnapshots => "filesnapshots",
         }
     }
 
@@ -182,7 +188,8 @@ impl Property {
             | Property::Snapshots
             | Property::Standby
             | Property::Snapcontrol
-            | Property::Replicate => "off",
+            | Property::Replicate
+            | Property::Filesnapshots => "off",
             Property::Autoexpand | Property::Autoreplace | Property::Autotrim => "off",
             Property::Scrub => "monthly",
             Property::Snapdir => "hidden",
@@ -229,6 +236,10 @@ impl Property {
             Property::Scrub => one_of(&["off", "weekly", "monthly"]),
             Property::Snapdir => one_of(&["hidden", "visible", "disabled"]),
             Property::Snapshots => match Schedule::parse(value) {
+                Ok(schedule) => Ok(schedule.to_string()),
+                Err(why) => Err(self.bad(why)),
+            },
+            Property::Filesnapshots => match FileSchedule::parse(value) {
                 Ok(schedule) => Ok(schedule.to_string()),
                 Err(why) => Err(self.bad(why)),
             },

@@ -264,7 +264,11 @@ pub(crate) fn stays(name: &PropertyName) -> bool {
     let PropertyName::Native(property) = name else { return false };
     let is_own = matches!(
         property,
-        Property::Reservation | Property::Snapshots | Property::Standby | Property::Replicate
+        Property::Reservation
+            | Property::Snapshots
+            | Property::Filesnapshots
+            | Property::Standby
+            | Property::Replicate
     );
     is_own || property.is_of_pool()
 }

@@ -45,7 +45,22 @@ pub struct Schedule(BTreeMap<Cadence, u32>);
 #[derive(Debug, Default)]
 pub(crate) struct Told(Mutex<Option<String>>);
 
+impl Told {
+    /// Notes how it went now. Returns whether somebody should hear of it.
+    pub(crate) fn is_news(&self, failed: Option<String>) -> bool {
+        let mut last = self.0.lock();
+        let is_news = failed.is_some() && *last != failed;
+        *last = failed;
+        is_news
+    }
+}
+
 impl Schedule {
+    /// What stays of each cadence.
+    pub fn counts(&self) -> impl Iterator<Item = (Cadence, u32)> {
+        self.0.iter().map(|(cadence, count)| (*cadence, *count))
+    }
+
     /// Reads `off`, or what stays of each cadence: `hourly=24 daily=7`, with blanks or commas.
     ///
     /// # Errors
@@ -83,7 +98,7 @@ impl fmt::Display for Schedule {
 }
 
 /// The number of the period that it is.
-fn period(cadence: Cadence, at_s: u64) -> u64 {
+pub(crate) fn period(cadence: Cadence, at_s: u64) -> u64 {
     let (year, month, _) = date_of(at_s);
     match cadence {
         Cadence::Frequently => at_s / QUARTER_S,
@@ -110,14 +125,14 @@ fn next_period(cadence: Cadence, at_s: u64) -> u64 {
 }
 
 /// What a snapshot is called: `auto-hourly-2026-11-26T07:00Z`.
-fn name(cadence: Cadence, now_s: u64, to_the_second: bool) -> String {
+pub(crate) fn name(cadence: Cadence, now_s: u64, to_the_second: bool) -> String {
     let text = text_s(now_s);
     let text = text.trim_end_matches('Z');
     let text = if to_the_second { text } else { text.get(..16).unwrap_or(text) };
     format!("auto-{}-{text}Z", cadence.name())
 }
 
-fn seconds(time: Time) -> u64 {
+pub(crate) fn seconds(time: Time) -> u64 {
     time.since_1970_ns() / 1_000_000_000
 }
 
@@ -144,16 +159,14 @@ impl Datasets {
     pub async fn snapshots_if_due(&self, now: Time) -> Result<(), DatasetError> {
         let _act = self.acts.lock().await;
         let taken = self.take_due(now).await;
-        if let Err(error) = &taken {
-            let said = error.to_string();
-            if self.schedules_failed.0.lock().replace(said.clone()) != Some(said) {
-                tracing::error!(
-                    class = "snapshot.schedule_failed", pool = self.pool.name(), %error,
-                    "snapshots that are due cannot be taken"
-                );
-            }
-        } else {
-            *self.schedules_failed.0.lock() = None;
+        let failed = taken.as_ref().err().map(ToString::to_string);
+        if self.schedules_failed.is_news(failed.clone()) {
+            tracing::error!(
+                class = "snapshot.schedule_failed",
+                pool = self.pool.name(),
+                error = failed,
+                "snapshots that are due cannot be taken"
+            );
         }
         self.prune().await?;
         taken
@@ -302,6 +315,21 @@ mod tests {
             "off hourly=2",
         ] {
             assert!(Schedule::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn somebody_hears_once_of_each_failure() {
+        let told = Told::default();
+        for (failed, is_news) in [
+            (None, false),
+            (Some("full"), true),
+            (Some("full"), false),
+            (Some("name"), true),
+            (None, false),
+            (Some("name"), true),
+        ] {
+            assert_eq!(told.is_news(failed.map(String::from)), is_news, "{failed:?}");
         }
     }
 

@@ -5,6 +5,7 @@
 //! slash in it.
 
 mod pattern;
+mod schedules;
 
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ use crate::core::Files;
 use crate::diff::paths::{inode_of, meant, object_of, shown};
 use crate::error::FsError;
 use pattern::Pattern;
+
+pub use schedules::Scheduled;
 
 /// Files that one command takes snapshots of at most.
 pub const FILES_AT_ONCE_MAX: usize = 10_000;
@@ -60,6 +63,14 @@ pub enum FileNameError {
     /// A pattern looks at too many names.
     #[error("{0:?} looks at more than {max} names; nothing was taken", max = ENTRIES_MAX)]
     TooLong(String),
+    /// A schedule cannot be followed.
+    #[error("filesnapshots of {dataset}: {why}")]
+    Schedule {
+        /// Full name of the dataset.
+        dataset: String,
+        /// Why.
+        why: String,
+    },
     /// There is no such snapshot.
     #[error("there is no snapshot {0:?} of a file")]
     NoSnapshot(String),
@@ -212,7 +223,9 @@ impl Files {
             let Name { dataset, path, name } = self.parse(text)?;
             let version = self.datasets.version(&self.datasets.full_name(&dataset))?;
             let mut look = version.look(&self.pool)?;
-            for Found { inode, path } in self.matching(text, &mut look, &path).await? {
+            let mut entries = ENTRIES_MAX;
+            for Found { inode, path } in self.matching(text, &mut look, &path, &mut entries).await?
+            {
                 let (dataset, name) = (dataset.clone(), name.clone());
                 let (object, generation) = (inode.object, inode.generation);
                 wanted.push(NewFileSnapshot { dataset, object, generation, path, name });
@@ -224,12 +237,14 @@ impl Files {
         Ok(self.datasets.snapshot_files(wanted).await?)
     }
 
-    /// The regular files that a path, or a pattern of paths, means.
+    /// The regular files that a path, or a pattern of paths, means. Looks at so many `entries` of
+    /// directories at most, and counts them down.
     async fn matching(
         &self,
         text: &str,
         look: &mut Look<'_>,
         path: &str,
+        entries: &mut usize,
     ) -> Result<Vec<Found>, FileNameError> {
         let objects = look.objects();
         let parts: Vec<Pattern> = path.split('/').map(Pattern::new).collect();
@@ -237,14 +252,14 @@ impl Files {
             let found = object_of(&self.pool, objects, &meant(path)).await?;
             let inode = found.ok_or_else(|| FileNameError::NotThere(text.into()))?;
             return match inode.kind {
-                FileKind::Regular => Ok(vec![Found { inode, path: path.into() }]),
+                // A letter may be given in octal that is not shown so.
+                FileKind::Regular => Ok(vec![Found { inode, path: shown(&meant(path)) }]),
                 _ => Err(FileNameError::NotRegular(text.into())),
             };
         }
         let top = inode_of(&self.pool, objects, ROOT_DIRECTORY).await?;
         let mut found: Vec<Found> =
             top.into_iter().map(|inode| Found { inode, path: String::new() }).collect();
-        let mut looked_at = 0;
         for (part, at) in parts.iter().zip(1..) {
             let wanted = if at == parts.len() { FileKind::Regular } else { FileKind::Directory };
             let mut below = Vec::new();
@@ -252,11 +267,9 @@ impl Files {
                 let mut scan =
                     Scan::<Directory, Pool>::new(&self.pool, directory.inode.root, 0, None)?;
                 while let Some(entry) = scan.next().await? {
-                    looked_at += 1;
-                    if looked_at > ENTRIES_MAX {
-                        return Err(FileNameError::TooLong(text.into()));
-                    }
-                    if looked_at % 64 == 0 {
+                    let left = entries.checked_sub(1);
+                    *entries = left.ok_or_else(|| FileNameError::TooLong(text.into()))?;
+                    if entries.is_multiple_of(64) {
                         aquifer_pool::turn_of_others().await;
                         look.renew()?;
                     }

@@ -1,19 +1,29 @@
 //! Snapshots of single files.
 //!
-//! ```text item of a dataset, class 16, number = txg << 16 | index: a file snapshot version u16
-//! flags u16  guid u64  created i64+u32  name string  path string inode (see [`crate::inode`]) item
-//! of a dataset, class 17, the same number: what a destroyed one alone showed is freed version u16
-//! flags u16 (0)  object u64  left u64 item of a dataset, class 20, the same number: the file was
-//! rolled back to the snapshot version u16  flags u16  object u64  txg u64 ``` `txg` is the one
-//! that took it, `index` tells the snapshots of several files in one txg apart. `path` is that of
-//! the file in its dataset when it was asked for, as it is shown: the file may have another one by
-//! now, or none. The inode is a copy of that in the object table of the txg. `flags` of a snapshot:
-//! 1, [`FileSnapshotRecord::settled`], 2, [`FileSnapshotRecord::hidden`]; of a rollback: 1,
-//! [`FileRollbackRecord::pending`]. Others mean nothing.
+//! ```text
+//! item of a dataset, class 16, number = txg << 16 | index: a file snapshot
+//!   version u16  flags u16  guid u64  created i64+u32  name string  path string
+//!   inode (see [`crate::inode`])
+//! item of a dataset, class 17, the same number: what a destroyed one alone showed is freed
+//!   version u16  flags u16 (0)  object u64  left u64
+//! item of a dataset, class 20, the same number: the file was rolled back to the snapshot
+//!   version u16  flags u16  object u64  txg u64
+//! ```
+//!
+//! `txg` is the one that took it, `index` tells the snapshots of several files in one txg apart.
+//! `path` is that of the file in its dataset when it was asked for, as it is shown: the file may
+//! have another one by now, or none. The inode is a copy of that in the object table of the txg.
+//!
+//! `flags` of a snapshot, by bytes: of the first one, 1 is [`FileSnapshotRecord::settled`] and 2
+//! [`FileSnapshotRecord::hidden`]; the low four bits of the second one are the number of the
+//! cadence whose schedule took it ([`crate::keeping::Cadence`]), 0 for none. `flags` of a rollback:
+//! 1, [`FileRollbackRecord::pending`]. Others mean nothing, nor do other numbers of a cadence:
+//! nothing prunes what they mark.
 
 use crate::codec::FormatError;
 use crate::dataset::{SNAPSHOT_NAME_BYTES_MAX, begin, begin_with, open, open_with_flags};
 use crate::inode::{FileKind, INODE_BYTES, Inode, Time};
+use crate::keeping::{CADENCES, Cadence};
 use crate::types::{Guid, ObjectId, Txg};
 
 /// Longest path in a record, bytes: the record must fit an item.
@@ -27,7 +37,11 @@ pub const FILES_OF_A_TXG_MAX: usize = 1 << INDEX_BITS;
 const INDEX_BITS: u32 = 16;
 const FLAG_SETTLED: u16 = 1;
 const FLAG_HIDDEN: u16 = 2;
+/// Where the number of the cadence stands.
+const SCHEDULE_BITS: u16 = 0x0f00;
+const SCHEDULE_SHIFT: u32 = 8;
 const FLAG_PENDING: u16 = 1;
+const _: () = assert!((Cadence::Yearly as u16) << SCHEDULE_SHIFT <= SCHEDULE_BITS);
 const _: () = assert!(Txg::LIMIT <= 1 << (56 - INDEX_BITS));
 
 /// The number of a file snapshot: by the txg that took it, and its index in that.
@@ -65,6 +79,8 @@ pub struct FileSnapshotRecord {
     pub settled: bool,
     /// It was destroyed, and stays while a walk is under way: its file was rolled back to it.
     pub hidden: bool,
+    /// The schedule that took it, and prunes it.
+    pub schedule: Option<Cadence>,
 }
 
 impl FileSnapshotRecord {
@@ -74,7 +90,9 @@ impl FileSnapshotRecord {
             self.name.len() <= SNAPSHOT_NAME_BYTES_MAX && self.path.len() <= FILE_PATH_BYTES_MAX;
         assert!(fits, "a file snapshot that could not be read back: {self:?}");
         let settled = if self.settled { FLAG_SETTLED } else { 0 };
-        let mut w = begin_with(if self.hidden { FLAG_HIDDEN } else { 0 } | settled);
+        let hidden = if self.hidden { FLAG_HIDDEN } else { 0 };
+        let schedule = self.schedule.map_or(0, |cadence| u16::from(cadence as u8));
+        let mut w = begin_with(settled | hidden | schedule << SCHEDULE_SHIFT);
         w.u64(self.guid.0);
         self.created.encode(&mut w);
         w.string(self.name.as_bytes());
@@ -86,6 +104,8 @@ impl FileSnapshotRecord {
     /// Reads an item's value.
     pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
         let (mut r, flags) = open_with_flags(value, "file snapshot record")?;
+        let schedule = (flags & SCHEDULE_BITS) >> SCHEDULE_SHIFT;
+        let is_it = |cadence: &Cadence| u16::from(*cadence as u8) == schedule;
         let record = FileSnapshotRecord {
             guid: Guid(r.u64()?),
             created: Time::decode(&mut r)?,
@@ -94,6 +114,7 @@ impl FileSnapshotRecord {
             inode: Inode::decode(&mut r)?,
             settled: flags & FLAG_SETTLED != 0,
             hidden: flags & FLAG_HIDDEN != 0,
+            schedule: CADENCES.into_iter().find(is_it),
         };
         if record.inode.kind != FileKind::Regular {
             let kind = record.inode.kind as u8;

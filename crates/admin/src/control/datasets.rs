@@ -13,7 +13,7 @@ use aquifer_meter::size;
 use aquifer_ondisk::Space;
 
 use super::serving::Serving;
-use super::snapshots::schedules::take_due;
+use super::snapshots::schedules::{take_due, take_due_of_files};
 use super::{Control, properties, shares, snapshots};
 use crate::sharenfs;
 
@@ -100,7 +100,9 @@ impl Control {
             self.check_room(shares::set_exported(&serving, &request.name, value.as_ref()))?;
         }
         let is_shared = sharenfs.is_some();
-        let is_scheduled = request.properties.contains_key(Property::Snapshots.name());
+        let is_set = |property: Property| request.properties.contains_key(property.name());
+        let of_datasets = is_set(Property::Snapshots);
+        let of_files = is_set(Property::Filesnapshots);
         let set = request.properties.iter();
         let set = set.filter_map(|(property, value)| Some((property, value.as_ref()?)));
         let mut notes = self.look_up_hosts(&request.name, set).await;
@@ -121,8 +123,11 @@ impl Control {
         if is_shared {
             notes.extend(self.risks_of(&request.name));
         }
-        if is_scheduled && let Err(error) = take_due(&serving).await {
+        if of_datasets && let Err(error) = take_due(&serving).await {
             notes.push(format!("the first snapshots cannot be taken now: {error}"));
+        }
+        if of_files {
+            notes.extend(take_due_of_files(&serving, &request.name).await);
         }
         Ok(DatasetDone { name: request.name, notes })
     }

@@ -77,8 +77,8 @@
 //! POST /tokens/{name}/revoke    admin                     -> TokenInfo
 //! ```
 //! (1) `admin` if it drops something, or takes the pool from another host ([`import_needs`]).
-//! (2) `admin` for `sharenfs`, `snapcontrol`, `snapshots`, `replicate` and `sync=disabled`
-//!     ([`properties_need`]).
+//! (2) `admin` for `sharenfs`, `snapcontrol`, `snapshots`, `filesnapshots`, `replicate` and
+//!     `sync=disabled` ([`properties_need`]).
 //! (3) Debug builds alone have it.
 //! (4) `admin` if it has an end: nobody can take it back.
 //! (5) `?from&to&after&limit`: one page of the answer, which says how to ask for the next one.

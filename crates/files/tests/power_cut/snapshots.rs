@@ -19,6 +19,7 @@ mod clones;
 mod ends;
 mod file_clones;
 mod file_rollbacks;
+mod file_schedules;
 mod files;
 mod holds;
 mod moves;
@@ -307,12 +308,14 @@ async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
         }
         if std::mem::take(&mut model.scheduling) {
             schedules::found(&mut model, &there, &since);
+            file_schedules::found(&dataset, &mut model, &since);
         }
         if let Some(unknown) = there.iter().find(|name| !model.snapshots.contains_key(*name)) {
             return Err(format!("snapshot {unknown} was destroyed, and is there"));
         }
     }
     files::check(service, model, &since).await?;
+    file_schedules::check(&dataset)?;
     for name in there {
         compare(service, model, &name).await?;
         let model = &mut *model.lock().unwrap();

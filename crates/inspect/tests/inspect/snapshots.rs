@@ -206,8 +206,9 @@ fn a_record_of_a_clone_of_a_file() {
     let origin = |hidden| {
         let inode = inode(17, FileKind::Regular, 0);
         let (name, path, created) = ("v1".into(), "gold".into(), Time::default());
-        let guid = Guid(99);
-        let record = FileSnapshotRecord { guid, created, name, path, inode, settled: true, hidden };
+        let (guid, settled, schedule) = (Guid(99), true, None);
+        let record =
+            FileSnapshotRecord { guid, created, name, path, inode, settled, hidden, schedule };
         (ItemClass::FileSnapshot, FileSnapshotId::new(Txg(10), 0).0, record.encode())
     };
     let clone = |died: Option<u64>| {

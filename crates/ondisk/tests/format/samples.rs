@@ -17,7 +17,7 @@ use crate::saving::{saving, saving_file, saving_list, saving_sums};
 use crate::snapshots::{
     one_bookmark, one_cloned, one_destroyed_bookmark, one_file_clone, one_file_rollback,
     one_file_sweep, one_inherited, one_lister, one_of_file, one_receiving, one_resume,
-    one_rollback, one_user_property,
+    one_rollback, one_scheduled, one_user_property,
 };
 use crate::structures::Structure;
 use crate::values::{
@@ -138,6 +138,7 @@ fn small() -> Vec<Sample> {
         sample("lister_record_v1", "value of a namespace item of class 12", one_lister()),
         sample("inherited_record_v1", "value of a namespace item of class 14", one_inherited()),
         sample("file_snapshot_record_v1", "value of a namespace item of class 16", one_of_file()),
+        sample("file_snapshot_record_scheduled_v1", "one that a schedule took", one_scheduled()),
         sample("file_sweep_record_v1", "value of a namespace item of class 17", one_file_sweep()),
         sample(
             "file_rollback_record_v1",

@@ -13,6 +13,7 @@ use aquifer_ondisk::file_snapshot::{
     FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
 };
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
+use aquifer_ondisk::keeping::{CADENCES, Cadence};
 use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::resume::{ResumeRecord, StreamPlace};
 use aquifer_ondisk::types::{SEGMENT_SECTORS, SEQUENCE_LIMIT};
@@ -132,13 +133,14 @@ pub fn one_user_property() -> UserProperty {
 pub fn of_file() -> impl Strategy<Value = FileSnapshotRecord> {
     let text = |regex| proptest::string::string_regex(regex).unwrap();
     let texts = (text("[a-z0-9_.:-]{0,40}"), text("[a-z0-9_./-]{0,80}"));
-    let flags = any::<(bool, bool)>();
+    let flags =
+        (any::<(bool, bool)>(), proptest::option::of(proptest::sample::select(&CADENCES[..])));
     (any::<u64>(), time(), texts, inode(), flags).prop_map(
         |(guid, created, texts, inode, flags)| {
-            let ((name, path), (settled, hidden)) = (texts, flags);
-            let object = ObjectId(inode.object.0.max(1));
+            let ((name, path), ((settled, hidden), schedule)) = (texts, flags);
+            let (guid, object) = (Guid(guid), ObjectId(inode.object.0.max(1)));
             let inode = Inode { object, kind: FileKind::Regular, entries: 0, ..inode };
-            FileSnapshotRecord { guid: Guid(guid), created, name, path, inode, settled, hidden }
+            FileSnapshotRecord { guid, created, name, path, inode, settled, hidden, schedule }
         },
     )
 }
@@ -147,7 +149,28 @@ pub fn one_of_file() -> FileSnapshotRecord {
     let created = Time { seconds: 1_750_000_000, nanoseconds: 250_000_000 };
     let (name, path) = ("before".into(), "web01/disk0.vhd".into());
     let (guid, inode) = (Guid(0x1122_3344_5566_7788), file());
-    FileSnapshotRecord { guid, created, name, path, inode, settled: false, hidden: false }
+    let (settled, hidden, schedule) = (false, false, None);
+    FileSnapshotRecord { guid, created, name, path, inode, settled, hidden, schedule }
+}
+
+/// One that a schedule took.
+pub fn one_scheduled() -> FileSnapshotRecord {
+    let name = "auto-hourly-2026-11-26T07:00Z".into();
+    FileSnapshotRecord { name, settled: true, schedule: Some(Cadence::Hourly), ..one_of_file() }
+}
+
+/// A later release may have more cadences: here nothing prunes what they mark.
+#[test]
+fn unknown_cadences_mean_nothing() {
+    let value = one_scheduled().encode();
+    assert_eq!(value[3], Cadence::Hourly as u8);
+    for byte in 0..=u8::MAX {
+        let mut other = value.clone();
+        other[3] = byte;
+        let read = FileSnapshotRecord::decode(&other).unwrap();
+        let known = CADENCES.into_iter().find(|cadence| *cadence as u8 == byte & 15);
+        assert_eq!(read, FileSnapshotRecord { schedule: known, ..one_scheduled() });
+    }
 }
 
 /// The inode of a clone of a file.

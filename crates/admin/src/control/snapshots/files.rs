@@ -151,13 +151,13 @@ pub(super) fn info(
         refer_bytes: record.inode.refer_bytes,
         logical_refer_bytes: counts_saved.then_some(record.inode.refer().logical_bytes()),
         holds: 0,
-        schedule: None,
+        schedule: record.schedule.map(|cadence| cadence.name().into()),
         path: Some(record.path.clone()),
         size_bytes: Some(record.inode.size),
     }
 }
 
-fn api_error(error: FileNameError) -> ApiError {
+pub(super) fn api_error(error: FileNameError) -> ApiError {
     let message = error.to_string();
     match error {
         FileNameError::Dataset(error) => properties::api_error(error),
@@ -165,6 +165,7 @@ fn api_error(error: FileNameError) -> ApiError {
             ApiError::not_found(message)
         }
         FileNameError::Clone { .. }
+        | FileNameError::Schedule { .. }
         | FileNameError::NotNamed { .. }
         | FileNameError::ReadOnly(_)
         | FileNameError::Locked { .. } => ApiError::conflict(message),

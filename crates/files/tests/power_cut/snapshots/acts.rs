@@ -11,7 +11,7 @@ use aquifer_sim::Rng;
 
 use super::holds::{self, Holds};
 use super::{DATASET, Known, Model, Run, Top, bookmarks, clones, compare, files, tell};
-use super::{moves, schedules};
+use super::{file_schedules, moves, schedules};
 
 /// Takes, destroys, renames and looks into snapshots, until the power goes.
 pub(super) async fn administrator(
@@ -80,7 +80,10 @@ pub(super) async fn act(
             }
             (12, Some(name)) if is_top => holds::release(service, world, model, &name).await?,
             (13, Some(_)) if is_first => moves::there_and_back(service, model).await?,
-            (14, Some(_)) if is_first => schedules::work(service, world, model).await?,
+            (14, Some(_)) if is_first => {
+                schedules::work(service, world, model).await?;
+                file_schedules::work(service, world, model).await?;
+            }
             (_, Some(name)) => {
                 run.lock().unwrap().looks += 1;
                 compare(service, model, &name).await?;

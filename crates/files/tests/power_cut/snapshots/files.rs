@@ -9,7 +9,7 @@ use aquifer_ondisk::ObjectId;
 use aquifer_sim::Rng;
 
 use super::ends::quiesce;
-use super::{Model, PAGE, Run, Tree, file_rollbacks, page, tell};
+use super::{Model, PAGE, Run, Tree, file_rollbacks, file_schedules, page, tell};
 
 /// Sets of them at a time, in each dataset.
 const SETS_MAX: usize = 5;
@@ -18,13 +18,13 @@ const SETS_MAX: usize = 5;
 #[derive(Debug, Clone, Default)]
 pub(super) struct FileSet {
     /// By their names then. Each has one content, once somebody has looked.
-    files: BTreeMap<String, Option<Vec<u64>>>,
+    pub files: BTreeMap<String, Option<Vec<u64>>>,
     /// The states that the dataset may have had.
-    states: Vec<Arc<Tree>>,
+    pub states: Vec<Arc<Tree>>,
     /// Taking them was answered.
-    taken: bool,
+    pub taken: bool,
     /// The destruction of these was asked for.
-    doomed: BTreeSet<String>,
+    pub doomed: BTreeSet<String>,
 }
 
 impl FileSet {
@@ -211,7 +211,7 @@ async fn destroy(
 }
 
 /// These are gone, and a rewind may bring them back.
-fn gone(model: &mut Model, name: &str, files: &[String]) {
+pub(super) fn gone(model: &mut Model, name: &str, files: &[String]) {
     remember_set(model, name);
     let Some(set) = model.file_sets.get_mut(name) else { return };
     set.files.retain(|path, _| !files.contains(path));
@@ -324,7 +324,13 @@ pub(super) fn check_past(service: &Service, model: &Mutex<Model>) -> Result<(), 
     model.file_sets.clear();
     for (name, files) in there {
         let past = model.past_file_sets.get(&name).cloned();
+        // Taking it by schedule may have been cut off.
+        let any = || FileSet { states: model.past.clone(), ..FileSet::default() };
+        let past = past.or_else(|| file_schedules::is_scheduled(&name).then(any));
         let mut set = past.ok_or_else(|| format!("{name} was never taken"))?;
+        for path in files.keys().filter(|_| file_schedules::is_scheduled(&name)) {
+            set.files.entry(path.clone()).or_default();
+        }
         set.files.retain(|path, _| files.contains_key(path));
         (set.taken, set.doomed) = (true, BTreeSet::new());
         model.file_sets.insert(name, set);

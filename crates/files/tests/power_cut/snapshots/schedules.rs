@@ -12,7 +12,7 @@ use super::{DATASET, Holds, Known, Model, Tree, clones, tell};
 /// What the schedule keeps.
 const SCHEDULE: &str = "frequently=2";
 const KEPT: usize = 2;
-const QUARTER_NS: u64 = 900 * 1_000_000_000;
+pub(super) const QUARTER_NS: u64 = 900 * 1_000_000_000;
 
 /// A quarter of an hour passes: the next snapshot is due.
 pub(super) async fn work(
