@@ -265,6 +265,8 @@ pub enum Rule {
     FileClonesHaveAFloor,
     /// A record names the snapshot with which a clone of a file began.
     FileClonesPin,
+    /// And that with which a line of a file began.
+    FileLinesPin,
     /// A snapshot of a file from which one was cloned stays.
     FilePinsAreKept,
     /// It stays as long as a snapshot shows the clone.
@@ -281,6 +283,10 @@ pub enum Rule {
     FilePinsOutliveTails,
     /// A dataset that goes back has the clones of files that it had, and no others.
     FilePinsGoBack,
+    /// A file is rolled back in line on the line that it is on, and not to before that began.
+    InLineOnItsLine,
+    /// A file that is rolled back past later snapshots owns nothing of what it began again with.
+    FileLinesHaveAFloor,
     /// What is received gets its name in its last txg.
     ReceivedIsNamedLast,
     /// What is received gets its name and its snapshot in one txg.

@@ -144,7 +144,7 @@ pub enum Command {
         #[arg(value_name = "CLONE")]
         dataset: String,
     },
-    /// Roll a dataset, or a file, back to its newest snapshot. What changed since is lost.
+    /// Roll a dataset back to its newest snapshot, or a file to any. What changed since is lost.
     Rollback {
         /// To an older one: destroys the later ones.
         #[arg(short = 'r')]

@@ -101,17 +101,6 @@ pub enum DatasetError {
         /// How many others were taken.
         taken: usize,
     },
-    /// A snapshot of the dataset shows the file as it was later.
-    #[error(
-        "{newest:?} is later than {name:?} and shows the file too: a file cannot be rolled back \
-         past a snapshot of its dataset. Destroy the later ones first, or copy the file"
-    )]
-    PastSnapshots {
-        /// The snapshot of the file, in full.
-        name: String,
-        /// The dataset's newest one, in full.
-        newest: String,
-    },
     /// There is no file any more.
     #[error("{0:?} is a snapshot of a file that was removed: there is nothing to roll back")]
     FileRemoved(String),
@@ -127,18 +116,6 @@ pub enum DatasetError {
          earlier release: a file cannot be rolled back to it"
     )]
     Unsettled(String),
-    /// Files were cloned from a snapshot of a file.
-    #[error(
-        "{clones} files were cloned from {name:?}, which is later, or from what is left of them: a \
-         file is not rolled back past it. Remove the clones and their snapshots first, or copy the \
-         file"
-    )]
-    FileCloned {
-        /// The snapshot of the file, in full.
-        name: String,
-        /// How many clones.
-        clones: usize,
-    },
     /// It is not known what a snapshot of a file shows of its tails.
     #[error(
         "{0:?} was taken while a part that was cut off the file was still being freed, or by an \

@@ -23,19 +23,19 @@ use std::sync::Arc;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::btree;
 use aquifer_ondisk::config::{FEATURE_FILE_CLONES, FEATURE_INHERITED};
-use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
+use aquifer_ondisk::dataset::{Item, ItemKey};
 use aquifer_ondisk::file_clone::{CLONE_ID_LIMIT, FileCloneRecord};
 use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::tree_node::Objects;
-use aquifer_ondisk::{Corruption, DatasetId, ObjectId, Space, Txg};
+use aquifer_ondisk::{Corruption, ObjectId, Space, Txg};
 use aquifer_pool::{Demand, Lane, PoolError, SpaceClass, SyncContext};
 use aquifer_sync::{AsyncMutexGuard, Mutex};
 
 use crate::dataset::Dataset;
 use crate::datasets::{ACT_SECTORS, Datasets};
 use crate::error::DatasetError;
-use crate::file_snapshots::FileSnapshot;
+use crate::file_snapshots::{FileLine, FileSnapshot};
 use crate::sync::{Gathered, orphan_entry, orphan_key};
 
 /// Clones that one act makes at most.
@@ -61,6 +61,15 @@ enum Stage {
     Named,
     /// Nobody waits for it: it is to be freed, if it is made.
     GivenUp,
+}
+
+/// A file that a sync began as a snapshot.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Began {
+    pub object: ObjectId,
+    pub snapshot: FileSnapshotId,
+    /// It was there before: a line of it began.
+    pub again: bool,
 }
 
 /// Clones on disk that have no name yet. What has none when this is dropped is freed. No other act
@@ -176,22 +185,6 @@ impl Datasets {
         Ok(snapshot)
     }
 
-    /// Fails if a file was cloned from one of these snapshots of files.
-    pub(crate) fn check_file_pins(
-        &self,
-        dataset: &Dataset,
-        snapshots: &[Arc<FileSnapshot>],
-    ) -> Result<(), DatasetError> {
-        for snapshot in snapshots {
-            let clones = dataset.snapshots.lock().files.clones_of(snapshot.id);
-            if clones > 0 && !left_out(Rule::FilePinsAreKept) {
-                let name = self.name_of_file(dataset, snapshot);
-                return Err(DatasetError::FileCloned { name, clones });
-            }
-        }
-        Ok(())
-    }
-
     /// Makes the clones of this txg. Called by its sync, when all else of the dataset's objects is
     /// written.
     pub(crate) async fn make_file_clones(
@@ -213,9 +206,12 @@ impl Datasets {
             gathered.inherited.add(Space::default(), inode.inherited());
             gathered.orphans.insert(orphan_key(clone.object), Some(orphan_entry(&inode)));
             gathered.inodes.insert(clone.object.0, Some(inode));
-            // From here on it is known what clones have of their origins.
-            dataset.inherited.lock().get_or_insert_default();
-            gathered.cloned.push((clone.object, clone.snapshot.id));
+            dataset.knows_inherited();
+            gathered.began.push(Began {
+                object: clone.object,
+                snapshot: clone.snapshot.id,
+                again: false,
+            });
             *stage = Stage::Made;
         }
         Ok(())
@@ -250,55 +246,74 @@ impl Datasets {
         clones.filter(|clone| clone.dataset.id == dataset.id).cloned().collect()
     }
 
-    /// The records of the clones that this sync made, and of those of which the head has nothing
-    /// any more. `ended`: objects that are gone, and the files that they were cut off.
+    /// The records of the clones and lines that this sync began, and of those of which the head
+    /// has nothing any more. `ended`: objects that are gone, and the files that they were cut off.
     pub(crate) async fn note_file_clones(
         &self,
         sync: &SyncContext,
         dataset: &Dataset,
-        (made, ended): (Vec<(ObjectId, FileSnapshotId)>, BTreeSet<ObjectId>),
+        (began, mut ended): (Vec<Began>, BTreeSet<ObjectId>),
     ) -> Result<Vec<(ItemKey, Option<Item>)>, PoolError> {
-        let made = made.into_iter().filter(|_| !left_out(Rule::FileClonesPin));
-        let mut records: Vec<_> = made
-            .map(|(object, snapshot)| {
-                (object, FileCloneRecord { snapshot, forked: sync.txg(), died: None })
-            })
-            .collect();
-        for (object, record) in dataset.file_clones_of(&ended) {
-            if record.died.is_none() && self.is_out_of_head(sync, dataset, object).await? {
-                records.push((object, FileCloneRecord { died: Some(sync.txg()), ..record }));
-            }
-        }
         let mut items = Vec::new();
-        for (object, record) in records {
-            dataset.snapshots.lock().files.put_clone(object, record);
-            items.push(item(dataset.id, object, Some(record)));
+        for Began { object, snapshot, again } in began {
+            let record = FileCloneRecord { snapshot, forked: sync.txg(), died: None };
+            let rule = if again { Rule::FileLinesPin } else { Rule::FileClonesPin };
+            if left_out(rule) {
+                continue;
+            }
+            let files = &mut dataset.snapshots.lock().files;
+            let number = files.number_of_line(sync.txg()).filter(|_| again);
+            let line = FileLine { record, number };
+            files.put_line(object, line);
+            items.push(line.item(dataset.id, object, true));
+            // What it was on before may have gone with that.
+            ended.insert(object);
+        }
+        for object in ended {
+            let lines = dataset.snapshots.lock().files.lines_of(object);
+            for (line, end) in lines {
+                let lives = line.record.died.is_none();
+                if lives && self.is_out_of_head(sync, dataset, (object, &line, end)).await? {
+                    let record = FileCloneRecord { died: Some(sync.txg()), ..line.record };
+                    let line = FileLine { record, ..line };
+                    dataset.snapshots.lock().files.put_line(object, line);
+                    items.push(line.item(dataset.id, object, true));
+                }
+            }
         }
         Ok(items)
     }
 
-    /// Whether the head has neither a file nor a part that was cut off it.
+    /// Whether the head has neither a file that is on a line, nor a part that was cut off it then.
+    /// `end`: the txg in which the file left the line.
     async fn is_out_of_head(
         &self,
         sync: &SyncContext,
         dataset: &Dataset,
-        file: ObjectId,
+        (file, line, end): (ObjectId, &FileLine, Option<Txg>),
     ) -> Result<bool, PoolError> {
+        let root = dataset.synced_root();
+        let find = async |object: ObjectId| {
+            let found = btree::lookup::<Objects, SyncContext>(sync, root, object.0).await;
+            match found {
+                Err(error) if error.cannot_be_read() => Ok(None),
+                found => found.map(Some),
+            }
+        };
         if left_out(Rule::FilePinsOutliveTails) {
             return Ok(true);
+        }
+        if end.is_none() && !matches!(find(file).await?, Some(None)) {
+            return Ok(false);
         }
         // All of them are known then, those too that this sync cut off.
         if !self.find_tails(dataset, usize::MAX).await? {
             return Ok(false);
         }
-        let root = dataset.synced_root();
-        for object in dataset.tails_of(file).into_iter().chain([file]) {
-            let found = btree::lookup::<Objects, SyncContext>(sync, root, object.0).await;
-            let is_gone = match found {
-                Err(error) if error.cannot_be_read() => false,
-                found => found?.is_none(),
-            };
-            if !is_gone {
+        for tail in dataset.tails_of(file) {
+            let Some(found) = find(tail).await? else { return Ok(false) };
+            let on_it = |cut: Txg| line.record.forked < cut && end.is_none_or(|end| cut <= end);
+            if found.is_some_and(|tail| on_it(Txg(tail.hash_seed))) {
                 return Ok(false);
             }
         }
@@ -315,15 +330,15 @@ impl Datasets {
         let mut snapshots = dataset.snapshots.lock();
         let mut items = Vec::new();
         // A snapshot that goes may have been the last to show a clone of another file.
-        while snapshots.files.has_clones() {
+        while snapshots.files.has_lines() {
             let listed = snapshots.listed_and_bookmarked();
-            let over = snapshots.files.take_clones_over(&listed);
+            let over = snapshots.files.take_lines_over(&listed);
             if over.is_empty() {
                 break;
             }
-            for (object, record) in over {
-                items.push(item(dataset.id, object, None));
-                items.extend(snapshots.files.release(txg, (dataset.id, record.snapshot)));
+            for (object, line) in over {
+                items.push(line.item(dataset.id, object, false));
+                items.extend(snapshots.files.release(txg, (dataset.id, line.record.snapshot)));
             }
         }
         items
@@ -341,9 +356,9 @@ impl Datasets {
         }
         let files = &mut dataset.snapshots.lock().files;
         let mut items = Vec::new();
-        for (object, record, stays) in files.roll_clones_back(to) {
-            items.push(item(dataset.id, object, stays.then_some(record)));
-            items.extend(files.release(txg, (dataset.id, record.snapshot)));
+        for (object, line, stays) in files.roll_lines_back(to) {
+            items.push(line.item(dataset.id, object, stays));
+            items.extend(files.release(txg, (dataset.id, line.record.snapshot)));
         }
         items
     }
@@ -355,18 +370,8 @@ impl Datasets {
 }
 
 impl Dataset {
-    fn file_clones_of(&self, objects: &BTreeSet<ObjectId>) -> Vec<(ObjectId, FileCloneRecord)> {
-        let snapshots = self.snapshots.lock();
-        let known = objects.iter().filter_map(|id| Some((*id, snapshots.files.clone_record(*id)?)));
-        known.collect()
+    /// From here on it is known what clones and lines of files have of their origins.
+    pub(crate) fn knows_inherited(&self) {
+        self.inherited.lock().get_or_insert_default();
     }
-}
-
-fn item(
-    dataset: DatasetId,
-    clone: ObjectId,
-    record: Option<FileCloneRecord>,
-) -> (ItemKey, Option<Item>) {
-    let key = ItemKey::new(dataset, ItemClass::FileClone, clone.0);
-    (key, record.map(|record| Item { key, value: record.encode() }))
 }

@@ -1,24 +1,33 @@
-//! Rollback of a file to a snapshot of it, in line, or of several files in one txg.
+//! Rollback of a file to a snapshot of it, or of several files in one txg.
 //!
 //! A file's root becomes the snapshot's again, by the sync of the rollback's txg, after all
-//! changes of clients in it. It costs the same whatever the file's size. Three things follow, as
-//! with a dataset ([`crate::rollback`]):
+//! changes of clients in it. It costs the same whatever the file's size. What the file was becomes
+//! a tail of it, which the background takes down. The object in memory is rolled back in place:
+//! requests and locks keep it. Its names stay.
 //!
-//! - What the file was becomes a tail of it, which the background takes down. Its floor is the
-//!   snapshot: what was born up to then, the file refers to again. So do the tails that were cut
-//!   off since, which get the same floor.
+//! # In line
+//! So it is if nothing later shows the file. Two things follow, as with a dataset
+//! ([`crate::rollback`]):
+//!
+//! - The tail's floor is the snapshot: what was born up to then, the file refers to again. So do
+//!   the tails that were cut off since, which get the same floor.
 //! - What the snapshot shows and has died since lives again. The dead tree names it in the file's
 //!   group, in the buckets with `hi` at or after the snapshot and `lo` before it, and nothing else
 //!   there. The background takes these out, before any sweep of the dataset. Until that is done,
 //!   what dies of the file is filed under the txg of the rollback at least.
-//! - The object in memory is rolled back in place: requests and locks keep it. Its names stay.
+//!
+//! # On a line of its own
+//! A life of a block has no holes. So if later snapshots stay, of the file or of the dataset, or if
+//! the file has left the line of the snapshot before, then it begins a line: it becomes a clone of
+//! the snapshot ([`crate::file_clones`]), with its own id, handle and names. What was born up to
+//! the snapshot is the old head's, which is a tail without a floor of its own and dies as any part
+//! of the file that is cut off. A record pins the snapshot.
 //!
 //! No change of the file may be under way meanwhile: its door is shut ([`Object::write`]), until
 //! the txg is on disk and memory has taken it over. Other files are not held up.
 //!
-//! # What is refused A life of a block has no holes: snapshots that came after the one to go back
-//! to must go too. Those of the file do with `destroy_later`. Those of the dataset show other files
-//! as well, so they are in the way. And what dies in the file's group must be the file's own: a
+//! # What is refused
+//! What dies in the file's group must be the file's own, and its sum of bytes that of its tree: a
 //! snapshot that was taken while tails of the file were being freed is not
 //! [settled](FileSnapshotRecord::settled).
 //!
@@ -29,7 +38,9 @@ use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{Object, TreeRoot};
-use aquifer_ondisk::config::FEATURE_FILE_ROLLBACK;
+use aquifer_ondisk::config::{
+    FEATURE_FILE_CLONES, FEATURE_FILE_LINES, FEATURE_FILE_ROLLBACK, FEATURE_INHERITED,
+};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::file_snapshot::{FileRollbackRecord, FileSnapshotId};
 use aquifer_ondisk::inode::{Inode, Time};
@@ -40,9 +51,10 @@ use aquifer_sync::Mutex;
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
+use crate::file_clones::Began;
 use crate::file_snapshots::FileSnapshot;
 use crate::rollback::RollbackOptions;
-use crate::snapshots::{Act, Called};
+use crate::snapshots::{Act, Called, Snapshots};
 use crate::sync::Gathered;
 
 /// A file that a sync rolls back.
@@ -51,18 +63,29 @@ pub(crate) struct FileBack {
     dataset: DatasetId,
     object: Arc<Object>,
     snapshot: Arc<FileSnapshot>,
+    /// It begins a line.
+    again: bool,
     /// That of the entry of the call that asks for it, in the reply table.
     reply: Option<u64>,
     /// What the sync has made of it, once it has.
     done: Arc<Mutex<Option<Inode>>>,
 }
 
-/// Files that can be rolled back, in the order of their ids, and later snapshots of them.
+/// Files that can be rolled back, in the order of their ids, and later snapshots of them that go.
 #[derive(Debug, Default)]
 struct Checked {
-    /// Each with its snapshot and that one's full name.
-    wanted: BTreeMap<ObjectId, (String, Arc<FileSnapshot>)>,
+    wanted: BTreeMap<ObjectId, Wanted>,
     later: Vec<Arc<FileSnapshot>>,
+}
+
+/// What a file goes back to.
+#[derive(Debug)]
+struct Wanted {
+    /// Its full name.
+    full: String,
+    snapshot: Arc<FileSnapshot>,
+    /// The file begins a line.
+    again: bool,
 }
 
 /// A file whose door is shut until this is dropped, or its rollback is queued.
@@ -77,15 +100,14 @@ impl Drop for Shut {
 }
 
 impl Datasets {
-    /// Rolls files of a dataset back, each to a snapshot of it, all in one txg: to the newest one,
-    /// or with `destroy_later` one whose later ones are destroyed with it, in the same txg. It is
-    /// on disk when this returns. Returns the full names of the destroyed snapshots.
+    /// Rolls files of a dataset back, each to a snapshot of it, all in one txg. With
+    /// `destroy_later` the later snapshots of the files are destroyed in the same txg. It is on
+    /// disk when this returns. Returns the full names of the destroyed snapshots.
     ///
     /// # Errors
-    /// There is no such snapshot, two are of one file, there are later ones, a file was removed or
-    /// is damaged, a client may lose data that waits for COMMIT, or a file cannot go back to this
-    /// one. Then nothing has changed. If the object table cannot be read at one of the files, that
-    /// one stays as it is.
+    /// There is no such snapshot, two are of one file, a file was removed or is damaged, a client
+    /// may lose data that waits for COMMIT, or a file cannot go back to this one. Then nothing has
+    /// changed. If the object table cannot be read at one of the files, that one stays as it is.
     pub async fn rollback_files(
         &self,
         dataset: &Arc<Dataset>,
@@ -96,8 +118,8 @@ impl Datasets {
         self.rollback_files_for(dataset, (ids, options), None).await
     }
 
-    /// Rolls a file back for a call, to the newest snapshot of it, unless a client may lose
-    /// something. It is on disk when this returns.
+    /// Rolls a file back for a call, unless a client may lose something. Later snapshots stay. It
+    /// is on disk when this returns.
     ///
     /// # Errors
     /// As [`Datasets::rollback_files`]; or the caller gave up before the act began.
@@ -121,22 +143,28 @@ impl Datasets {
     ) -> Result<Vec<String>, DatasetError> {
         self.settle(dataset).await?;
         let Checked { wanted, later } = self.check_rollback_files(dataset, ids, options)?;
-        self.check_file_pins(dataset, &later)?;
         self.wait_for_returning(dataset).await?;
         if dataset.dead.lock().damaged || !self.find_tails(dataset, usize::MAX).await? {
             return Err(DatasetError::DeadUnreadable(self.full_name(dataset)));
         }
         let mut backs = Vec::new();
-        for (full, snapshot) in wanted.into_values() {
+        for Wanted { full, snapshot, again } in wanted.into_values() {
             let object = dataset.object(&self.pool, snapshot.object()).await?;
             let generation = snapshot.record.inode.generation;
             let is_it = |object: &Arc<Object>| object.inode().generation == generation;
             let object = object.filter(is_it);
             let object = object.ok_or_else(|| DatasetError::FileRemoved(full.clone()))?;
             let (dataset, reply, done) = (dataset.id, None, Arc::default());
-            backs.push((full, FileBack { dataset, object, snapshot, reply, done }));
+            backs.push((full, FileBack { dataset, object, snapshot, again, reply, done }));
         }
-        self.use_feature(FEATURE_FILE_ROLLBACK).await?;
+        if backs.iter().any(|(_, back)| !back.again) {
+            self.use_feature(FEATURE_FILE_ROLLBACK).await?;
+        }
+        if backs.iter().any(|(_, back)| back.again) {
+            for feature in [FEATURE_INHERITED, FEATURE_FILE_CLONES, FEATURE_FILE_LINES] {
+                self.use_feature(feature).await?;
+            }
+        }
         // Before the doors are shut: changes that wait at them hold admissions.
         let admission = self.admit_act((backs.len() + later.len()) as u64).await?;
         let mut shut = Vec::new();
@@ -185,15 +213,10 @@ impl Datasets {
             let full = self.name_of_file(dataset, &snapshot);
             let mut later = snapshots.files.after(id.txg());
             later.retain(|of| of.object() == snapshot.object());
-            let newest = later.iter().rfind(|of| !of.record.hidden);
-            if let Some(newest) = newest.filter(|_| !options.destroy_later) {
-                let newest = self.name_of_file(dataset, newest);
-                return Err(DatasetError::LaterSnapshots { name: full, newest });
-            }
-            let newest = snapshots.all().pop().filter(|newest| newest.txg > id.txg());
-            if let Some(newest) = newest.filter(|_| !left_out(Rule::NoRollbackPastSnapshots)) {
-                let newest = format!("{}@{}", self.full_name(dataset), newest.record.name);
-                return Err(DatasetError::PastSnapshots { name: full, newest });
+            let again = !is_in_line(&snapshots, &snapshot, &later, options);
+            if again {
+                // The hidden ones are in nobody's way.
+                later.retain(|of| options.destroy_later && !of.record.hidden);
             }
             if !snapshot.record.settled && !left_out(Rule::SettledSnapshotsOnly) {
                 return Err(DatasetError::Unsettled(full));
@@ -206,7 +229,7 @@ impl Datasets {
                 let why = "is the second of one file: one command rolls it back to one".into();
                 return Err(DatasetError::BadName { name: full, why });
             }
-            checked.wanted.insert(snapshot.object(), (full, snapshot));
+            checked.wanted.insert(snapshot.object(), Wanted { full, snapshot, again });
             checked.later.extend(later);
         }
         Ok(checked)
@@ -248,19 +271,26 @@ impl Datasets {
         gathered: &mut Gathered,
     ) -> Result<(), PoolError> {
         for back in self.backs_of(dataset, sync.txg()) {
-            let FileBack { object, snapshot, done, .. } = &back;
+            let FileBack { object, snapshot, again, done, .. } = &back;
             let is_gone = matches!(gathered.inodes.get(&object.id.0), Some(None));
             if is_gone || !self.has_place(sync, dataset, object.id, None).await? {
                 continue;
             }
             let to = (object.id, snapshot.txg());
-            if !self.lift_tails(sync, dataset, to, gathered).await? {
-                continue;
-            }
             let before = Inode { root: None, ..object.state.lock().inode.clone() };
             let old = Dataset::tree_of(object);
-            let inode = self.as_it_was(&snapshot.record.inode, &before);
-            if let Some(root) = old.root.filter(|root| root.birth > snapshot.txg()) {
+            let mut inode = self.as_it_was(&snapshot.record.inode, &before);
+            if *again {
+                begin_again(&mut inode, (snapshot, old));
+                if let Some(root) = old.root {
+                    self.keep_tail(dataset, (&before, sync.txg()), (root, Txg(0)), gathered)?;
+                }
+                dataset.knows_inherited();
+                let (object, snapshot) = (object.id, snapshot.id);
+                gathered.began.push(Began { object, snapshot, again: true });
+            } else if !self.lift_tails(sync, dataset, to, gathered).await? {
+                continue;
+            } else if let Some(root) = old.root.filter(|root| root.birth > snapshot.txg()) {
                 let floor = if left_out(Rule::OldFilesHaveAFloor) { Txg(0) } else { to.1 };
                 self.keep_tail(dataset, (&before, sync.txg()), (root, floor), gathered)?;
             }
@@ -305,7 +335,7 @@ impl Datasets {
             return Ok(Vec::new());
         }
         let mut items = Vec::new();
-        for FileBack { snapshot, .. } in backs {
+        for FileBack { snapshot, .. } in backs.into_iter().filter(|back| !back.again) {
             let record =
                 FileRollbackRecord { object: snapshot.object(), txg: sync.txg(), pending: true };
             dataset.snapshots.lock().files.load_rollback(snapshot.id, record);
@@ -332,4 +362,32 @@ impl Datasets {
             object.open();
         }
     }
+}
+
+/// Whether nothing later shows a file, with `later` snapshots of it out of the way, and it is on
+/// the line of the snapshot. Then the rollback is in line.
+fn is_in_line(
+    snapshots: &Snapshots,
+    snapshot: &FileSnapshot,
+    later: &[Arc<FileSnapshot>],
+    options: RollbackOptions,
+) -> bool {
+    let (files, txg) = (&snapshots.files, snapshot.txg());
+    let on_it = files.line_began(snapshot.object()) <= txg || left_out(Rule::InLineOnItsLine);
+    let past = snapshots.newest().is_some_and(|newest| newest > txg);
+    let past = past && !left_out(Rule::NoRollbackPastSnapshots);
+    let goes = |of: &Arc<FileSnapshot>| {
+        (options.destroy_later || of.record.hidden) && !files.is_pinned(of.id)
+    };
+    on_it && !past && later.iter().all(goes)
+}
+
+/// A file begins again as a snapshot of itself. What it was is cut off, and counts in its sums
+/// until it is freed.
+fn begin_again(inode: &mut Inode, (snapshot, old): (&FileSnapshot, TreeRoot)) {
+    let then = snapshot.record.inode.refer();
+    inode.cloned = true;
+    inode.line = if left_out(Rule::FileLinesHaveAFloor) { 0 } else { snapshot.txg().0 };
+    inode.set_refer(then.plus(old.refer));
+    inode.set_inherited(then.plus(old.inherited));
 }

@@ -14,6 +14,7 @@
 //!   One that leaves the list leaves a sweep of that group, in the same txg ([`crate::dead`]).
 
 mod list;
+mod pins;
 mod schedule;
 mod wanted;
 
@@ -41,6 +42,7 @@ use crate::snapshots::{Act, Called, ListChange};
 use crate::tails::LOOKED_UP_MAX;
 
 pub(crate) use list::FileSnapshots;
+pub(crate) use pins::FileLine;
 pub use schedule::{ScheduledFile, ScheduledFiles};
 
 /// A snapshot of a file.

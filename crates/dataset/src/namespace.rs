@@ -182,7 +182,8 @@ impl Found {
             | ItemClass::FileSnapshot
             | ItemClass::FileSweep
             | ItemClass::FileRollback
-            | ItemClass::FileClone => {
+            | ItemClass::FileClone
+            | ItemClass::FileLine => {
                 let snapshots = self.snapshots.entry(dataset).or_default();
                 snapshots.load(dataset, (class, number), value)?;
             }

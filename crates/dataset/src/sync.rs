@@ -8,7 +8,6 @@ use aquifer_object::sync::sync_object;
 use aquifer_object::{Damage, Gate, Object, btree, free_early};
 use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey};
 use aquifer_ondisk::dirent::Dirent;
-use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::open_work::OpenWorkRecord;
@@ -21,6 +20,7 @@ use aquifer_pool::{BoxFuture, PoolError, Roots, SyncContext, Trees, Visitor};
 use crate::damage::only;
 use crate::dataset::{Dataset, ORPHANS, Phase};
 use crate::datasets::Datasets;
+use crate::file_clones::Began;
 use crate::rollback::rollback_item;
 use crate::space::SpaceChange;
 use crate::walk::walk;
@@ -33,8 +33,8 @@ pub(crate) struct Gathered {
     pub refer: SpaceChange,
     /// Of what clones of files have of their origins.
     pub inherited: SpaceChange,
-    /// Clones of files that it made, each of a snapshot.
-    pub cloned: Vec<(ObjectId, FileSnapshotId)>,
+    /// Clones and lines of files that it began.
+    pub began: Vec<Began>,
     pub gone: Vec<ObjectId>,
     /// Objects that are gone, and the files that they were cut off.
     pub ended: BTreeSet<ObjectId>,
@@ -47,7 +47,7 @@ struct SyncedObjects {
     changed: bool,
     /// As in [`Gathered`].
     inherited: SpaceChange,
-    cloned: Vec<(ObjectId, FileSnapshotId)>,
+    began: Vec<Began>,
     ended: BTreeSet<ObjectId>,
 }
 
@@ -211,8 +211,7 @@ impl Datasets {
         let mut changed = synced.changed | self.file(sync, dataset, filed).await?;
         items.extend(dataset.change_inherited(synced.inherited, given_up));
         if !sync.is_replay() {
-            items
-                .extend(self.note_file_clones(sync, dataset, (synced.cloned, synced.ended)).await?);
+            items.extend(self.note_file_clones(sync, dataset, (synced.began, synced.ended)).await?);
             changed |= self.sweep_some(sync, dataset, items).await?;
             items.extend(self.files_return(sync, dataset).await?);
         }
@@ -320,8 +319,8 @@ impl Datasets {
         dataset.change_refer(gathered.refer);
         gathered.gone.iter().for_each(|id| self.damages.forget(dataset.id, *id));
         self.state.lock().gone.insert(dataset.id, gathered.gone);
-        let Gathered { inherited, cloned, ended, .. } = gathered;
-        Ok(SyncedObjects { changed: true, inherited, cloned, ended })
+        let Gathered { inherited, began, ended, .. } = gathered;
+        Ok(SyncedObjects { changed: true, inherited, began, ended })
     }
 
     /// The tail of a truncated file, or what a file was before a rollback, becomes an object

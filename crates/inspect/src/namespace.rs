@@ -425,11 +425,12 @@ const CLASS_HIDDEN_LINE: u8 = ItemClass::HiddenLine as u8;
 const OF_SNAPSHOTS: [u8; 6] =
     [CLASS_SNAPSHOT, CLASS_SWEEP, CLASS_KEEP, CLASS_LISTER, CLASS_INHERITED, CLASS_BOOKMARK];
 /// Those of snapshots of files.
-const OF_FILES: [u8; 4] = [
+const OF_FILES: [u8; 5] = [
     ItemClass::FileSnapshot as u8,
     ItemClass::FileSweep as u8,
     ItemClass::FileRollback as u8,
     ItemClass::FileClone as u8,
+    ItemClass::FileLine as u8,
 ];
 const CLASS_RECEIVING: u8 = ItemClass::Receiving as u8;
 const CLASS_RESUME: u8 = ItemClass::Resume as u8;

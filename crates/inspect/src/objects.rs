@@ -14,7 +14,7 @@ use crate::finding::{At, Kind};
 use crate::links::{Links, Object};
 use crate::report::DatasetSummary;
 use crate::scan::Scan;
-use crate::snapshots::Of;
+use crate::snapshots::{Cloned, Of};
 use crate::tree::Walk;
 
 /// Results over all objects of a dataset.
@@ -219,7 +219,8 @@ fn enter_clone(scan: &mut Scan<'_>, inode: &Inode) {
     // In a clone of a dataset the origin has seen to it.
     let is_others = scan.is_inherited(inode.clone_floor());
     if inode.cloned && !is_others {
-        scan.cloned.insert(object);
+        let cut = if inode.is_tail() { Txg(inode.hash_seed) } else { Txg(u64::MAX) };
+        scan.cloned.insert(Cloned { of: scan.of, cut });
     }
     if inode.cloned && inode.floor() == Txg(0) && !is_others {
         let clone = inode.root.map(|root| (scan.of, root));

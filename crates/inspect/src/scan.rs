@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::dead::DeadKind;
-use aquifer_ondisk::types::{DatasetId, ObjectId, Run};
+use aquifer_ondisk::types::{DatasetId, Run};
 use aquifer_ondisk::{BlockPointer, Place, Space, Txg};
 
 use crate::Options;
@@ -17,7 +17,7 @@ use crate::finding::{At, Findings, Kind};
 use crate::media::{Breadth, Fetched, Media};
 use crate::report::SectorSummary;
 use crate::sectors::SectorMap;
-use crate::snapshots::{self, Head, Inherits, Of, Pass};
+use crate::snapshots::{self, Cloned, Head, Inherits, Of, Pass};
 
 /// The use of a sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub(crate) struct Scan<'a> {
     /// The object of the present tree, if it is a clone of a file, and its floor.
     pub of: Of,
     /// Clones of files of which the present head has something, and trees of them.
-    pub cloned: BTreeSet<ObjectId>,
+    pub cloned: BTreeSet<Cloned>,
     pub file_clones: Vec<(Of, BlockPointer)>,
     /// Of a tree that is taken down: what was born up to here is not its own, and not looked at.
     pub floor: Txg,

@@ -114,7 +114,7 @@ struct Kept {
 
 /// A clone of a file, and its floor: what was born up to there belongs to the file that it was
 /// cloned from. A floor of 0 is that of any other object.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Of {
     pub object: ObjectId,
     pub floor: Txg,
@@ -124,6 +124,14 @@ impl Of {
     fn inode(inode: &Inode) -> Of {
         Of { object: inode.object, floor: inode.clone_floor() }
     }
+}
+
+/// A clone of a file in the head, or a tail of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Cloned {
+    pub of: Of,
+    /// The txg in which a tail was cut off; the last one of all for the file itself.
+    pub cut: Txg,
 }
 
 /// What a clone began with.
@@ -142,7 +150,7 @@ pub(crate) struct Pass {
     list: BTreeMap<Txg, SnapshotRecord>,
     inherits: Option<Inherits>,
     /// What each clone of a file began as: the snapshot, and what its file was cloned from.
-    origins: BTreeMap<ObjectId, (Shower, Of)>,
+    origins: BTreeMap<Of, (Shower, Of)>,
     head: Head,
     /// By place.
     dead: Vec<Kept>,

@@ -72,8 +72,10 @@ pub const FEATURE_BOOKMARKS: &str = "bookmarks";
 pub const FEATURE_USER_PROPERTIES: &str = "user-properties";
 /// Files and datasets count what compression saves. Only a pool that began with it has it.
 pub const FEATURE_LOGICAL_SPACE: &str = "logical-space";
+/// A file was rolled back past later snapshots.
+pub const FEATURE_FILE_LINES: &str = "file-lines";
 /// The features that this software knows.
-pub const FEATURES: [&str; 16] = [
+pub const FEATURES: [&str; 17] = [
     FEATURE_SNAPSHOTS,
     FEATURE_KEEPING,
     FEATURE_MOVED,
@@ -90,6 +92,7 @@ pub const FEATURES: [&str; 16] = [
     FEATURE_BOOKMARKS,
     FEATURE_USER_PROPERTIES,
     FEATURE_LOGICAL_SPACE,
+    FEATURE_FILE_LINES,
 ];
 /// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.
 pub const VDEV_SEGMENTS_MAX: u64 = Place::SECTOR_LIMIT / SEGMENT_SECTORS - 1;

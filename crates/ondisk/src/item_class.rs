@@ -52,6 +52,8 @@ pub enum ItemClass {
     Bookmark = 24,
     /// A piece of a property that a user made up.
     UserProperty = 25,
+    /// A line of a file.
+    FileLine = 26,
 }
 
 impl ItemClass {
@@ -82,6 +84,7 @@ impl ItemClass {
             23 => ItemClass::Resume,
             24 => ItemClass::Bookmark,
             25 => ItemClass::UserProperty,
+            26 => ItemClass::FileLine,
             _ => return None,
         })
     }

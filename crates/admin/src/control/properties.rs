@@ -56,12 +56,10 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
             ApiError::conflict(message)
         }
         DatasetError::LaterSnapshots { .. }
-        | DatasetError::PastSnapshots { .. }
         | DatasetError::FileRemoved(_)
         | DatasetError::FileDamaged(_)
         | DatasetError::Unsettled(_)
         | DatasetError::FileOfClone(_)
-        | DatasetError::FileCloned { .. }
         | DatasetError::UnsettledOrigin(_)
         | DatasetError::DamagedOrigin(_)
         | DatasetError::CloneInClone(_)

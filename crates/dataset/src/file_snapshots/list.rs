@@ -7,14 +7,14 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{FileLists, Object, Returning};
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
-use aquifer_ondisk::file_clone::FileCloneRecord;
+use aquifer_ondisk::file_clone::{FileCloneRecord, FileLineRecord};
 use aquifer_ondisk::file_snapshot::{
     FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
 };
 use aquifer_ondisk::{DatasetId, FormatError, Guid, ObjectId, Txg};
 
 use super::FileSnapshot;
-use crate::dead::These;
+use super::pins::{FileLine, Pins};
 use crate::snapshots::ListChange;
 
 /// The names of the snapshots of a dataset's files.
@@ -39,30 +39,14 @@ pub(crate) struct FileSnapshots {
     sweeps: BTreeMap<FileSnapshotId, ObjectId>,
     /// Rollbacks whose snapshot's blocks the dead tree still names, or that a walk must know.
     rollbacks: BTreeMap<FileSnapshotId, FileRollbackRecord>,
-    /// Clones of files, by their ids, each of which needs the snapshot that it began as.
-    clones: BTreeMap<ObjectId, FileCloneRecord>,
-    /// How many clones need a snapshot.
-    pins: BTreeMap<FileSnapshotId, usize>,
+    /// Clones and lines of files, each of which needs the snapshot that it began as.
+    pub(super) pins: Pins,
     /// Those that somebody reads.
     pub(super) open: BTreeMap<FileSnapshotId, Arc<Object>>,
 }
 
 fn last_of(last: &str) -> u64 {
     checksum64(last.as_bytes())
-}
-
-/// Whether one of these snapshots, in order, was taken while a clone was there.
-fn is_in_life(record: &FileCloneRecord, list: &[Txg]) -> bool {
-    let from = list.partition_point(|txg| *txg < record.forked);
-    list.get(from).is_some_and(|txg| record.may_be_shown(*txg))
-}
-
-/// One clone less needs a snapshot.
-fn unpin(pins: &mut BTreeMap<FileSnapshotId, usize>, snapshot: FileSnapshotId) {
-    match pins.get_mut(&snapshot) {
-        Some(pins) if *pins > 1 => *pins -= 1,
-        _ => drop(pins.remove(&snapshot)),
-    }
 }
 
 impl FileSnapshots {
@@ -75,7 +59,15 @@ impl FileSnapshots {
             }
             ItemClass::FileRollback => self.load_rollback(id, FileRollbackRecord::decode(value)?),
             ItemClass::FileClone => {
-                self.put_clone(ObjectId(number), FileCloneRecord::decode(value)?);
+                let record = FileCloneRecord::decode(value)?;
+                self.put_line(ObjectId(number), FileLine { record, number: None });
+            }
+            ItemClass::FileLine => {
+                let FileLineRecord { object, of } = FileLineRecord::decode(value)?;
+                if of.forked != id.txg() {
+                    return Err(FormatError::invalid("file line record: number", number));
+                }
+                self.put_line(object, FileLine { record: of, number: Some(number) });
             }
             _ => {
                 let record = FileSnapshotRecord::decode(value)?;
@@ -147,6 +139,11 @@ impl FileSnapshots {
             open.leave();
         }
         vec![item]
+    }
+
+    /// Those of a file in order.
+    pub(super) fn txgs_of(&self, object: ObjectId) -> &[Txg] {
+        self.lists.get(&object).map_or(&[][..], Vec::as_slice)
     }
 
     /// The txgs of the snapshots of each file.
@@ -254,110 +251,6 @@ impl FileSnapshots {
         self.rollbacks.contains_key(&id) && !left_out(Rule::RolledBackToIsWalked)
     }
 
-    /// Import, or a sync: a clone, as it is now.
-    pub fn put_clone(&mut self, clone: ObjectId, record: FileCloneRecord) {
-        self.take_clone(clone);
-        self.clones.insert(clone, record);
-        *self.pins.entry(record.snapshot).or_default() += 1;
-    }
-
-    fn take_clone(&mut self, clone: ObjectId) {
-        if let Some(record) = self.clones.remove(&clone) {
-            unpin(&mut self.pins, record.snapshot);
-        }
-    }
-
-    pub fn has_clones(&self) -> bool {
-        !self.clones.is_empty()
-    }
-
-    pub fn clone_record(&self, clone: ObjectId) -> Option<FileCloneRecord> {
-        self.clones.get(&clone).copied()
-    }
-
-    /// How many clones of one there are.
-    pub fn clones_of(&self, id: FileSnapshotId) -> usize {
-        self.pins.get(&id).copied().unwrap_or(0)
-    }
-
-    /// Takes out the clones of which the head has nothing, and that no snapshot shows: neither one
-    /// of the dataset, given in order, nor one of the clone.
-    pub fn take_clones_over(&mut self, listed: &[Txg]) -> Vec<(ObjectId, FileCloneRecord)> {
-        let is_over = |id: &ObjectId, record: &FileCloneRecord| {
-            let of_it = self.lists.get(id).map_or(&[][..], Vec::as_slice);
-            let shown = is_in_life(record, listed) || is_in_life(record, of_it);
-            record.died.is_some() && (!shown || left_out(Rule::FilePinsOutliveHeads))
-        };
-        let over = self.clones.iter().filter(|(id, record)| is_over(id, record));
-        let over: Vec<_> = over.map(|(id, record)| (*id, *record)).collect();
-        over.iter().for_each(|(id, _)| self.take_clone(*id));
-        over
-    }
-
-    /// Snapshots that are to be destroyed, of `listed` and of files, as their blocks go: without
-    /// those that clones need, and with hidden ones that no clone needs then.
-    pub fn with_pinned(&self, listed: impl FnOnce() -> Vec<Txg>, these: &These) -> These {
-        let mut these = these.clone();
-        if self.clones.is_empty() {
-            return these;
-        }
-        let left: Vec<Txg> =
-            listed().into_iter().filter(|of| !these.snapshots.contains(of)).collect();
-        let wanted = |these: &These, of: &FileSnapshot| {
-            these.files.get(&of.object()).is_some_and(|txgs| txgs.contains(&of.txg()))
-        };
-        let (mut pins, mut over) = (self.pins.clone(), BTreeSet::new());
-        let mut goes: BTreeSet<FileSnapshotId> = BTreeSet::new();
-        loop {
-            let before = (goes.len(), over.len());
-            for (id, of) in &self.list {
-                let is_hidden = of.record.hidden && !self.is_walked(*id);
-                if !pins.contains_key(id) && (wanted(&these, of) || is_hidden) {
-                    goes.insert(*id);
-                }
-            }
-            for (clone, record) in self.clones.iter().filter(|(_, record)| record.died.is_some()) {
-                let of_it =
-                    self.list.iter().filter(|(id, of)| of.object() == *clone && !goes.contains(id));
-                let of_it: Vec<Txg> = of_it.map(|(id, _)| id.txg()).collect();
-                let shown = is_in_life(record, &left) || is_in_life(record, &of_it);
-                if !shown && over.insert(*clone) {
-                    unpin(&mut pins, record.snapshot);
-                }
-            }
-            if before == (goes.len(), over.len()) {
-                break;
-            }
-        }
-        these.files.clear();
-        for of in goes.iter().filter_map(|id| self.list.get(id)) {
-            these.files.entry(of.object()).or_default().insert(of.txg());
-        }
-        these
-    }
-
-    /// The head goes back to a txg. Returns the records that change, and whether each stays.
-    pub fn roll_clones_back(&mut self, to: Txg) -> Vec<(ObjectId, FileCloneRecord, bool)> {
-        let changes = |of: &FileCloneRecord| of.forked > to || of.died.is_some_and(|on| on > to);
-        let changed = self.clones.iter().filter(|(_, record)| changes(record));
-        let changed = changed.map(|(id, record)| {
-            (*id, FileCloneRecord { died: None, ..*record }, record.forked <= to)
-        });
-        let changed: Vec<_> = changed.collect();
-        for (id, record, stays) in &changed {
-            match stays {
-                true => self.put_clone(*id, *record),
-                false => self.take_clone(*id),
-            }
-        }
-        changed
-    }
-
-    /// Whether a file began as one.
-    pub fn is_pinned(&self, id: FileSnapshotId) -> bool {
-        self.pins.contains_key(&id) && !left_out(Rule::FilePinsAreKept)
-    }
-
     /// Something needs one no more: if it is hidden, and nothing else does, it leaves in this txg.
     pub(crate) fn release(
         &mut self,
@@ -387,8 +280,7 @@ impl FileSnapshots {
         let list = self.list.keys().map(of(ItemClass::FileSnapshot));
         let list = list.chain(self.sweeps.keys().map(of(ItemClass::FileSweep)));
         let list = list.chain(self.rollbacks.keys().map(of(ItemClass::FileRollback)));
-        let clones = self.clones.keys();
-        list.chain(clones.map(|id| ItemKey::new(line, ItemClass::FileClone, id.0))).collect()
+        list.chain(self.pins.keys(line)).collect()
     }
 
     /// The names that are taken: by file, and by path.

@@ -355,22 +355,21 @@ fn what_cannot_be_done_is_refused_and_leaves_nothing() {
         set("quota", Some("480K")).await;
         refused("gold@v1", &["x"], "quota").await;
         set("quota", None).await;
-        // A rollback past a snapshot that a clone began as.
-        clone(&service, "gold@v2", &["x"]).await.unwrap();
+        // A rollback past a snapshot that a clone began as: it is hidden.
+        fill(&service, gold, 500).await;
+        take(&service, "gold@v3").await;
+        clone(&service, "gold@v3", &["x"]).await.unwrap();
+        fill(&service, gold, 1000).await;
         let options = RollbackOptions { destroy_later: true, force: false };
         let v1 = service.files.file_snapshots("tank/d:gold@v1").await.unwrap().1[0].id;
-        let past = service.datasets.rollback_files(&dataset, &[v1], options).await.unwrap_err();
-        assert!(past.to_string().contains("1 files were cloned"), "{past}");
-        destroy(&service, "gold@v2").await;
-        fill(&service, gold, 1000).await;
-        let past = service.datasets.rollback_files(&dataset, &[v1], options).await.unwrap_err();
-        assert!(past.to_string().contains("1 files were cloned"), "{past}");
-        remove(&service, "x").await;
-        settle(&service, 200).await;
-        service.datasets.rollback_files(&dataset, &[v1], options).await.unwrap();
+        let gone = service.datasets.rollback_files(&dataset, &[v1], options).await.unwrap();
+        assert_eq!(gone, ["tank/d:gold@v2", "tank/d:gold@v3"]);
         is_filled(&service, "gold", 0).await;
         settle(&service, 200).await;
-        assert_eq!(dataset.dead_bytes(), 0);
+        is_filled(&service, "x", 500).await;
+        remove(&service, "x").await;
+        settle(&service, 200).await;
+        is_filled(&service, "gold", 0).await;
     });
     bed.assert_clean();
 }

@@ -19,6 +19,7 @@ mod destroy;
 mod diff;
 mod early;
 mod file_clones;
+mod file_lines;
 mod file_rollback;
 mod file_schedules;
 mod file_snapshots;

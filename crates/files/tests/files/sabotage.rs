@@ -5,13 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use aquifer_blockio::sabotage::{Rule, leave_out};
 
 use crate::{
-    bookmarks, control_file, damage, destroy, file_clones, file_rollback, full, handles,
-    increments, l2arc, large, quota, replay, rollback, scrub, version_acts, walk,
+    bookmarks, control_file, damage, destroy, file_clones, file_lines, file_rollback, full,
+    handles, increments, l2arc, large, quota, replay, rollback, scrub, version_acts, walk,
 };
 
 type Scenario = fn();
 
-const FOUND_BY: [(Rule, Scenario); 31] = [
+const FOUND_BY: [(Rule, Scenario); 32] = [
     (
         Rule::ReplayRaisesIds,
         replay::a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names,
@@ -54,6 +54,7 @@ const FOUND_BY: [(Rule, Scenario); 31] = [
     (Rule::FilePinsOutliveHeads, file_clones::what_a_snapshot_shows_of_a_clone_stays),
     (Rule::FilePinsOutliveTails, file_clones::a_part_of_a_clone_keeps_what_it_began_with),
     (Rule::FilePinsGoBack, file_clones::a_dataset_goes_back),
+    (Rule::InLineOnItsLine, file_lines::a_file_that_left_a_line_begins_another),
     (
         Rule::CachesAreVerified,
         l2arc::a_cache_disk_that_rotted_or_is_of_another_time_gives_nobody_a_wrong_byte,

@@ -192,6 +192,7 @@ pub struct Run {
     pub rollbacks: u64,
     pub of_files: u64,
     pub file_rollbacks: u64,
+    pub file_lines: u64,
     pub clones: u64,
     pub file_clones: u64,
     pub promotions: u64,
@@ -439,6 +440,7 @@ fn a_snapshot_stays_as_it_was() {
         all.rollbacks += run.rollbacks;
         all.of_files += run.of_files;
         all.file_rollbacks += run.file_rollbacks;
+        all.file_lines += run.file_lines;
         all.clones += run.clones;
         all.file_clones += run.file_clones;
         all.promotions += run.promotions;
@@ -447,7 +449,7 @@ fn a_snapshot_stays_as_it_was() {
     println!("{all:?}");
     if all.cuts >= 200 {
         // Otherwise nothing was tried. With few cuts the numbers are up to chance.
-        let of_files = [all.of_files, all.file_rollbacks, all.file_clones];
+        let of_files = [all.of_files, all.file_rollbacks, all.file_lines, all.file_clones];
         let least = [all.looks, all.rollbacks, all.clones, all.promotions, all.marks];
         let least = least.into_iter().chain(of_files).min();
         assert!(all.acts > all.cuts && least > Some(0), "{all:?}");
@@ -498,6 +500,8 @@ fn a_rule_left_out_is_found() {
         (Rule::NoRollbackPastSnapshots, 300),
         (Rule::FileClonesHaveAFloor, 100),
         (Rule::FileClonesPin, 100),
+        (Rule::FileLinesPin, 200),
+        (Rule::FileLinesHaveAFloor, 200),
         (Rule::FilePinsAreKept, 200),
         (Rule::FilePinsOutliveHeads, 300),
         (Rule::FilePinsGoBack, 300),

@@ -6,13 +6,13 @@ use std::ops::RangeInclusive;
 use aquifer_ondisk::FormatError;
 use aquifer_ondisk::dataset::{ItemClass, SnapshotRecord};
 use aquifer_ondisk::dead::Bucket;
-use aquifer_ondisk::file_clone::FileCloneRecord;
+use aquifer_ondisk::file_clone::{FileCloneRecord, FileLineRecord};
 use aquifer_ondisk::file_snapshot::{
     FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
 };
 use aquifer_ondisk::types::{DatasetId, ObjectId, Txg};
 
-use super::{Kept, Of, invalid};
+use super::{Cloned, Kept, Of, invalid};
 use crate::scan::Scan;
 
 /// The snapshots of the files of a dataset, and the sweeps of those that were destroyed.
@@ -22,8 +22,8 @@ pub(crate) struct Files {
     sweeps: BTreeMap<FileSnapshotId, FileSweepRecord>,
     /// Rollbacks whose blocks still stand in the dead tree.
     rollbacks: BTreeMap<FileSnapshotId, FileRollbackRecord>,
-    /// Clones of files.
-    clones: BTreeMap<ObjectId, FileCloneRecord>,
+    /// Clones and lines of files, by the file and the txg in which it began so.
+    lines: BTreeMap<(ObjectId, Txg), FileCloneRecord>,
     shown: BTreeSet<(ObjectId, Txg)>,
     swept: BTreeSet<(ObjectId, Txg)>,
     /// Two are of one file and one txg.
@@ -73,7 +73,15 @@ impl Files {
             return Ok(());
         }
         if class == ItemClass::FileClone as u8 {
-            self.clones.insert(ObjectId(number), FileCloneRecord::decode(value)?);
+            let record = FileCloneRecord::decode(value)?;
+            self.lines.insert((ObjectId(number), record.forked), record);
+            return Ok(());
+        }
+        if class == ItemClass::FileLine as u8 {
+            let FileLineRecord { object, of } = FileLineRecord::decode(value)?;
+            if of.forked != id.txg() || self.lines.insert((object, of.forked), of).is_some() {
+                return Err(FormatError::invalid("file line record: number", number));
+            }
             return Ok(());
         }
         if class == ItemClass::FileRollback as u8 {
@@ -96,20 +104,28 @@ impl Files {
         self.list.iter().map(|(id, record)| (id.txg(), record))
     }
 
-    /// What each clone of a file began as: the snapshot, and what its file was cloned from.
-    pub(super) fn origins(&self) -> BTreeMap<ObjectId, (Shower, Of)> {
-        let origin = |(id, record): (&ObjectId, &FileCloneRecord)| {
+    /// What each clone or line of a file began as: the snapshot, and what its file was judged by.
+    pub(super) fn origins(&self) -> BTreeMap<Of, (Shower, Of)> {
+        let origin = |((object, _), record): (&(ObjectId, Txg), &FileCloneRecord)| {
             let FileSnapshotRecord { path, name, inode, .. } = self.list.get(&record.snapshot)?;
             let (txg, name) = (record.floor(), format!("{path}@{name}"));
             let shower = Shower { name, file: Some(inode.object), ..Shower::at(txg) };
-            Some((*id, (shower, Of::inode(inode))))
+            Some((Of { object: *object, floor: txg }, (shower, Of::inode(inode))))
         };
-        self.clones.iter().filter_map(origin).collect()
+        self.lines.iter().filter_map(origin).collect()
     }
 
-    /// Whether a file was cloned from one.
+    /// Whether a file was cloned from one, or began again as it.
     fn is_pinned(&self, id: FileSnapshotId) -> bool {
-        self.clones.values().any(|record| record.snapshot == id)
+        self.lines.values().any(|record| record.snapshot == id)
+    }
+
+    /// The line that an object of the head is on: the newest one that its file began before the
+    /// object was cut off it.
+    fn line_of(&self, object: &Cloned) -> Option<((ObjectId, Txg), &FileCloneRecord)> {
+        let before = (object.of.object, Txg(0))..(object.of.object, object.cut);
+        let (key, record) = self.lines.range(before).next_back()?;
+        (record.floor() == object.of.floor).then_some((*key, record))
     }
 
     /// Whether each of them is there for clones of files only.
@@ -120,34 +136,43 @@ impl Files {
     /// Each clone has the snapshot that it began as, and something shows the clone. `listed`: the
     /// snapshots of the dataset, and its bookmarks.
     pub fn check_clones(&self, scan: &mut Scan<'_>, dataset: DatasetId, listed: &BTreeSet<Txg>) {
-        let unknown: Vec<ObjectId> =
-            scan.cloned.iter().filter(|id| !self.clones.contains_key(id)).copied().collect();
-        for id in unknown {
-            invalid(scan, dataset, || {
-                format!("object {id} is a clone of a file, and nothing keeps its origin")
-            });
+        let mut has = BTreeSet::new();
+        for object in &std::mem::take(&mut scan.cloned) {
+            match self.line_of(object) {
+                Some((key, _)) => drop(has.insert(key)),
+                None => invalid(scan, dataset, || {
+                    let (id, floor) = (object.of.object, object.of.floor);
+                    format!("object {id} began as a snapshot of {floor}, and nothing keeps that")
+                }),
+            }
         }
-        for (id, record) in &self.clones {
+        for (key, record) in &self.lines {
             let FileCloneRecord { snapshot, forked, died } = *record;
+            let id = key.0;
             if !self.list.contains_key(&snapshot) {
                 invalid(scan, dataset, || {
                     let txg = snapshot.txg();
-                    format!("file {id} is a clone of a snapshot of a file of {txg}, which is not")
+                    format!("file {id} began as a snapshot of a file of {txg}, which is not")
                 });
             }
             if forked > scan.txg || died.is_some_and(|died| died > scan.txg) {
-                invalid(scan, dataset, || format!("file {id} was cloned in {forked}"));
+                invalid(scan, dataset, || format!("file {id} began again in {forked}"));
             }
-            let has = scan.cloned.contains(id);
+            let has = has.contains(key);
             if scan.whole && has != died.is_none() {
                 invalid(scan, dataset, || {
-                    format!("clone {id} of a file died in {died:?}, and the head has it: {has}")
+                    format!(
+                        "file {id} as it began in {forked} died in {died:?}, and the head has it: \
+                         {has}"
+                    )
                 });
             }
             let Some(died) = died else { continue };
             let life = forked..=Txg(died.0.saturating_sub(1));
-            if listed.range(life.clone()).next().is_none() && !self.shows(*id, &life) {
-                invalid(scan, dataset, || format!("nothing shows the clone {id} of a file"));
+            if listed.range(life.clone()).next().is_none() && !self.shows(id, &life) {
+                invalid(scan, dataset, || {
+                    format!("nothing shows file {id} as it began in {forked}")
+                });
             }
         }
     }

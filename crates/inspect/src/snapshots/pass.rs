@@ -76,14 +76,14 @@ impl Pass {
     /// the origin knows.
     fn is_kept(&self, of: Of) -> bool {
         of.floor == Txg(0)
-            || self.origins.contains_key(&of.object)
+            || self.origins.contains_key(&of)
             || self.inherits.is_some_and(|inherits| of.floor <= inherits.floor)
     }
 
     /// A clone of a file in the head: what it began with is kept. What it owns, the head has.
     pub(super) async fn file_clone(&mut self, scan: &mut Scan<'_>, of: Of, root: BlockPointer) {
         // That it has none was reported with the records.
-        let Some((shower, _)) = self.origins.get(&of.object).cloned() else { return };
+        let Some((shower, _)) = self.origins.get(&of).cloned() else { return };
         let (object, above, floor) = (of.object, scan.txg, Txg(0));
         let mut own = vec![Coming { pointer: root, object, above, floor, of }];
         while let Some(node) = own.pop() {
@@ -178,7 +178,7 @@ impl Pass {
         let mut shower = shower.clone();
         // What a clone of a file began with, the snapshot shows that it began as.
         while birth <= of.floor
-            && let Some((origin, above)) = self.origins.get(&of.object)
+            && let Some((origin, above)) = self.origins.get(&of)
         {
             (shower, of) = (origin.clone(), *above);
         }

@@ -8,7 +8,7 @@ use aquifer_ondisk::dataset::{
 use aquifer_ondisk::dead::{
     Bucket, DEAD_BLOCKS_MAX, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadKind, DeadSums,
 };
-use aquifer_ondisk::file_clone::FileCloneRecord;
+use aquifer_ondisk::file_clone::{FileCloneRecord, FileLineRecord};
 use aquifer_ondisk::file_snapshot::{
     FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
 };
@@ -182,6 +182,16 @@ pub fn one_cloned() -> Inode {
 pub fn one_file_clone() -> FileCloneRecord {
     let snapshot = FileSnapshotId::new(Txg(90), 1);
     FileCloneRecord { snapshot, forked: Txg(95), died: Some(Txg(99)) }
+}
+
+/// The one in the document.
+pub fn one_file_line() -> FileLineRecord {
+    FileLineRecord { object: ObjectId(42), of: one_file_clone() }
+}
+
+pub fn file_line() -> impl Strategy<Value = FileLineRecord> {
+    let object = (1..1u64 << 40).prop_map(ObjectId);
+    (object, file_clone()).prop_map(|(object, of)| FileLineRecord { object, of })
 }
 
 pub fn file_clone() -> impl Strategy<Value = FileCloneRecord> {

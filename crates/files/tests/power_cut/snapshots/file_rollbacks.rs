@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use aquifer_dataset::{DatasetError, FileSnapshot, RollbackOptions};
+use aquifer_dataset::{Dataset, DatasetError, FileSnapshot, RollbackOptions};
 use aquifer_files::{Credentials, FsError, Service};
 use aquifer_sim::Rng;
 
@@ -16,7 +16,8 @@ use super::{Model, Run, tell};
 /// A file that is to go back: to what, and the name that it has.
 type Wanted = (Arc<FileSnapshot>, Vec<u64>, String);
 
-/// Rolls files back, mostly to one of the newest snapshots. Later ones of them are destroyed.
+/// Rolls files back, mostly to one of the newest snapshots. Later ones of them are destroyed, or
+/// stay: then the files begin lines.
 pub(super) async fn act(
     service: &Service,
     model: &Mutex<Model>,
@@ -39,13 +40,16 @@ pub(super) async fn act(
         model.target = Some(target.clone());
         target
     };
-    let mut later = Vec::new();
+    let options = RollbackOptions { destroy_later: rng.coin(), force: false };
+    let (mut later, mut lines) = (Vec::new(), 0);
     for (snapshot, _, name) in &wanted {
-        later.extend(doom_later(service, model, snapshot.txg(), Some(snapshot.object()))?);
+        if options.destroy_later {
+            later.extend(doom_later(service, model, snapshot.txg(), Some(snapshot.object()))?);
+        }
+        lines += u64::from(is_past(service, &dataset, snapshot, options));
         let (of, record) = (snapshot.object(), &snapshot.record);
         tell(&format!("roll {name} ({of}) back to {}@{}", record.path, record.name));
     }
-    let options = RollbackOptions { destroy_later: true, force: false };
     let ids: Vec<_> = wanted.iter().map(|(snapshot, ..)| snapshot.id).collect();
     let done = service.datasets.rollback_files(&dataset, &ids, options).await;
     tell(&format!("  {done:?}"));
@@ -54,6 +58,7 @@ pub(super) async fn act(
     match done {
         Ok(destroyed) => {
             run.lock().unwrap().file_rollbacks += ids.len() as u64;
+            run.lock().unwrap().file_lines += lines;
             assert_eq!(destroyed, later);
             are_later(&mut model, true);
             // It may have come before: a rewind could show that.
@@ -70,6 +75,19 @@ pub(super) async fn act(
         }
         Err(error) => Err(format!("roll {ids:?} back: {error}")),
     }
+}
+
+/// Whether later snapshots that stay show the file.
+fn is_past(
+    service: &Service,
+    dataset: &Dataset,
+    of: &FileSnapshot,
+    options: RollbackOptions,
+) -> bool {
+    let committed = service.pool.committed_txg();
+    let of_it = dataset.file_snapshots_of(of.object(), committed);
+    let of_it = of_it.iter().any(|later| later.txg() > of.txg()) && !options.destroy_later;
+    of_it || dataset.snapshots(committed).iter().any(|later| later.txg > of.txg())
 }
 
 /// The files to roll back: one, or all of its set.
@@ -128,11 +146,10 @@ fn changes_names(model: &Model) -> bool {
 
 fn may_be_refused(error: &DatasetError, model: &Model) -> bool {
     match error {
-        DatasetError::PastSnapshots { .. } => !model.snapshots.is_empty() || model.promoted,
         DatasetError::FileOfClone(_) => !model.is_top || model.promoted,
         // A change came between.
         DatasetError::FileRemoved(_) => changes_names(model) || model.states.len() > 1,
-        DatasetError::Unsettled(_) | DatasetError::FileCloned { .. } => true,
+        DatasetError::Unsettled(_) => true,
         other => other.to_string().contains("out of space"),
     }
 }
