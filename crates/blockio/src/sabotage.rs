@@ -287,6 +287,12 @@ pub enum Rule {
     InLineOnItsLine,
     /// A file that is rolled back past later snapshots owns nothing of what it began again with.
     FileLinesHaveAFloor,
+    /// A dead block of what was cut off a file is known as that file's.
+    TailsAreFiledByFile,
+    /// What a snapshot of the dataset shows of one file is gathered, if a file began as that.
+    DerivedGather,
+    /// Before any sweep of the dataset.
+    GatheredFirst,
     /// What is received gets its name in its last txg.
     ReceivedIsNamedLast,
     /// What is received gets its name and its snapshot in one txg.

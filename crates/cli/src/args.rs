@@ -124,7 +124,7 @@ pub enum Command {
         #[arg(value_name = "DATASET[[:PATH]@NAME|A%B[,...]|#BOOKMARK]")]
         dataset: String,
     },
-    /// Make a dataset that begins as a snapshot, or files that begin as a snapshot of a file.
+    /// Make a dataset that begins as a snapshot, or files that begin as a file in a snapshot.
     Clone {
         /// A property of its own, of a dataset; may be given several times.
         #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = assignment)]
@@ -146,7 +146,7 @@ pub enum Command {
     },
     /// Roll a dataset back to its newest snapshot, or a file to any. What changed since is lost.
     Rollback {
-        /// To an older one: destroys the later ones.
+        /// Destroys later snapshots. Those of a dataset stand in its way otherwise.
         #[arg(short = 'r')]
         destroy_later: bool,
         /// Also while clients hold locks, or have data that waits for their COMMIT, and of a

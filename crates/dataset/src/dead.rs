@@ -17,7 +17,9 @@
 //! the list is that of both kinds: the dataset's snapshots and the file's. The sweep of a file's
 //! snapshot looks at its group, that of a dataset's at all of them, with the neighbours in each
 //! group's list. A snapshot never joins a list as an older one. So what a group's buckets say stays
-//! true, and no block changes its group.
+//! true, and no block changes its group. The exception is a snapshot of a file that is derived from
+//! one of the dataset, of the same txg: what it shows of group 0 is gathered, before any sweep
+//! ([`gathering`]).
 //!
 //! # Rollback
 //! What a rollback to S in txg R brought back stands in the buckets with `hi` in [S, R) and `lo`
@@ -55,6 +57,7 @@ use crate::space::SpaceChange;
 
 mod bookmarked;
 mod freeing;
+mod gathering;
 mod returning;
 mod sweep;
 mod unique;
@@ -112,7 +115,8 @@ struct Changes {
     freed: Vec<DeadBlock>,
     /// The bookmarks of the list.
     bookmarks: Vec<Txg>,
-    /// Nodes that they need, and no snapshot shows any more.
+    /// Blocks that move: nodes that bookmarks need and no snapshot shows any more, and what is
+    /// gathered.
     moved: Moved,
 }
 
@@ -194,7 +198,7 @@ impl Datasets {
         dataset: &Dataset,
         budget: usize,
     ) -> Result<(Done, bool), PoolError> {
-        let (jobs, released, lists, bookmarks) = {
+        let (jobs, released, lists, bookmarks, gathering) = {
             let snapshots = dataset.snapshots.lock();
             let lists = Lists::new(snapshots.listed(), snapshots.files.lists());
             let bookmarks = snapshots.bookmarks.listed();
@@ -202,21 +206,35 @@ impl Datasets {
             let sweeps = snapshots.sweeps().into_iter().map(Job::Snapshot);
             let of_files = snapshots.files.sweeps().map(|(id, of)| Job::File(of, id));
             let sweeps = sweeps.chain(of_files);
-            let jobs = match left_out(Rule::RevivesFirst) {
+            let mut jobs = match left_out(Rule::RevivesFirst) {
                 true => sweeps.chain(returning).collect::<Vec<_>>(),
                 false => returning.chain(sweeps).collect(),
             };
-            (jobs, snapshots.bookmarks.destroyed(), lists, bookmarks)
+            let mut released = snapshots.bookmarks.destroyed();
+            let gathering = snapshots.files.gathering();
+            if gathering.is_some() && !left_out(Rule::GatheredFirst) {
+                jobs.retain(Job::returns);
+                released.clear();
+            }
+            let gathering = gathering.filter(|_| jobs.is_empty());
+            (jobs, released, lists, bookmarks, gathering)
         };
         let before = *dataset.dead.lock();
         let (mut done, mut budget) = (Done::default(), budget);
-        if before.damaged || jobs.is_empty() && released.is_empty() {
+        let nothing = jobs.is_empty() && released.is_empty() && gathering.is_none();
+        if before.damaged || nothing {
             return Ok((done, false));
         }
         let DeadTree { sums: all, returning, .. } = before;
         let mut changes = Changes { all, returning, bookmarks, ..Changes::default() };
         let at = (sync, before.root);
         let mut swept = Ok(());
+        if let Some(of) = gathering {
+            match changes.gather(&of, at, budget).await {
+                Ok(upto) => done.gathered = Some((of.id, upto)),
+                Err(error) => swept = Err(error),
+            }
+        }
         for job in jobs {
             match job.run(&lists, at, &mut budget, &mut changes).await {
                 Ok(true) => done.note(job),
@@ -313,12 +331,12 @@ async fn fill(sync: &SyncContext, before: DeadTree, filed: Filed) -> Result<Chan
     let DeadTree { sums: all, returning, .. } = before;
     let mut changes = Changes { all, returning, ..Changes::default() };
     let mut added: BTreeMap<Bucket, DeadSums> = BTreeMap::new();
-    for ((bucket, object), blocks) in filed {
+    for ((bucket, object, cut_off), blocks) in filed {
         let sums = added.entry(bucket).or_default();
         for sums in [sums, &mut changes.all] {
             blocks.iter().for_each(|block| sums.add(block));
         }
-        changes.put_blocks(DeadKey { bucket, object, txg: sync.txg(), index: 0 }, &blocks);
+        changes.put_blocks(DeadKey::first(bucket, (object, cut_off), sync.txg()), &blocks);
         sync.pace().await;
     }
     for (bucket, added) in added {
@@ -340,6 +358,8 @@ pub(crate) struct Done {
     pub returned: bool,
     /// And of what rollbacks of files to these did.
     pub returned_files: Vec<FileSnapshotId>,
+    /// What this derived snapshot of a file shows is gathered so far; `None`: all.
+    pub gathered: Option<(FileSnapshotId, Option<DeadKey>)>,
     /// Of these destroyed bookmarks so much was looked at; `None`: all.
     pub released: Vec<(Txg, Option<DeadKey>)>,
 }

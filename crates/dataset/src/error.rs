@@ -101,6 +101,13 @@ pub enum DatasetError {
         /// How many others were taken.
         taken: usize,
     },
+    /// Dead trees of the pool do not say of which file each block was.
+    #[error(
+        "{0:?}: this pool was made by an earlier release, which did not note of which file each \
+         block was: a file can go back to, and be cloned from, snapshots of the file itself, or be \
+         copied from `.aquifer/snapshot`"
+    )]
+    OlderPool(String),
     /// There is no file any more.
     #[error("{0:?} is a snapshot of a file that was removed: there is nothing to roll back")]
     FileRemoved(String),

@@ -25,7 +25,6 @@ use aquifer_object::btree;
 use aquifer_ondisk::config::{FEATURE_FILE_CLONES, FEATURE_INHERITED};
 use aquifer_ondisk::dataset::{Item, ItemKey};
 use aquifer_ondisk::file_clone::{CLONE_ID_LIMIT, FileCloneRecord};
-use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::tree_node::Objects;
 use aquifer_ondisk::{Corruption, ObjectId, Space, Txg};
@@ -35,7 +34,7 @@ use aquifer_sync::{AsyncMutexGuard, Mutex};
 use crate::dataset::Dataset;
 use crate::datasets::{ACT_SECTORS, Datasets};
 use crate::error::DatasetError;
-use crate::file_snapshots::{FileLine, FileSnapshot};
+use crate::file_snapshots::{FileLine, FileSnapshot, FileVersion, Resolved};
 use crate::sync::{Gathered, orphan_entry, orphan_key};
 
 /// Clones that one act makes at most.
@@ -64,10 +63,10 @@ enum Stage {
 }
 
 /// A file that a sync began as a snapshot.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Began {
     pub object: ObjectId,
-    pub snapshot: FileSnapshotId,
+    pub snapshot: Arc<FileSnapshot>,
     /// It was there before: a line of it began.
     pub again: bool,
 }
@@ -111,20 +110,21 @@ impl Drop for FileClones<'_> {
 }
 
 impl Datasets {
-    /// Makes so many clones of a snapshot of a file, in one txg. They are on disk when this
-    /// returns, and have no names.
+    /// Makes so many clones of a version of a file, in one txg. They are on disk when this returns,
+    /// and have no names.
     ///
     /// # Errors
-    /// There is no such snapshot, a file cannot be cloned from it, or as for any new file.
+    /// There is no such version, a file cannot be cloned from it, or as for any new file.
     pub async fn clone_file(
         &self,
         dataset: &Arc<Dataset>,
-        id: FileSnapshotId,
+        version: impl Into<FileVersion>,
         count: usize,
     ) -> Result<FileClones<'_>, DatasetError> {
         let act = self.acts.lock().await;
         self.check_no_increment(dataset)?;
-        let snapshot = self.check_clone_file(dataset, id)?;
+        let Resolved { snapshot, .. } = self.resolve(dataset, &version.into(), 0).await?;
+        self.check_clone_file(dataset, &snapshot)?;
         self.use_feature(FEATURE_INHERITED).await?;
         self.use_feature(FEATURE_FILE_CLONES).await?;
         let world = self.pool.world();
@@ -165,12 +165,9 @@ impl Datasets {
     fn check_clone_file(
         &self,
         dataset: &Dataset,
-        id: FileSnapshotId,
-    ) -> Result<Arc<FileSnapshot>, DatasetError> {
-        let known = dataset.snapshots.lock().files.get(id).filter(|of| !of.record.hidden);
-        let known = known.filter(|_| !dataset.is_destroyed());
-        let snapshot = known.ok_or_else(|| DatasetError::NotFound(self.full_name(dataset)))?;
-        let full = || self.name_of_file(dataset, &snapshot);
+        snapshot: &FileSnapshot,
+    ) -> Result<(), DatasetError> {
+        let full = || self.name_of_file(dataset, snapshot);
         // What a file of a clone has of its own would have to be known.
         if dataset.origin.lock().is_some() {
             return Err(DatasetError::CloneInClone(full()));
@@ -182,7 +179,7 @@ impl Datasets {
         if snapshot.record.inode.damaged {
             return Err(DatasetError::DamagedOrigin(full()));
         }
-        Ok(snapshot)
+        Ok(())
     }
 
     /// Makes the clones of this txg. Called by its sync, when all else of the dataset's objects is
@@ -201,17 +198,14 @@ impl Datasets {
             if *stage == Stage::GivenUp {
                 continue;
             }
+            let Some(snapshot) = gathered.begin_as(dataset, &clone.snapshot) else { continue };
             let inode = self.begin_as(&clone);
             gathered.refer.add(Space::default(), inode.refer());
             gathered.inherited.add(Space::default(), inode.inherited());
             gathered.orphans.insert(orphan_key(clone.object), Some(orphan_entry(&inode)));
             gathered.inodes.insert(clone.object.0, Some(inode));
             dataset.knows_inherited();
-            gathered.began.push(Began {
-                object: clone.object,
-                snapshot: clone.snapshot.id,
-                again: false,
-            });
+            gathered.began.push(Began { object: clone.object, snapshot, again: false });
             *stage = Stage::Made;
         }
         Ok(())
@@ -256,12 +250,14 @@ impl Datasets {
     ) -> Result<Vec<(ItemKey, Option<Item>)>, PoolError> {
         let mut items = Vec::new();
         for Began { object, snapshot, again } in began {
+            let files = &mut dataset.snapshots.lock().files;
+            items.extend(files.put_derived(dataset.id, &snapshot));
+            let snapshot = snapshot.id;
             let record = FileCloneRecord { snapshot, forked: sync.txg(), died: None };
             let rule = if again { Rule::FileLinesPin } else { Rule::FileClonesPin };
             if left_out(rule) {
                 continue;
             }
-            let files = &mut dataset.snapshots.lock().files;
             let number = files.number_of_line(sync.txg()).filter(|_| again);
             let line = FileLine { record, number };
             files.put_line(object, line);

@@ -42,7 +42,7 @@ use aquifer_ondisk::config::{
     FEATURE_FILE_CLONES, FEATURE_FILE_LINES, FEATURE_FILE_ROLLBACK, FEATURE_INHERITED,
 };
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
-use aquifer_ondisk::file_snapshot::{FileRollbackRecord, FileSnapshotId};
+use aquifer_ondisk::file_snapshot::FileRollbackRecord;
 use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::{DatasetId, ObjectId, Txg};
 use aquifer_pool::{PoolError, SyncContext};
@@ -52,7 +52,7 @@ use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::file_clones::Began;
-use crate::file_snapshots::FileSnapshot;
+use crate::file_snapshots::{FileSnapshot, FileVersion, Resolved};
 use crate::rollback::RollbackOptions;
 use crate::snapshots::{Act, Called, Snapshots};
 use crate::sync::Gathered;
@@ -100,7 +100,7 @@ impl Drop for Shut {
 }
 
 impl Datasets {
-    /// Rolls files of a dataset back, each to a snapshot of it, all in one txg. With
+    /// Rolls files of a dataset back, each to a version of it, all in one txg. With
     /// `destroy_later` the later snapshots of the files are destroyed in the same txg. It is on
     /// disk when this returns. Returns the full names of the destroyed snapshots.
     ///
@@ -111,11 +111,12 @@ impl Datasets {
     pub async fn rollback_files(
         &self,
         dataset: &Arc<Dataset>,
-        ids: &[FileSnapshotId],
+        versions: &[impl Into<FileVersion> + Clone],
         options: RollbackOptions,
     ) -> Result<Vec<String>, DatasetError> {
         let _act = self.acts.lock().await;
-        self.rollback_files_for(dataset, (ids, options), None).await
+        let versions: Vec<FileVersion> = versions.iter().cloned().map(Into::into).collect();
+        self.rollback_files_for(dataset, (&versions, options), None).await
     }
 
     /// Rolls a file back for a call, unless a client may lose something. Later snapshots stay. It
@@ -126,23 +127,27 @@ impl Datasets {
     pub async fn rollback_file_for(
         &self,
         called: &Called,
-        id: FileSnapshotId,
+        version: FileVersion,
     ) -> Result<(), DatasetError> {
         let _act = self.acts.lock().await;
         let dataset = self.of_call(called)?;
         let options = RollbackOptions::default();
-        self.rollback_files_for(dataset, (&[id], options), Some(called)).await.map(drop)
+        self.rollback_files_for(dataset, (&[version], options), Some(called)).await.map(drop)
     }
 
     /// The caller holds the lock of acts.
     async fn rollback_files_for(
         &self,
         dataset: &Arc<Dataset>,
-        (ids, options): (&[FileSnapshotId], RollbackOptions),
+        (versions, options): (&[FileVersion], RollbackOptions),
         by: Option<&Called>,
     ) -> Result<Vec<String>, DatasetError> {
         self.settle(dataset).await?;
-        let Checked { wanted, later } = self.check_rollback_files(dataset, ids, options)?;
+        let mut to = Vec::new();
+        for version in versions {
+            to.push(self.resolve(dataset, version, to.len()).await?);
+        }
+        let Checked { wanted, later } = self.check_rollback_files(dataset, to, options)?;
         self.wait_for_returning(dataset).await?;
         if dataset.dead.lock().damaged || !self.find_tails(dataset, usize::MAX).await? {
             return Err(DatasetError::DeadUnreadable(self.full_name(dataset)));
@@ -201,19 +206,16 @@ impl Datasets {
     fn check_rollback_files(
         &self,
         dataset: &Dataset,
-        ids: &[FileSnapshotId],
+        to: Vec<Resolved>,
         options: RollbackOptions,
     ) -> Result<Checked, DatasetError> {
         let snapshots = dataset.snapshots.lock();
         let mut checked = Checked::default();
-        for id in ids {
-            let is_there = |of: &Arc<FileSnapshot>| !of.record.hidden && !dataset.is_destroyed();
-            let known = snapshots.files.get(*id).filter(is_there);
-            let snapshot = known.ok_or_else(|| DatasetError::NotFound(self.full_name(dataset)))?;
+        for Resolved { snapshot, is_whole } in to {
             let full = self.name_of_file(dataset, &snapshot);
-            let mut later = snapshots.files.after(id.txg());
+            let mut later = snapshots.files.after(snapshot.txg());
             later.retain(|of| of.object() == snapshot.object());
-            let again = !is_in_line(&snapshots, &snapshot, &later, options);
+            let again = is_whole || !is_in_line(&snapshots, &snapshot, &later, options);
             if again {
                 // The hidden ones are in nobody's way.
                 later.retain(|of| options.destroy_later && !of.record.hidden);
@@ -273,9 +275,11 @@ impl Datasets {
         for back in self.backs_of(dataset, sync.txg()) {
             let FileBack { object, snapshot, again, done, .. } = &back;
             let is_gone = matches!(gathered.inodes.get(&object.id.0), Some(None));
-            if is_gone || !self.has_place(sync, dataset, object.id, None).await? {
+            let has_place = self.has_place(sync, dataset, object.id, None).await?;
+            if is_gone || !has_place {
                 continue;
             }
+            let Some(snapshot) = &gathered.begin_as(dataset, snapshot) else { continue };
             let to = (object.id, snapshot.txg());
             let before = Inode { root: None, ..object.state.lock().inode.clone() };
             let old = Dataset::tree_of(object);
@@ -286,7 +290,7 @@ impl Datasets {
                     self.keep_tail(dataset, (&before, sync.txg()), (root, Txg(0)), gathered)?;
                 }
                 dataset.knows_inherited();
-                let (object, snapshot) = (object.id, snapshot.id);
+                let (object, snapshot) = (object.id, snapshot.clone());
                 gathered.began.push(Began { object, snapshot, again: true });
             } else if !self.lift_tails(sync, dataset, to, gathered).await? {
                 continue;

@@ -13,6 +13,7 @@
 //! - What such a snapshot shows dies into its file's group of buckets ([`aquifer_object::Gate`]).
 //!   One that leaves the list leaves a sweep of that group, in the same txg ([`crate::dead`]).
 
+mod derived;
 mod list;
 mod pins;
 mod schedule;
@@ -41,6 +42,8 @@ use crate::error::DatasetError;
 use crate::snapshots::{Act, Called, ListChange};
 use crate::tails::LOOKED_UP_MAX;
 
+pub use derived::FileVersion;
+pub(crate) use derived::{Gathering, Resolved};
 pub(crate) use list::FileSnapshots;
 pub(crate) use pins::FileLine;
 pub use schedule::{ScheduledFile, ScheduledFiles};
@@ -103,6 +106,12 @@ impl FileSnapshot {
     /// The file.
     pub fn object(&self) -> ObjectId {
         self.record.inode.object
+    }
+
+    /// Its item.
+    fn item(&self, line: DatasetId) -> (ItemKey, Option<Item>) {
+        let key = ItemKey::new(line, ItemClass::FileSnapshot, self.id.0);
+        (key, Some(Item { key, value: self.record.encode() }))
     }
 
     /// The last part of the path that it bears, as it is shown.
@@ -356,8 +365,17 @@ impl Datasets {
             let id = FileSnapshotId::new(sync.txg(), index);
             let NewFileSnapshot { dataset, name, path, .. } = new;
             let hidden = false;
-            let record =
-                FileSnapshotRecord { guid, created, name, path, inode, settled, hidden, schedule };
+            let record = FileSnapshotRecord {
+                guid,
+                created,
+                name,
+                path,
+                inode,
+                settled,
+                hidden,
+                gathers: false,
+                schedule,
+            };
             let key = ItemKey::new(dataset.id, ItemClass::FileSnapshot, id.0);
             items.push((key, Some(Item { key, value: record.encode() })));
             let change = self.change_in(sync.txg());

@@ -69,7 +69,9 @@ pub use entrance::Passage;
 pub use error::DatasetError;
 pub use file_clones::{FILE_CLONES_MAX, FileClones};
 pub use file_schedule::{FileRule, FileSchedule};
-pub use file_snapshots::{FileSnapshot, NewFileSnapshot, ScheduledFile, ScheduledFiles};
+pub use file_snapshots::{
+    FileSnapshot, FileVersion, NewFileSnapshot, ScheduledFile, ScheduledFiles,
+};
 pub use holds::{HOLD_YEARS_MAX, Standing};
 pub use increment::{Increment, IncrementError, Wanted as IncrementWanted};
 pub use promote::Promoted;

@@ -259,6 +259,9 @@ impl Datasets {
             items.insert(ItemKey::new(dataset.id, ItemClass::FileSweep, id.0), None);
             snapshots.files.swept(id);
         }
+        if let Some(gathered) = done.gathered {
+            items.extend(snapshots.files.gathered(dataset.id, gathered));
+        }
         for (bookmark, to) in done.released {
             match to {
                 Some(to) => snapshots.bookmarks.note_freed(bookmark, to),

@@ -7,9 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aquifer_dataset::sync::orphan_key;
-use aquifer_dataset::{Called, Dataset, FILE_CLONES_MAX, ORPHANS};
+use aquifer_dataset::{Called, Dataset, FILE_CLONES_MAX, FileVersion, ORPHANS};
 use aquifer_ondisk::dirent::Dirent;
-use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_pool::SpaceClass;
 
 use crate::change::Change;
@@ -31,16 +30,17 @@ struct Wanted {
 }
 
 impl Files {
-    /// Clones a file as of a snapshot of it, given as `tank/vms:PATH@NAME`, under each of these
-    /// names in the same dataset, given as `tank/vms:PATH`. They are on disk when this returns.
+    /// Clones a file as of a snapshot of it or of its dataset, given as `tank/vms:PATH@NAME`, under
+    /// each of these names in the same dataset, given as `tank/vms:PATH`. They are on disk when
+    /// this returns.
     ///
     /// # Errors
     /// A snapshot that is none, names that exist, or whose directories do not, or that are of
     /// another dataset; a read-only dataset, one without room; or as
     /// [`aquifer_dataset::Datasets::clone_file`]. Unless the error says otherwise, none was made.
     pub async fn clone_file(&self, from: &str, to: &[String]) -> Result<(), FileNameError> {
-        let (dataset, mut found) = self.file_snapshots(from).await?;
-        let snapshot = found.pop().ok_or_else(|| FileNameError::NoSnapshot(from.into()))?;
+        let (dataset, mut found) = self.file_versions(from).await?;
+        let (_, version) = found.pop().ok_or_else(|| FileNameError::NoSnapshot(from.into()))?;
         if !found.is_empty() {
             return Err(FileNameError::ManySnapshots(from.into()));
         }
@@ -61,10 +61,10 @@ impl Files {
         if wanted.is_empty() {
             return Ok(());
         }
-        self.clone_as((&dataset, snapshot.id), from, &wanted, None).await
+        self.clone_as((&dataset, version), from, &wanted, None).await
     }
 
-    /// Clones a file for a call, as of a snapshot of it, under this path from the root directory of
+    /// Clones a version of a file for a call, under this path from the root directory of
     /// its dataset on.
     ///
     /// # Errors
@@ -72,26 +72,26 @@ impl Files {
     pub(crate) async fn clone_file_for(
         &self,
         called: &Called,
-        id: FileSnapshotId,
+        version: FileVersion,
         path: &[Vec<u8>],
     ) -> Result<(), FileNameError> {
         let dataset = called.dataset();
         let shown: Vec<String> = path.iter().map(|part| shown(part)).collect();
         let text = format!("{}:{}", self.datasets.full_name(dataset), shown.join("/"));
         let wanted = [self.wanted_at(dataset, &text, path).await?];
-        self.clone_as((dataset, id), &text, &wanted, Some(called)).await
+        self.clone_as((dataset, version), &text, &wanted, Some(called)).await
     }
 
     async fn clone_as(
         &self,
-        (dataset, id): (&Arc<Dataset>, FileSnapshotId),
+        (dataset, version): (&Arc<Dataset>, FileVersion),
         from: &str,
         wanted: &[Wanted],
         by: Option<&Called>,
     ) -> Result<(), FileNameError> {
         let quota = self.datasets.check_quota(dataset).await;
         quota.map_err(|refused| FileNameError::clone(from, FsError::from(refused)))?;
-        let mut clones = self.datasets.clone_file(dataset, id, wanted.len()).await?;
+        let mut clones = self.datasets.clone_file(dataset, version, wanted.len()).await?;
         let mut last = None;
         for (made, (object, new)) in clones.objects().into_iter().zip(wanted).enumerate() {
             let named = async {

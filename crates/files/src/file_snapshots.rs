@@ -10,10 +10,11 @@ mod schedules;
 use std::sync::Arc;
 
 use aquifer_dataset::{
-    Dataset, DatasetError, FILE_CLONES_MAX, FileSnapshot, Look, LookError, NewFileSnapshot,
-    ROOT_DIRECTORY,
+    Dataset, DatasetError, FILE_CLONES_MAX, FileSnapshot, FileVersion, Look, LookError,
+    NewFileSnapshot, ROOT_DIRECTORY,
 };
 use aquifer_object::btree::Scan;
+use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::Directory;
 use aquifer_pool::{Pool, PoolError};
@@ -74,12 +75,6 @@ pub enum FileNameError {
     /// There is no such snapshot.
     #[error("there is no snapshot {0:?} of a file")]
     NoSnapshot(String),
-    /// It is of the dataset.
-    #[error(
-        "{0:?} is a snapshot of the dataset: a file is rolled back to, and cloned from, a snapshot \
-         of the file itself"
-    )]
-    OfDataset(String),
     /// The dataset's files stay as they are.
     #[error("{0:?}: its dataset has readonly=on; nothing was changed")]
     ReadOnly(String),
@@ -155,6 +150,9 @@ impl FileNameError {
 
 /// Snapshots of files of a dataset.
 pub type OfFiles = (Arc<Dataset>, Vec<Arc<FileSnapshot>>);
+
+/// Versions of files of a dataset.
+pub type OfVersions = (Arc<Dataset>, Vec<(ObjectId, FileVersion)>);
 
 /// A name in its parts.
 struct Name {
@@ -338,5 +336,48 @@ impl Files {
         }
         let chosen = found.into_iter().zip(chosen).filter(|(_, chosen)| *chosen);
         Ok((dataset, chosen.map(|(of, _)| of).collect()))
+    }
+
+    /// The versions of files that a text means: snapshots of them, or else what the snapshot of
+    /// their dataset with that name shows of them, under this path then or now.
+    ///
+    /// # Errors
+    /// A name that is none, or means none.
+    pub async fn file_versions(&self, text: &str) -> Result<OfVersions, FileNameError> {
+        let own = |of: Arc<FileSnapshot>| (of.object(), FileVersion::Own(of.id));
+        match self.file_snapshots(text).await {
+            Err(FileNameError::NoSnapshot(_)) => self.whole_versions(text).await,
+            found => found.map(|(dataset, all)| (dataset, all.into_iter().map(own).collect())),
+        }
+    }
+
+    async fn whole_versions(&self, text: &str) -> Result<OfVersions, FileNameError> {
+        let Name { dataset, path, name } = self.parse(text)?;
+        let all = dataset.snapshots(self.pool.committed_txg());
+        let of = all.into_iter().find(|of| of.record.name == name);
+        let of = of.ok_or_else(|| FileNameError::NoSnapshot(text.into()))?;
+        let full = self.datasets.full_name(&dataset);
+        let version = self.datasets.version(&format!("{full}@{name}"))?;
+        let mut look = version.look(&self.pool)?;
+        let mut entries = ENTRIES_MAX;
+        let found = match self.matching(text, &mut look, &path, &mut entries).await {
+            Err(FileNameError::NotThere(_)) => {
+                // It had another path then.
+                let head = self.datasets.version(&full)?;
+                let head = head.look(&self.pool)?;
+                let now = object_of(&self.pool, head.objects(), &meant(&path)).await?;
+                let now = now.ok_or_else(|| FileNameError::NotThere(text.into()))?;
+                let then = inode_of(&self.pool, look.objects(), now.object).await?;
+                let then = then.filter(|then| then.generation == now.generation);
+                let inode = then.ok_or_else(|| FileNameError::NotThere(text.into()))?;
+                vec![Found { inode, path }]
+            }
+            found => found?,
+        };
+        let version = |Found { inode, path }: Found| {
+            let (snapshot, object) = (of.txg, inode.object);
+            (object, FileVersion::Whole { snapshot, object, path })
+        };
+        Ok((dataset, found.into_iter().map(version).collect()))
     }
 }

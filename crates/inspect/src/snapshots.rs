@@ -106,6 +106,8 @@ struct Kept {
     bucket: Bucket,
     object: ObjectId,
     block: DeadBlock,
+    /// It was cut off the object before.
+    cut_off: bool,
     /// When it died.
     died: Txg,
     /// A snapshot shows it.
@@ -193,9 +195,7 @@ pub(crate) async fn walk(
         let (above, floor, of) = (txg, Txg(0), Of::inode(&snapshot.inode));
         let root = snapshot.inode.root;
         let root = root.map(|pointer| Coming { pointer, object, above, floor, of });
-        let name = format!("{}@{}", snapshot.path, snapshot.name);
-        let shower = Shower { name, file: Some(object), ..Shower::at(txg) };
-        pass.snapshot(scan, &shower, root).await;
+        pass.snapshot(scan, &Shower::of_file(txg, snapshot), root).await;
     }
     for (of, pointer) in std::mem::take(&mut scan.file_clones) {
         pass.file_clone(scan, of, pointer).await;
@@ -304,8 +304,8 @@ async fn read_dead(
                 if !snapshots.brought_back(bucket) {
                     let who = || format!("a dead {:?} of object {dataset}:{object}", block.kind);
                     scan.mark(block.run.place, block.run.sectors, Use::Dead, who);
-                    let died = entry.key.txg;
-                    dead.push(Kept { bucket, object, block, died, met: false });
+                    let (died, cut_off) = (entry.key.txg, entry.key.is_cut_off());
+                    dead.push(Kept { bucket, object, block, cut_off, died, met: false });
                 }
             }
         }

@@ -51,7 +51,7 @@ use crate::extent_tree::FreedExtent;
 pub use above::Above;
 
 /// Blocks that died in a txg, by bucket and object.
-pub type Filed = BTreeMap<(Bucket, ObjectId), Vec<DeadBlock>>;
+pub type Filed = BTreeMap<(Bucket, ObjectId, bool), Vec<DeadBlock>>;
 
 /// The snapshots of single files, each list in order and not empty.
 pub type FileLists = Arc<BTreeMap<ObjectId, Vec<Txg>>>;
@@ -210,12 +210,17 @@ impl<'a> Gate<'a> {
             return;
         }
         let tail = self.tails.lock().get(&owner.object).copied();
+        let is_cut_off = tail.is_some();
         let tail = tail.unwrap_or(Tail { file: owner.object, cut: Txg(u64::MAX) });
         let bucket = self.shown.bucket(tail, block.birth);
         let Some(bucket) = bucket.or_else(|| self.shown.bookmarked(&block)) else {
             return self.sync.free(block.run, written);
         };
-        self.filed.lock().entry((bucket, owner.object)).or_default().push(block);
+        let (cut_off, file) = match left_out(Rule::TailsAreFiledByFile) {
+            true => (false, owner.object),
+            false => (is_cut_off, tail.file),
+        };
+        self.filed.lock().entry((bucket, file, cut_off)).or_default().push(block);
     }
 
     /// The blocks that died so far and are still shown, and the data that the tree gave up and

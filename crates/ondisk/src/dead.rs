@@ -12,6 +12,9 @@
 //! `hi` is the newest bookmark when they died, and `lo` is 0.
 //! All blocks with one group, hi and lo are a *bucket*. Its first entry holds its sums; those of
 //! the whole tree stand at (0, 0, 0). A list names the blocks of one object that died in one txg.
+//! The object of what was cut off a file is the file, and the index is 2^31 at least. (Earlier
+//! releases have the id of what was cut off there, which does not say of which file it was. A pool
+//! that never did names the feature `tails-by-file`.)
 //!
 //! Kinds: 1 an extent's sectors, 2 a tree node (one place of it). The upper four bits of an
 //! extent's say how many sectors compression saved of it.
@@ -23,6 +26,9 @@ use crate::types::{ObjectId, Place, Run, SEGMENT_SECTORS, Txg};
 
 /// Blocks in a list at most.
 pub const DEAD_BLOCKS_MAX: usize = 80;
+
+/// Indices of lists of what was cut off a file begin here.
+const TAIL_INDEX: u32 = 1 << 31;
 
 /// Sectors that compression saves of an extent at most: of eight pages it leaves one.
 const SAVED_MAX: u8 = 7;
@@ -77,7 +83,8 @@ impl Bucket {
 pub struct DeadKey {
     /// The bucket.
     pub bucket: Bucket,
-    /// The object whose blocks they were; 0 for those of the object table.
+    /// The object whose blocks they were, or the file that they were cut off; 0 for those of the
+    /// object table.
     pub object: ObjectId,
     /// When they died, 0 for sums.
     pub txg: Txg,
@@ -91,6 +98,24 @@ impl DeadKey {
     /// The least key: that of the tree's sums.
     pub const MIN: DeadKey =
         DeadKey { bucket: Bucket::ALL, object: ObjectId(0), txg: Txg(0), index: 0 };
+
+    /// The first key of lists of an object, or of what was cut off it, that died in one txg.
+    pub fn first(bucket: Bucket, (object, cut_off): (ObjectId, bool), txg: Txg) -> DeadKey {
+        DeadKey { bucket, object, txg, index: if cut_off { TAIL_INDEX } else { 0 } }
+    }
+
+    /// Whether the blocks were cut off the object before they died.
+    pub fn is_cut_off(&self) -> bool {
+        self.index >= TAIL_INDEX
+    }
+
+    /// The first key behind all lists of that kind.
+    pub fn end_of_kind(self) -> DeadKey {
+        match self.is_cut_off() {
+            true => DeadKey { txg: self.txg.next(), index: 0, ..self },
+            false => DeadKey { index: TAIL_INDEX, ..self },
+        }
+    }
 
     pub(crate) fn encode(self, w: &mut Writer) {
         let Bucket { group, hi, lo } = self.bucket;

@@ -14,11 +14,11 @@
 //! `path` is that of the file in its dataset when it was asked for, as it is shown: the file may
 //! have another one by now, or none. The inode is a copy of that in the object table of the txg.
 //!
-//! `flags` of a snapshot, by bytes: of the first one, 1 is [`FileSnapshotRecord::settled`] and 2
-//! [`FileSnapshotRecord::hidden`]; the low four bits of the second one are the number of the
-//! cadence whose schedule took it ([`crate::keeping::Cadence`]), 0 for none. `flags` of a rollback:
-//! 1, [`FileRollbackRecord::pending`]. Others mean nothing, nor do other numbers of a cadence:
-//! nothing prunes what they mark.
+//! `flags` of a snapshot, by bytes: of the first one, 1 is [`FileSnapshotRecord::settled`], 2
+//! [`FileSnapshotRecord::hidden`] and 4 [`FileSnapshotRecord::gathers`]; the low four bits of the
+//! second one are the number of the cadence whose schedule took it ([`crate::keeping::Cadence`]),
+//! 0 for none. `flags` of a rollback: 1, [`FileRollbackRecord::pending`]. Others mean nothing, nor
+//! do other numbers of a cadence: nothing prunes what they mark.
 
 use crate::codec::FormatError;
 use crate::dataset::{SNAPSHOT_NAME_BYTES_MAX, begin, begin_with, open, open_with_flags};
@@ -37,6 +37,7 @@ pub const FILES_OF_A_TXG_MAX: usize = 1 << INDEX_BITS;
 const INDEX_BITS: u32 = 16;
 const FLAG_SETTLED: u16 = 1;
 const FLAG_HIDDEN: u16 = 2;
+const FLAG_GATHERS: u16 = 4;
 /// Where the number of the cadence stands.
 const SCHEDULE_BITS: u16 = 0x0f00;
 const SCHEDULE_SHIFT: u32 = 8;
@@ -52,6 +53,11 @@ impl FileSnapshotId {
     /// That of the snapshot `index` of a txg.
     pub fn new(txg: Txg, index: u16) -> FileSnapshotId {
         FileSnapshotId(txg.0 << INDEX_BITS | u64::from(index))
+    }
+
+    /// Which of its txg it is.
+    pub fn index(self) -> u16 {
+        u16::try_from(self.0 & ((1 << INDEX_BITS) - 1)).unwrap_or(u16::MAX)
     }
 
     /// The txg that took it.
@@ -77,8 +83,12 @@ pub struct FileSnapshotRecord {
     /// that a snapshot of this txg shows, this one shows; and the inode's sum of bytes is that of
     /// the tree. Earlier releases do not say so.
     pub settled: bool,
-    /// It was destroyed, and stays while a walk is under way: its file was rolled back to it.
+    /// Nobody may see it: it was destroyed, or derived from a snapshot of the dataset. It stays
+    /// for a clone, or while a walk is under way since its file was rolled back to it.
     pub hidden: bool,
+    /// It was derived from a snapshot of the dataset, and the file's dead blocks that it shows may
+    /// stand in group 0 of the dead tree still.
+    pub gathers: bool,
     /// The schedule that took it, and prunes it.
     pub schedule: Option<Cadence>,
 }
@@ -91,8 +101,9 @@ impl FileSnapshotRecord {
         assert!(fits, "a file snapshot that could not be read back: {self:?}");
         let settled = if self.settled { FLAG_SETTLED } else { 0 };
         let hidden = if self.hidden { FLAG_HIDDEN } else { 0 };
+        let gathers = if self.gathers { FLAG_GATHERS } else { 0 };
         let schedule = self.schedule.map_or(0, |cadence| u16::from(cadence as u8));
-        let mut w = begin_with(settled | hidden | schedule << SCHEDULE_SHIFT);
+        let mut w = begin_with(settled | hidden | gathers | schedule << SCHEDULE_SHIFT);
         w.u64(self.guid.0);
         self.created.encode(&mut w);
         w.string(self.name.as_bytes());
@@ -114,6 +125,7 @@ impl FileSnapshotRecord {
             inode: Inode::decode(&mut r)?,
             settled: flags & FLAG_SETTLED != 0,
             hidden: flags & FLAG_HIDDEN != 0,
+            gathers: flags & FLAG_GATHERS != 0,
             schedule: CADENCES.into_iter().find(is_it),
         };
         if record.inode.kind != FileKind::Regular {

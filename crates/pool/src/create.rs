@@ -6,8 +6,8 @@ use std::sync::Arc;
 use aquifer_arc::Memory;
 use aquifer_blockio::{Disk, World};
 use aquifer_ondisk::config::{
-    FEATURE_LOGICAL_SPACE, Label, LeafConfig, POOL_NAME_BYTES_MAX, PoolConfig, Redundancy,
-    VdevClass, VdevConfig,
+    FEATURE_LOGICAL_SPACE, FEATURE_TAILS_BY_FILE, Label, LeafConfig, POOL_NAME_BYTES_MAX,
+    PoolConfig, Redundancy, VdevClass, VdevConfig,
 };
 use aquifer_ondisk::layout::{Geometry, LEAF_SEGMENTS_MIN, LEAVES_MAX, leaf_segments};
 use aquifer_ondisk::uberblock::{LogEnd, ROOTS, Uberblock};
@@ -110,7 +110,7 @@ fn plan(world: &Arc<dyn World>, spec: &PoolSpec) -> (PoolConfig, Vec<Arc<Vdev>>)
         pool_guid: Guid(world.random().max(1)),
         name: spec.name.clone(),
         features_read: Vec::new(),
-        features_write: vec![FEATURE_LOGICAL_SPACE.into()],
+        features_write: vec![FEATURE_LOGICAL_SPACE.into(), FEATURE_TAILS_BY_FILE.into()],
         vdevs: configs,
         spares: Vec::new(),
         caches: Vec::new(),

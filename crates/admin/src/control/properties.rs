@@ -57,6 +57,7 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
         }
         DatasetError::LaterSnapshots { .. }
         | DatasetError::FileRemoved(_)
+        | DatasetError::OlderPool(_)
         | DatasetError::FileDamaged(_)
         | DatasetError::Unsettled(_)
         | DatasetError::FileOfClone(_)

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use aquifer_api::{ApiError, RollBack, RolledBack};
-use aquifer_dataset::{Dataset, RollbackOptions};
+use aquifer_dataset::{Dataset, FileVersion, RollbackOptions};
 use aquifer_nfs::lock::LockView;
 use aquifer_ondisk::ObjectId;
-use aquifer_ondisk::file_snapshot::FileSnapshotId;
 
 use super::datasets::act_on;
 use super::serving::Serving;
@@ -51,19 +50,20 @@ impl Control {
         name: String,
         options: RollbackOptions,
     ) -> Result<RolledBack, ApiError> {
-        let (dataset, files) = snapshots::files::of_dataset(serving, &name).await?;
+        let (dataset, files) = snapshots::files::versions(serving, &name).await?;
         let of_files = name.rsplit_once('@').map_or(name.as_str(), |(files, _)| files).to_string();
-        let objects: BTreeSet<ObjectId> = files.iter().map(|of| of.object()).collect();
+        let objects: BTreeSet<ObjectId> = files.iter().map(|(object, _)| *object).collect();
         let is_of = |lock: &LockView| is_in(lock, &dataset) && objects.contains(&lock.file.object);
         self.check_locks(&of_files, options.force, is_of)?;
-        let ids: Vec<FileSnapshotId> = files.iter().map(|of| of.id).collect();
+        let count = files.len();
+        let versions: Vec<FileVersion> = files.into_iter().map(|(_, version)| version).collect();
         let (datasets, of) = (serving.service().datasets.clone(), dataset.clone());
-        let roll = async move { datasets.rollback_files(&of, &ids, options).await };
+        let roll = async move { datasets.rollback_files(&of, &versions, options).await };
         let destroyed = act_on(serving, roll).await?;
         tracing::warn!(
             class = "file.rolled_back",
             snapshot = %name,
-            files = files.len(),
+            files = count,
             destroyed = destroyed.join(" "),
             "files rolled back to a snapshot"
         );

@@ -16,14 +16,14 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{bookmark_needing, btree};
 use aquifer_ondisk::dead::{Bucket, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadSums};
 use aquifer_ondisk::tree_node::Dead;
-use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
+use aquifer_ondisk::{BlockPointer, Txg};
 use aquifer_pool::{PoolError, SyncContext};
 
 use super::sweep::ENTRIES_AT_ONCE;
 use super::{Changes, sums};
 
-/// Nodes that move to the group of bookmarks: by newest bookmark, object, and txg of death.
-pub(super) type Moved = BTreeMap<(Txg, ObjectId, Txg), Vec<DeadBlock>>;
+/// Blocks that move to other buckets: by the first key of lists of their kind.
+pub(super) type Moved = BTreeMap<DeadKey, Vec<DeadBlock>>;
 
 impl Changes {
     /// No snapshot shows a block any more, which died in `key.txg`: it goes, unless a bookmark
@@ -32,7 +32,9 @@ impl Changes {
         let needed = bookmark_needing(&self.bookmarks, key.txg, &block);
         match needed.filter(|_| !left_out(Rule::BookmarksOutliveSnapshots)) {
             Some(newest) => {
-                self.moved.entry((newest, key.object, key.txg)).or_default().push(block);
+                let (bucket, of) = (Bucket::of_bookmark(newest), (key.object, key.is_cut_off()));
+                let first = DeadKey::first(bucket, of, key.txg);
+                self.moved.entry(first).or_default().push(block);
             }
             None => {
                 self.all.remove(&block);
@@ -41,24 +43,22 @@ impl Changes {
         }
     }
 
-    /// Gives the nodes that moved entries of their own, behind those that are there.
+    /// Gives the blocks that moved entries of their own, behind those that are there.
     pub async fn place_moved(
         &mut self,
         sync: &SyncContext,
         root: Option<BlockPointer>,
     ) -> Result<(), PoolError> {
-        for ((newest, object, died), blocks) in std::mem::take(&mut self.moved) {
-            let bucket = Bucket::of_bookmark(newest);
-            let first = DeadKey { bucket, object, txg: died, index: 0 };
-            let end = DeadKey { txg: died.next(), ..first };
-            let mut scan = btree::Scan::<Dead, SyncContext>::new(sync, root, first, Some(end))?;
-            let mut free = 0;
+        for (first, blocks) in std::mem::take(&mut self.moved) {
+            let end = Some(first.end_of_kind());
+            let mut scan = btree::Scan::<Dead, SyncContext>::new(sync, root, first, end)?;
+            let mut free = first.index;
             while let Some(entry) = scan.next().await? {
                 free = entry.key.index.saturating_add(1);
             }
-            let mut sums = self.sums_now(sync, root, bucket).await?;
+            let mut sums = self.sums_now(sync, root, first.bucket).await?;
             blocks.iter().for_each(|block| sums.add(block));
-            self.put_sums(bucket, sums);
+            self.put_sums(first.bucket, sums);
             self.put_blocks(DeadKey { index: free, ..first }, &blocks);
             sync.pace().await;
         }
@@ -66,7 +66,7 @@ impl Changes {
     }
 
     /// The sums of a bucket with these changes.
-    async fn sums_now(
+    pub async fn sums_now(
         &self,
         sync: &SyncContext,
         root: Option<BlockPointer>,

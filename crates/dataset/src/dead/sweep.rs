@@ -54,7 +54,7 @@ impl Lists {
     }
 
     /// The snapshots of the dataset, and those of a group's file.
-    fn of_group(&self, group: u64) -> [&[Txg]; 2] {
+    pub fn of_group(&self, group: u64) -> [&[Txg]; 2] {
         let files = self.files.get(&ObjectId(group)).filter(|_| group != 0);
         [&self.listed, files.map_or(&[][..], Vec::as_slice)]
     }
@@ -98,6 +98,11 @@ fn neighbours(lists: &[&[Txg]; 2], txg: Txg) -> (Txg, Option<Txg>) {
 }
 
 impl Job {
+    /// Whether a rollback brought its blocks back.
+    pub fn returns(&self) -> bool {
+        matches!(self, Job::Returning(_) | Job::ReturningFile(..))
+    }
+
     /// The first group that it looks at.
     pub fn first_group(self) -> u64 {
         match self {

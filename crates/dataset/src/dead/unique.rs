@@ -35,10 +35,18 @@ impl These {
         Some((*first, *last))
     }
 
-    /// Those that show something in a group.
-    fn in_group(&self, group: u64) -> BTreeSet<Txg> {
+    /// Those that show something in a group: without a txg of which a snapshot of the other kind
+    /// stays, which shows the same there.
+    fn in_group(&self, lists: &Lists, group: u64) -> BTreeSet<Txg> {
         let files = self.files.get(&ObjectId(group)).filter(|_| group != 0);
-        self.snapshots.iter().chain(files.into_iter().flatten()).copied().collect()
+        let [listed, of_file] = lists.of_group(group);
+        let stays = |txg: &Txg| {
+            let is_in = |list: &[Txg]| list.binary_search(txg).is_ok();
+            is_in(listed) && !self.snapshots.contains(txg)
+                || is_in(of_file) && files.is_none_or(|files| !files.contains(txg))
+        };
+        let all = self.snapshots.iter().chain(files.into_iter().flatten()).copied();
+        all.filter(|txg| !stays(txg)).collect()
     }
 }
 
@@ -113,7 +121,7 @@ async fn unique_in(
     these: &These,
     group: u64,
 ) -> Result<u64, PoolError> {
-    let these = these.in_group(group);
+    let these = these.in_group(lists, group);
     let mut sectors = 0u64;
     let all = match these.first() {
         // A list of all snapshots asks for each of them alone.

@@ -7,6 +7,7 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{FileLists, Object, Returning};
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
+use aquifer_ondisk::dead::DeadKey;
 use aquifer_ondisk::file_clone::{FileCloneRecord, FileLineRecord};
 use aquifer_ondisk::file_snapshot::{
     FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
@@ -35,6 +36,9 @@ pub(crate) struct FileSnapshots {
     by_last: BTreeSet<(u64, FileSnapshotId)>,
     /// The last change of the list, which may not be on disk yet, and the one before it.
     changed: [ListChange; 2],
+    /// Derived ones whose file's dead blocks are not gathered yet, with the key from which to go
+    /// on; an import begins once more.
+    pub(super) gathers: BTreeMap<FileSnapshotId, Option<DeadKey>>,
     /// Those that left the list and are not swept, with their files.
     sweeps: BTreeMap<FileSnapshotId, ObjectId>,
     /// Rollbacks whose snapshot's blocks the dead tree still names, or that a walk must know.
@@ -89,6 +93,9 @@ impl FileSnapshots {
         }
         self.by_file.insert((snapshot.object(), snapshot.id));
         self.by_last.insert((last_of(snapshot.last_of_path()), snapshot.id));
+        if snapshot.record.gathers {
+            self.gathers.insert(snapshot.id, None);
+        }
         self.list.insert(snapshot.id, snapshot);
     }
 
@@ -97,6 +104,7 @@ impl FileSnapshots {
         let gone = self.list.remove(&id)?;
         self.by_file.remove(&(gone.object(), id));
         self.by_last.remove(&(last_of(gone.last_of_path()), id));
+        self.gathers.remove(&id);
         let lists = Arc::make_mut(&mut self.lists);
         if let Some(txgs) = lists.get_mut(&gone.object()) {
             txgs.retain(|txg| *txg != gone.txg());
@@ -132,9 +140,8 @@ impl FileSnapshots {
     ) -> Vec<(ItemKey, Option<Item>)> {
         let Some(known) = self.list.get_mut(&id) else { return Vec::new() };
         let record = FileSnapshotRecord { hidden: true, ..known.record.clone() };
-        let key = ItemKey::new(line, ItemClass::FileSnapshot, id.0);
-        let item = (key, Some(Item { key, value: record.encode() }));
         *known = Arc::new(FileSnapshot { id, record });
+        let item = known.item(line);
         if let Some(open) = self.open.remove(&id) {
             open.leave();
         }
@@ -206,13 +213,22 @@ impl FileSnapshots {
         self.list.range(FileSnapshotId::new(txg.next(), 0)..).map(|(_, of)| of.clone()).collect()
     }
 
+    /// The last number of a txg that is taken: by one of the list, a sweep or a rollback.
+    pub(super) fn last_number(&self, txg: Txg) -> Option<FileSnapshotId> {
+        let range = || FileSnapshotId::new(txg, 0)..FileSnapshotId::new(txg.next(), 0);
+        let list = self.list.range(range()).next_back().map(|(id, _)| *id);
+        let sweep = self.sweeps.range(range()).next_back().map(|(id, _)| *id);
+        let rollback = self.rollbacks.range(range()).next_back().map(|(id, _)| *id);
+        [list, sweep, rollback].into_iter().flatten().max()
+    }
+
     /// Those that left the list and wait to be swept, with their files.
     pub fn sweeps(&self) -> impl Iterator<Item = (FileSnapshotId, ObjectId)> {
         self.sweeps.iter().map(|(id, object)| (*id, *object))
     }
 
     pub fn are_swept(&self) -> bool {
-        !self.sweeps.is_empty() || self.are_returning()
+        !self.sweeps.is_empty() || !self.gathers.is_empty() || self.are_returning()
     }
 
     /// What came back to files, and the dead tree still names.

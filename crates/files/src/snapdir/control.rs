@@ -232,7 +232,7 @@ impl From<FileNameError> for FsError {
             FileNameError::Look(_) => FsError::TryLater,
             FileNameError::Pool(error) => error.into(),
             FileNameError::ReadOnly(_) => FsError::ReadOnly,
-            FileNameError::OfDataset(_) | FileNameError::Locked { .. } => FsError::NotPermitted,
+            FileNameError::Locked { .. } => FsError::NotPermitted,
             _ => FsError::Invalid,
         }
     }

@@ -25,6 +25,7 @@ pub(crate) struct Files {
     /// Clones and lines of files, by the file and the txg in which it began so.
     lines: BTreeMap<(ObjectId, Txg), FileCloneRecord>,
     shown: BTreeSet<(ObjectId, Txg)>,
+    gathering: BTreeSet<(ObjectId, Txg)>,
     swept: BTreeSet<(ObjectId, Txg)>,
     /// Two are of one file and one txg.
     twice: Option<FileSnapshotId>,
@@ -37,6 +38,8 @@ pub(super) struct Shower {
     pub name: String,
     /// It is one of this file.
     pub file: Option<ObjectId>,
+    /// What it shows of the file may stand in group 0 still.
+    pub gathers: bool,
     /// It is a bookmark, which has no data.
     pub bare: bool,
 }
@@ -48,16 +51,25 @@ impl Shower {
 
     /// One of all files, without a name.
     pub fn at(txg: Txg) -> Shower {
-        Shower { txg, name: String::new(), file: None, bare: false }
+        Shower { txg, name: String::new(), file: None, gathers: false, bare: false }
+    }
+
+    /// One of a file.
+    pub fn of_file(txg: Txg, record: &FileSnapshotRecord) -> Shower {
+        let name = format!("{}@{}", record.path, record.name);
+        let (file, gathers) = (Some(record.inode.object), record.gathers);
+        Shower { name, file, gathers, ..Shower::at(txg) }
     }
 
     /// Whether a dead block is one that it shows.
-    pub fn shows(&self, Kept { bucket, block, died, .. }: &Kept) -> bool {
+    pub fn shows(&self, Kept { bucket, object, block, died, .. }: &Kept) -> bool {
         if self.bare {
             return block.birth <= self.txg && self.txg < *died;
         }
         let in_life = bucket.lo < self.txg && self.txg <= bucket.hi;
-        let in_group = self.file.is_none_or(|file| file.0 == bucket.group);
+        let in_group = self.file.is_none_or(|file| {
+            file.0 == bucket.group || self.gathers && bucket.group == 0 && file == *object
+        });
         in_life && in_group && bucket.group != Bucket::OF_BOOKMARKS
     }
 }
@@ -92,6 +104,9 @@ impl Files {
         if !self.shown.insert((record.inode.object, id.txg())) {
             self.twice = Some(id);
         }
+        if record.gathers {
+            self.gathering.insert((record.inode.object, id.txg()));
+        }
         self.list.insert(id, record);
         Ok(())
     }
@@ -107,10 +122,9 @@ impl Files {
     /// What each clone or line of a file began as: the snapshot, and what its file was judged by.
     pub(super) fn origins(&self) -> BTreeMap<Of, (Shower, Of)> {
         let origin = |((object, _), record): (&(ObjectId, Txg), &FileCloneRecord)| {
-            let FileSnapshotRecord { path, name, inode, .. } = self.list.get(&record.snapshot)?;
-            let (txg, name) = (record.floor(), format!("{path}@{name}"));
-            let shower = Shower { name, file: Some(inode.object), ..Shower::at(txg) };
-            Some((Of { object: *object, floor: txg }, (shower, Of::inode(inode))))
+            let (txg, known) = (record.floor(), self.list.get(&record.snapshot)?);
+            let above = (Shower::of_file(txg, known), Of::inode(&known.inode));
+            Some((Of { object: *object, floor: txg }, above))
         };
         self.lines.iter().filter_map(origin).collect()
     }
@@ -188,6 +202,11 @@ impl Files {
     /// Whether one of a file lies in a life.
     pub fn shows(&self, file: ObjectId, life: &RangeInclusive<Txg>) -> bool {
         is_in(&self.shown, file, life)
+    }
+
+    /// Whether one of a file does that finds some of it in group 0 still.
+    pub fn gathers(&self, file: ObjectId, life: &RangeInclusive<Txg>) -> bool {
+        is_in(&self.gathering, file, life)
     }
 
     /// Whether the sweep of one of a file does.

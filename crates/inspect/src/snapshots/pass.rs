@@ -244,11 +244,12 @@ impl Pass {
             let life = birth..=kept.bucket.hi;
             let group = ObjectId(kept.bucket.group);
             let shown = snapshots.list.range(life.clone()).next().is_some()
-                || snapshots.files.shows(group, &life);
+                || snapshots.files.shows(group, &life)
+                || group.0 == 0 && snapshots.files.gathers(kept.object, &life);
             let swept = snapshots.sweeps.range(life.clone()).next().is_some()
                 || snapshots.files.sweeps(group, &life);
             // What was cut off a file before a snapshot of it may be kept for that one too.
-            let of_tail = group.0 != 0 && group != kept.object;
+            let of_tail = group.0 != 0 && (group != kept.object || kept.cut_off);
             if (shown == kept.met || shown && of_tail) && (shown || swept) {
                 continue;
             }

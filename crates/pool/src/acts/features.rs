@@ -1,6 +1,6 @@
 //! Features of the format that a pool begins to use.
 
-use aquifer_ondisk::config::{FEATURE_LOGICAL_SPACE, FEATURES};
+use aquifer_ondisk::config::{FEATURE_LOGICAL_SPACE, FEATURE_TAILS_BY_FILE, FEATURES};
 
 use crate::error::ImportError;
 use crate::pool::Pool;
@@ -11,6 +11,11 @@ impl Pool {
     /// its beginning, or never: what was written before would be missing.
     pub fn counts_saved(&self) -> bool {
         self.has_feature(FEATURE_LOGICAL_SPACE)
+    }
+
+    /// Whether dead trees of this pool say of which file each block was.
+    pub fn knows_tails_by_file(&self) -> bool {
+        self.has_feature(FEATURE_TAILS_BY_FILE)
     }
 
     fn has_feature(&self, feature: &str) -> bool {

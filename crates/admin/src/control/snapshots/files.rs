@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use aquifer_api::{ApiError, CloneSnapshot, DatasetDone, SnapshotInfo, guid_text};
-use aquifer_dataset::{Dataset, FileSnapshot};
-use aquifer_files::file_snapshots::FileNameError;
+use aquifer_dataset::FileSnapshot;
+use aquifer_files::file_snapshots::{FileNameError, OfVersions};
 use aquifer_ondisk::Txg;
 
 use super::super::serving::Serving;
@@ -97,15 +97,15 @@ pub(super) async fn find(
     Ok(vec![SnapshotsOf { name, dataset, snapshots: Vec::new(), files }])
 }
 
-/// The same, with their dataset.
-pub(in super::super) async fn of_dataset(
+/// The versions of files that a text means, with their dataset.
+pub(in super::super) async fn versions(
     serving: &Serving,
     name: &str,
-) -> Result<(Arc<Dataset>, Vec<Arc<FileSnapshot>>), ApiError> {
-    let found = find(serving, name, |_| true).await?.pop();
-    let SnapshotsOf { dataset, files, .. } =
-        found.ok_or_else(|| api_error(FileNameError::NoSnapshot(name.into())))?;
-    Ok((dataset, files))
+) -> Result<OfVersions, ApiError> {
+    let (files, text) = (serving.service().files.clone(), name.to_string());
+    let find = async move { files.file_versions(&text).await };
+    let done = serving.run(find).await.map_err(|error| ApiError::failed(error.to_string()))?;
+    done.map_err(api_error)
 }
 
 /// The pool of a snapshot of a file, if a text is the name of one.
@@ -179,7 +179,6 @@ pub(super) fn api_error(error: FileNameError) -> ApiError {
         | FileNameError::TooManyClones(_)
         | FileNameError::NoTarget(_)
         | FileNameError::OtherDataset(_)
-        | FileNameError::OfDataset(_)
         | FileNameError::Twice(_)
         | FileNameError::TooLong(_) => ApiError::invalid(message),
         FileNameError::Look(_) => ApiError::conflict(message),

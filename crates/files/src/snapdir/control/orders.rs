@@ -12,11 +12,10 @@ mod line;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use aquifer_blockio::{PageMut, SECTOR_BYTES};
 use aquifer_dataset::history::HistoryChange;
-use aquifer_dataset::{Called, Dataset, FileSnapshot, Gives, directory_inode};
+use aquifer_dataset::{Called, Dataset, FileVersion, Gives, directory_inode};
 use aquifer_object::Object;
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::unstored::Unstored;
@@ -109,24 +108,29 @@ impl OnControl {
         format!("{dataset}:{}@{}", self.path, self.name())
     }
 
-    /// The snapshot that the line names.
-    fn snapshot(&self, files: &Files, called: &Called) -> Result<Arc<FileSnapshot>, FileNameError> {
+    /// The version that the line names.
+    fn version(&self, files: &Files, called: &Called) -> Result<FileVersion, FileNameError> {
         let dataset = called.dataset();
         let own = files.own(dataset, self.file, self.generation);
         if let Some(known) = own.into_iter().find(|of| of.record.name == self.name()) {
-            return Ok(known);
+            return Ok(FileVersion::Own(known.id));
         }
         let whole = dataset.snapshots(files.pool.committed_txg());
-        let full = self.full(&files.datasets.full_name(dataset));
-        match whole.iter().any(|of| of.record.name == self.name()) {
-            true => Err(FileNameError::OfDataset(full)),
-            false => Err(FileNameError::NoSnapshot(full)),
+        match whole.iter().find(|of| of.record.name == self.name()) {
+            Some(of) => {
+                let (object, path) = (self.file, self.path.clone());
+                Ok(FileVersion::Whole { snapshot: of.txg, object, path })
+            }
+            None => {
+                let full = self.full(&files.datasets.full_name(dataset));
+                Err(FileNameError::NoSnapshot(full))
+            }
         }
     }
 
     async fn act(&self, files: &Files, called: &Called) -> Result<(), FileNameError> {
         let dataset = called.dataset();
-        let snapshot = self.snapshot(files, called)?;
+        let version = self.version(files, called)?;
         let full = || self.full(&files.datasets.full_name(dataset));
         if dataset.properties().readonly {
             return Err(FileNameError::ReadOnly(full()));
@@ -135,8 +139,8 @@ impl OnControl {
             Order::Rollback(_) if self.locks > 0 => {
                 Err(FileNameError::Locked { name: full(), locks: self.locks })
             }
-            Order::Rollback(_) => Ok(files.datasets.rollback_file_for(called, snapshot.id).await?),
-            Order::Clone(_, path) => files.clone_file_for(called, snapshot.id, path).await,
+            Order::Rollback(_) => Ok(files.datasets.rollback_file_for(called, version).await?),
+            Order::Clone(_, path) => files.clone_file_for(called, version, path).await,
         }
     }
 }
