@@ -49,18 +49,32 @@ fn a_file_is_rolled_back_while_others_go_on() {
     let done = place.json(&["rollback", "tank/vms:disk.raw@a"]);
     assert_eq!(done, json!({ "name": "tank/vms:disk.raw", "destroyed": [] }));
     assert!(client.read_bytes(&file, 0, 64 << 10).unwrap() == old[..64 << 10]);
-    place.must(&["destroy", "tank/vms:disk.raw@a"]);
+    place.must(&["destroy", "-f", "tank/vms:disk.raw@a"]);
     daemon.kill9();
     let _daemon = place.serve();
     let mut client = Client::new(&place, "127.0.0.1");
     assert!(client.read_bytes(&file, 0, 64 << 10).unwrap() == old[..64 << 10]);
-    let mut all = root;
+    let mut all = root.clone();
     for name in [".aquifer", "snapshot", "all", "disk.raw"] {
         all = client.lookup(&all, name).unwrap();
     }
     assert!(client.read_bytes(&all, 0, 64 << 10).unwrap() == noise(6, MIB / 2)[..64 << 10]);
     place.must(&["rollback", "tank/vms:disk.raw@c"]);
     assert!(client.read_bytes(&file, 0, 64 << 10).unwrap() == noise(6, MIB / 2)[..64 << 10]);
+    // To what the snapshot of the dataset shows, which then goes, and a clone of that.
+    client.write(&file, 0, &noise(8, MIB), true);
+    place.must(&["rollback", "tank/vms:disk.raw@all"]);
+    place.must(&["clone", "tank/vms:disk.raw@all", "tank/vms:copy.raw"]);
+    place.must(&["destroy", "-f", "tank/vms@all"]);
+    let copy = client.lookup(&root, "copy.raw").unwrap();
+    for file in [&file, &copy] {
+        assert!(client.read_bytes(file, 0, 64 << 10).unwrap() == noise(6, MIB / 2)[..64 << 10]);
+    }
+    place.refuses(
+        &["rollback", "tank/vms:disk.raw@all"],
+        "there is no snapshot \"tank/vms:disk.raw@all\" of a file; `aquifer list -t snapshot` shows \
+         those that there are",
+    );
     assert!(place.log().contains("file.rolled_back"), "{}", place.log());
     place.must(&["pool", "export", "tank"]);
     place.must(&["inspect", "--deep", "-d", &disk, "tank"]);

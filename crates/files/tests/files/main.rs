@@ -23,6 +23,7 @@ mod file_lines;
 mod file_rollback;
 mod file_schedules;
 mod file_snapshots;
+mod file_versions;
 mod full;
 mod handles;
 mod history;

@@ -5,13 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use aquifer_blockio::sabotage::{Rule, leave_out};
 
 use crate::{
-    bookmarks, control_file, damage, destroy, file_clones, file_lines, file_rollback, full,
-    handles, increments, l2arc, large, quota, replay, rollback, scrub, version_acts, walk,
+    bookmarks, control_file, damage, destroy, file_clones, file_lines, file_rollback,
+    file_versions, full, handles, increments, l2arc, large, quota, replay, rollback, scrub,
+    version_acts, walk,
 };
 
 type Scenario = fn();
 
-const FOUND_BY: [(Rule, Scenario); 32] = [
+const FOUND_BY: [(Rule, Scenario); 33] = [
     (
         Rule::ReplayRaisesIds,
         replay::a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names,
@@ -54,6 +55,7 @@ const FOUND_BY: [(Rule, Scenario); 32] = [
     (Rule::FilePinsOutliveHeads, file_clones::what_a_snapshot_shows_of_a_clone_stays),
     (Rule::FilePinsOutliveTails, file_clones::a_part_of_a_clone_keeps_what_it_began_with),
     (Rule::FilePinsGoBack, file_clones::a_dataset_goes_back),
+    (Rule::GatheredFirst, file_versions::one_file_stays_when_the_snapshot_goes),
     (Rule::InLineOnItsLine, file_lines::a_file_that_left_a_line_begins_another),
     (
         Rule::CachesAreVerified,

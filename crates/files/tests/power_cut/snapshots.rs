@@ -193,6 +193,7 @@ pub struct Run {
     pub of_files: u64,
     pub file_rollbacks: u64,
     pub file_lines: u64,
+    pub derived: u64,
     pub clones: u64,
     pub file_clones: u64,
     pub promotions: u64,
@@ -441,6 +442,7 @@ fn a_snapshot_stays_as_it_was() {
         all.of_files += run.of_files;
         all.file_rollbacks += run.file_rollbacks;
         all.file_lines += run.file_lines;
+        all.derived += run.derived;
         all.clones += run.clones;
         all.file_clones += run.file_clones;
         all.promotions += run.promotions;
@@ -449,7 +451,8 @@ fn a_snapshot_stays_as_it_was() {
     println!("{all:?}");
     if all.cuts >= 200 {
         // Otherwise nothing was tried. With few cuts the numbers are up to chance.
-        let of_files = [all.of_files, all.file_rollbacks, all.file_lines, all.file_clones];
+        let of_files = [all.of_files, all.file_rollbacks, all.file_lines, all.derived];
+        let of_files = of_files.into_iter().chain([all.file_clones]);
         let least = [all.looks, all.rollbacks, all.clones, all.promotions, all.marks];
         let least = least.into_iter().chain(of_files).min();
         assert!(all.acts > all.cuts && least > Some(0), "{all:?}");
@@ -502,6 +505,8 @@ fn a_rule_left_out_is_found() {
         (Rule::FileClonesPin, 100),
         (Rule::FileLinesPin, 200),
         (Rule::FileLinesHaveAFloor, 200),
+        (Rule::DerivedGather, 300),
+        (Rule::TailsAreFiledByFile, 1000),
         (Rule::FilePinsAreKept, 200),
         (Rule::FilePinsOutliveHeads, 300),
         (Rule::FilePinsGoBack, 300),

@@ -207,8 +207,17 @@ fn a_record_of_a_clone_of_a_file() {
         let inode = inode(17, FileKind::Regular, 0);
         let (name, path, created) = ("v1".into(), "gold".into(), Time::default());
         let (guid, settled, schedule) = (Guid(99), true, None);
-        let record =
-            FileSnapshotRecord { guid, created, name, path, inode, settled, hidden, schedule };
+        let record = FileSnapshotRecord {
+            guid,
+            created,
+            name,
+            path,
+            inode,
+            settled,
+            hidden,
+            gathers: false,
+            schedule,
+        };
         (ItemClass::FileSnapshot, FileSnapshotId::new(Txg(10), 0).0, record.encode())
     };
     let clone = |died: Option<u64>| {

@@ -133,14 +133,17 @@ pub fn one_user_property() -> UserProperty {
 pub fn of_file() -> impl Strategy<Value = FileSnapshotRecord> {
     let text = |regex| proptest::string::string_regex(regex).unwrap();
     let texts = (text("[a-z0-9_.:-]{0,40}"), text("[a-z0-9_./-]{0,80}"));
-    let flags =
-        (any::<(bool, bool)>(), proptest::option::of(proptest::sample::select(&CADENCES[..])));
+    let flags = (
+        any::<(bool, bool, bool)>(),
+        proptest::option::of(proptest::sample::select(&CADENCES[..])),
+    );
     (any::<u64>(), time(), texts, inode(), flags).prop_map(
         |(guid, created, texts, inode, flags)| {
-            let ((name, path), ((settled, hidden), schedule)) = (texts, flags);
+            let ((name, path), ((settled, hidden, gathers), schedule)) = (texts, flags);
             let (guid, object) = (Guid(guid), ObjectId(inode.object.0.max(1)));
             let inode = Inode { object, kind: FileKind::Regular, entries: 0, ..inode };
-            FileSnapshotRecord { guid, created, name, path, inode, settled, hidden, schedule }
+            let names = FileSnapshotRecord { guid, created, name, path, inode, ..one_of_file() };
+            FileSnapshotRecord { settled, hidden, gathers, schedule, ..names }
         },
     )
 }
@@ -149,8 +152,8 @@ pub fn one_of_file() -> FileSnapshotRecord {
     let created = Time { seconds: 1_750_000_000, nanoseconds: 250_000_000 };
     let (name, path) = ("before".into(), "web01/disk0.vhd".into());
     let (guid, inode) = (Guid(0x1122_3344_5566_7788), file());
-    let (settled, hidden, schedule) = (false, false, None);
-    FileSnapshotRecord { guid, created, name, path, inode, settled, hidden, schedule }
+    let (settled, hidden, gathers, schedule) = (false, false, false, None);
+    FileSnapshotRecord { guid, created, name, path, inode, settled, hidden, gathers, schedule }
 }
 
 /// One that a schedule took.

@@ -2,24 +2,55 @@
 
 use std::sync::{Arc, Mutex};
 
-use aquifer_dataset::DatasetError;
+use aquifer_dataset::{DatasetError, Snapshot};
 use aquifer_files::file_snapshots::FileNameError;
 use aquifer_files::{Credentials, FsError, Service};
+use aquifer_ondisk::ObjectId;
 use aquifer_sim::Rng;
 
 use super::client::Act;
 use super::files::{content, dataset_of};
-use super::{Model, tell};
+use super::{Model, look, tell};
 
 /// A snapshot of a file that may be cloned, and what it shows.
 pub(super) async fn choose(service: &Service, model: &Mutex<Model>, rng: &mut Rng) -> Option<Act> {
     let dataset = dataset_of(service, model).ok()?;
+    if rng.below(3) == 0 {
+        let (of, file) = one_of_whole(service, model, rng).await?;
+        return Some(Act::Clone(format!("{}@{}", file.name, of.record.name), file.marks));
+    }
     let all = dataset.file_snapshots(service.pool.committed_txg());
     let snapshot = rng.pick(&all)?.clone();
     // Somebody may destroy it meanwhile.
     let marks = content(service, &dataset, &snapshot).await.ok()?;
     let (path, name) = (&snapshot.record.path, &snapshot.record.name);
     Some(Act::Clone(format!("{path}@{name}"), marks))
+}
+
+/// A file as a snapshot of the dataset shows it.
+pub(super) struct Shown {
+    pub object: ObjectId,
+    pub name: String,
+    pub marks: Vec<u64>,
+}
+
+/// One of the newest snapshots of the dataset, and a file in it.
+pub(super) async fn one_of_whole(
+    service: &Service,
+    model: &Mutex<Model>,
+    rng: &mut Rng,
+) -> Option<(Arc<Snapshot>, Shown)> {
+    let dataset = dataset_of(service, model).ok()?;
+    let all = dataset.snapshots(service.pool.committed_txg());
+    let of = all.iter().rev().nth(rng.index(4))?.clone();
+    let full = format!("{}@{}", service.datasets.full_name(&dataset), of.record.name);
+    let root = service.files.root(&full)?;
+    // Somebody may destroy it meanwhile.
+    let tree = look(&service.files, root).await.ok()?;
+    let files: Vec<_> = tree.into_iter().collect();
+    let (name, marks) = rng.pick(&files)?.clone();
+    let found = service.files.lookup(&Credentials::root(), root, name.as_bytes()).await.0.ok()?;
+    Some((of, Shown { object: found.handle.object, name, marks }))
 }
 
 /// Makes a clone. Returns whether it was made, or refused with nothing changed.
@@ -42,11 +73,13 @@ pub(super) async fn carry_out(
         // It was destroyed, or hidden, or the dataset has another name by now.
         Err(
             FileNameError::NoSnapshot(_)
+            | FileNameError::NotThere(_)
             | FileNameError::NoName(_)
             | FileNameError::NoTarget(_)
             | FileNameError::Look(_)
             | FileNameError::Dataset(
                 DatasetError::NotFound(_)
+                | DatasetError::OnAnotherLine(_)
                 | DatasetError::UnsettledOrigin(_)
                 | DatasetError::CloneInClone(_),
             ),

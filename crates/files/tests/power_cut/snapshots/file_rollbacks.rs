@@ -5,16 +5,25 @@
 
 use std::sync::{Arc, Mutex};
 
-use aquifer_dataset::{Dataset, DatasetError, FileSnapshot, RollbackOptions};
+use aquifer_dataset::{Dataset, DatasetError, FileVersion, RollbackOptions};
 use aquifer_files::{Credentials, FsError, Service};
+use aquifer_ondisk::{ObjectId, Txg};
 use aquifer_sim::Rng;
 
 use super::client::Act;
+use super::file_clones::{Shown, one_of_whole};
 use super::files::{are_later, content, dataset_of, doom_later};
 use super::{Model, Run, tell};
 
-/// A file that is to go back: to what, and the name that it has.
-type Wanted = (Arc<FileSnapshot>, Vec<u64>, String);
+/// A file that is to go back.
+struct Wanted {
+    to: FileVersion,
+    txg: Txg,
+    object: ObjectId,
+    marks: Vec<u64>,
+    /// The name that it has.
+    name: String,
+}
 
 /// Rolls files back, mostly to one of the newest snapshots. Later ones of them are destroyed, or
 /// stay: then the files begin lines.
@@ -33,7 +42,7 @@ pub(super) async fn act(
             return Ok(());
         }
         let mut target = (*model.head()).clone();
-        let back = wanted.iter().map(|(_, marks, name)| (name.clone(), marks.clone()));
+        let back = wanted.iter().map(|Wanted { marks, name, .. }| (name.clone(), marks.clone()));
         target.extend(back);
         let target = Arc::new(target);
         model.rolled += 1;
@@ -42,15 +51,14 @@ pub(super) async fn act(
     };
     let options = RollbackOptions { destroy_later: rng.coin(), force: false };
     let (mut later, mut lines) = (Vec::new(), 0);
-    for (snapshot, _, name) in &wanted {
+    for of @ Wanted { to, txg, object, name, .. } in &wanted {
         if options.destroy_later {
-            later.extend(doom_later(service, model, snapshot.txg(), Some(snapshot.object()))?);
+            later.extend(doom_later(service, model, *txg, Some(*object))?);
         }
-        lines += u64::from(is_past(service, &dataset, snapshot, options));
-        let (of, record) = (snapshot.object(), &snapshot.record);
-        tell(&format!("roll {name} ({of}) back to {}@{}", record.path, record.name));
+        lines += u64::from(is_past(service, &dataset, of, options));
+        tell(&format!("roll {name} ({object}) back to {to:?}"));
     }
-    let ids: Vec<_> = wanted.iter().map(|(snapshot, ..)| snapshot.id).collect();
+    let ids: Vec<_> = wanted.iter().map(|of| of.to.clone()).collect();
     let done = service.datasets.rollback_files(&dataset, &ids, options).await;
     tell(&format!("  {done:?}"));
     let mut model = model.lock().unwrap();
@@ -59,6 +67,8 @@ pub(super) async fn act(
         Ok(destroyed) => {
             run.lock().unwrap().file_rollbacks += ids.len() as u64;
             run.lock().unwrap().file_lines += lines;
+            let is_derived = |of: &&FileVersion| matches!(of, FileVersion::Whole { .. });
+            run.lock().unwrap().derived += ids.iter().filter(is_derived).count() as u64;
             assert_eq!(destroyed, later);
             are_later(&mut model, true);
             // It may have come before: a rewind could show that.
@@ -78,16 +88,11 @@ pub(super) async fn act(
 }
 
 /// Whether later snapshots that stay show the file.
-fn is_past(
-    service: &Service,
-    dataset: &Dataset,
-    of: &FileSnapshot,
-    options: RollbackOptions,
-) -> bool {
+fn is_past(service: &Service, dataset: &Dataset, of: &Wanted, options: RollbackOptions) -> bool {
     let committed = service.pool.committed_txg();
-    let of_it = dataset.file_snapshots_of(of.object(), committed);
-    let of_it = of_it.iter().any(|later| later.txg() > of.txg()) && !options.destroy_later;
-    of_it || dataset.snapshots(committed).iter().any(|later| later.txg > of.txg())
+    let of_it = dataset.file_snapshots_of(of.object, committed);
+    let of_it = of_it.iter().any(|later| later.txg() > of.txg) && !options.destroy_later;
+    of_it || dataset.snapshots(committed).iter().any(|later| later.txg > of.txg)
 }
 
 /// The files to roll back: one, or all of its set.
@@ -97,18 +102,44 @@ async fn choose(
     rng: &mut Rng,
 ) -> Result<Vec<Wanted>, String> {
     let dataset = dataset_of(service, model)?;
+    if rng.below(3) == 0 {
+        return choose_whole(service, model, rng).await;
+    }
     let all = dataset.file_snapshots(service.pool.committed_txg());
     let most = if rng.below(4) == 0 { 12 } else { 3 };
     let (from, with_set) = (rng.index(most), rng.coin());
     let mut wanted: Vec<Wanted> = Vec::new();
     for snapshot in all.into_iter().rev().skip(from).take(6) {
-        let is_other = |(first, ..): &Wanted| !with_set || first.txg() != snapshot.txg();
+        let is_other = |first: &Wanted| !with_set || first.txg != snapshot.txg();
         if wanted.first().is_some_and(is_other) {
             break;
         }
         let marks = content(service, &dataset, &snapshot).await?;
-        let name = name_of(service, model, &snapshot).await?;
-        wanted.extend(name.map(|name| (snapshot, marks, name)));
+        let (to, txg, object) = (snapshot.id.into(), snapshot.txg(), snapshot.object());
+        let name = name_of(service, model, object).await?;
+        wanted.extend(name.map(|name| Wanted { to, txg, object, marks, name }));
+    }
+    Ok(wanted)
+}
+
+/// One or two files as a snapshot of the dataset shows them.
+async fn choose_whole(
+    service: &Service,
+    model: &Mutex<Model>,
+    rng: &mut Rng,
+) -> Result<Vec<Wanted>, String> {
+    let mut wanted: Vec<Wanted> = Vec::new();
+    for _ in 0..1 + rng.below(2) {
+        let Some((of, file)) = one_of_whole(service, model, rng).await else { continue };
+        let Shown { object, name: path, marks } = file;
+        let is_there = |one: &Wanted| one.object == object || one.txg != of.txg;
+        if wanted.iter().any(is_there) {
+            continue;
+        }
+        let (snapshot, txg) = (of.txg, of.txg);
+        let to = FileVersion::Whole { snapshot, object, path };
+        let name = name_of(service, model, object).await?;
+        wanted.extend(name.map(|name| Wanted { to, txg, object, marks, name }));
     }
     Ok(wanted)
 }
@@ -117,7 +148,7 @@ async fn choose(
 async fn name_of(
     service: &Service,
     model: &Mutex<Model>,
-    snapshot: &FileSnapshot,
+    object: ObjectId,
 ) -> Result<Option<String>, String> {
     let (names, states) = {
         let model = model.lock().unwrap();
@@ -130,7 +161,7 @@ async fn name_of(
     let mut found = None;
     for name in names {
         match service.files.lookup(&Credentials::root(), root, name.as_bytes()).await.0 {
-            Ok(file) if file.handle.object == snapshot.object() => found = Some(name),
+            Ok(file) if file.handle.object == object => found = Some(name),
             Ok(_) | Err(FsError::NotFound | FsError::Stale) => {}
             Err(error) => return Err(error.to_string()),
         }
@@ -150,6 +181,9 @@ fn may_be_refused(error: &DatasetError, model: &Model) -> bool {
         // A change came between.
         DatasetError::FileRemoved(_) => changes_names(model) || model.states.len() > 1,
         DatasetError::Unsettled(_) => true,
+        DatasetError::OnAnotherLine(_) => !model.is_top || model.promoted,
+        // Somebody destroyed the snapshot of the dataset meanwhile.
+        DatasetError::NotFound(_) => true,
         other => other.to_string().contains("out of space"),
     }
 }

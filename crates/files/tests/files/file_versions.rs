@@ -1,0 +1,209 @@
+//! Files that begin as a snapshot of their dataset shows them: clones, and rollbacks.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use aquifer_dataset::{Dataset, DatasetError, RollbackOptions};
+use aquifer_files::file_snapshots::FileNameError;
+use aquifer_files::{FileHandle, Service, Stability};
+
+use crate::bed::{Bed, find, make, noise, root, settle, write};
+use crate::file_rollback::{GENTLY, take, with_disk};
+use crate::spread::{PAGES, cut, fill, is_filled};
+
+async fn snapshot(service: &Service, name: &str) {
+    service.datasets.snapshot(&[format!("tank/d@{name}")], false).await.unwrap();
+}
+
+async fn destroy(service: &Service, name: &str) {
+    let (dataset, of) = service.datasets.snapshot_by_name(&format!("tank/d@{name}")).unwrap();
+    let all = BTreeSet::from([of.txg]);
+    service.datasets.destroy_snapshots(&[(dataset, all)], false).await.unwrap();
+}
+
+async fn clone(service: &Service, from: &str, to: &str) -> Result<(), FileNameError> {
+    let to = [format!("tank/d:{to}")];
+    service.files.clone_file(&format!("tank/d:{from}"), &to).await
+}
+
+async fn roll_back(
+    service: &Service,
+    to: &str,
+    options: RollbackOptions,
+) -> Result<Vec<String>, FileNameError> {
+    let (dataset, found) = service.files.file_versions(&format!("tank/d:{to}")).await?;
+    let versions: Vec<_> = found.into_iter().map(|(_, version)| version).collect();
+    Ok(service.datasets.rollback_files(&dataset, &versions, options).await?)
+}
+
+async fn file(service: &Service, name: &str) -> FileHandle {
+    find(service, "tank/d", name).await.unwrap()
+}
+
+async fn remove(service: &Service, name: &str) {
+    let top = service.files.root("tank/d").unwrap();
+    service.files.remove(&root(), top, name.as_bytes()).await.kept().await.0.unwrap();
+}
+
+fn dataset(service: &Service) -> Arc<Dataset> {
+    service.datasets.by_name("tank/d").unwrap()
+}
+
+/// `disk` and `other` as of `x` (0 and 100), then changed, cut, and as of `y` (2000 and 3000).
+async fn with_two(service: &Service) {
+    let (_, disk) = with_disk(service).await;
+    let other = make(service, service.files.root("tank/d").unwrap(), "other").await;
+    fill(service, other, 100).await;
+    snapshot(service, "x").await;
+    // Each page dies in a txg of its own, so all is not gathered at once.
+    for at in 0..PAGES {
+        let data = noise(1000 + at, 1);
+        write(service, disk, at * 2, &data, Stability::Unstable).await.unwrap();
+        service.pool.sync().await.unwrap();
+    }
+    // What is cut off dies as an object of its own.
+    cut(service, disk, 7).await;
+    settle(service, 60).await;
+    fill(service, disk, 2000).await;
+    fill(service, other, 3000).await;
+    snapshot(service, "y").await;
+}
+
+/// The file keeps what it began with, and nothing else of the snapshot stays.
+#[test]
+pub fn one_file_stays_when_the_snapshot_goes() {
+    let mut bed = Bed::of_small_steps();
+    bed.life(async |service| {
+        with_two(&service).await;
+        clone(&service, "disk@x", "copy").await.unwrap();
+        destroy(&service, "x").await;
+    });
+    bed.assert_clean();
+    for life in 0..10 {
+        // Some of it is gathered.
+        bed.short_life(async |service| {
+            is_filled(&service, file(&service, "copy").await, 0).await;
+            for _ in 0..life {
+                service.pool.sync().await.unwrap();
+            }
+        });
+        bed.assert_clean();
+    }
+    bed.life(async |service| {
+        settle(&service, 200).await;
+        is_filled(&service, file(&service, "copy").await, 0).await;
+        let one = PAGES * 4096;
+        let dead = dataset(&service).dead_bytes();
+        assert!((one..one + one / 2).contains(&dead), "{dead}: of one file, and not of two");
+        // It is written, and snapshots come and go.
+        fill(&service, file(&service, "copy").await, 5000).await;
+        take(&service, "late").await;
+        snapshot(&service, "z").await;
+        fill(&service, file(&service, "disk").await, 6000).await;
+        destroy(&service, "y").await;
+        settle(&service, 200).await;
+    });
+    bed.assert_clean();
+    bed.life(async |service| {
+        is_filled(&service, file(&service, "copy").await, 5000).await;
+        destroy(&service, "z").await;
+        remove(&service, "copy").await;
+        settle(&service, 200).await;
+        let dead = dataset(&service).dead_bytes();
+        assert!(dead < PAGES * 4096 * 3 / 2, "{dead}: only `late` is left");
+    });
+    bed.assert_clean();
+}
+
+/// What a destroy says that it frees, it frees, with a derived snapshot beside it.
+#[test]
+fn a_dry_run_is_exact() {
+    let mut bed = Bed::of_small_steps();
+    bed.life(async |service| {
+        with_two(&service).await;
+        clone(&service, "disk@x", "copy").await.unwrap();
+        settle(&service, 200).await;
+        for name in ["x", "y"] {
+            let (of, known) = service.datasets.snapshot_by_name(&format!("tank/d@{name}")).unwrap();
+            let these = BTreeSet::from([known.txg]).into();
+            let says = service.datasets.unique_bytes(&of, &these).await.unwrap();
+            let before = of.dead_bytes();
+            destroy(&service, name).await;
+            settle(&service, 200).await;
+            assert_eq!(before - of.dead_bytes(), says, "{name}");
+        }
+    });
+    bed.assert_clean();
+}
+
+/// The same handle reads what the snapshot of the dataset shows; several files go at one moment.
+#[test]
+fn files_go_back_to_a_snapshot_of_all() {
+    let mut bed = Bed::of_small_steps();
+    bed.life(async |service| {
+        with_two(&service).await;
+        let (disk, other) = (file(&service, "disk").await, file(&service, "other").await);
+        let top = service.files.root("tank/d").unwrap();
+        roll_back(&service, "*@x", GENTLY).await.unwrap();
+        is_filled(&service, disk, 0).await;
+        is_filled(&service, other, 100).await;
+        roll_back(&service, "disk@y", GENTLY).await.unwrap();
+        is_filled(&service, disk, 2000).await;
+        // Under another name, and by that.
+        let (from, new) = ((top, &b"disk"[..]), (top, &b"new"[..]));
+        service.files.rename(&root(), from, new).await.kept().await.0.unwrap();
+        fill(&service, disk, 7000).await;
+        roll_back(&service, "new@x", GENTLY).await.unwrap();
+        is_filled(&service, disk, 0).await;
+        destroy(&service, "x").await;
+        settle(&service, 200).await;
+        is_filled(&service, disk, 0).await;
+        is_filled(&service, other, 100).await;
+    });
+    bed.assert_clean();
+    bed.life(async |service| {
+        destroy(&service, "y").await;
+        remove(&service, "new").await;
+        remove(&service, "other").await;
+        settle(&service, 200).await;
+        let dataset = dataset(&service);
+        assert_eq!((dataset.dead_bytes(), dataset.refer_bytes()), (0, 0));
+    });
+    bed.assert_clean();
+}
+
+#[test]
+fn what_cannot_be_done_is_refused() {
+    let mut bed = Bed::of_small_steps();
+    bed.life(async |service| {
+        with_two(&service).await;
+        let disk = file(&service, "disk").await;
+        let refused = async |from: &str, part: &str| {
+            let error = clone(&service, from, "z").await.unwrap_err().to_string();
+            assert!(error.contains(part), "{from}: {error}");
+        };
+        refused("none@x", "there is no file").await;
+        refused("disk@none", "there is no snapshot").await;
+        refused("*@x", "several snapshots").await;
+        let later = make(&service, service.files.root("tank/d").unwrap(), "later").await;
+        fill(&service, later, 1).await;
+        refused("later@x", "there is no file").await;
+        // A part of it waited to be freed.
+        cut(&service, disk, 3).await;
+        service.pool.sync().await.unwrap();
+        snapshot(&service, "u").await;
+        refused("disk@u", "cut off the file").await;
+        let refused = roll_back(&service, "disk@u", GENTLY).await;
+        let unsettled = DatasetError::Unsettled("tank/d:disk@u".into());
+        assert_eq!(refused, Err(FileNameError::Dataset(unsettled)));
+        // In a clone of the dataset.
+        service.datasets.clone_snapshot("tank/d@x", "tank/c", &[]).await.unwrap();
+        service.datasets.snapshot(&["tank/c@a".into()], false).await.unwrap();
+        let of_clone = service.files.clone_file("tank/c:disk@a", &["tank/c:z".into()]).await;
+        assert!(of_clone.unwrap_err().to_string().contains("in a clone of a dataset"));
+        service.datasets.destroy("tank/c", true).await.unwrap();
+        settle(&service, 100).await;
+        assert_eq!(find(&service, "tank/d", "z").await.ok(), None);
+    });
+    bed.assert_clean();
+}
