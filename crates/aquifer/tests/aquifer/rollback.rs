@@ -72,8 +72,8 @@ fn a_file_is_rolled_back_while_others_go_on() {
     }
     place.refuses(
         &["rollback", "tank/vms:disk.raw@all"],
-        "there is no snapshot \"tank/vms:disk.raw@all\" of a file; `aquifer list -t snapshot` shows \
-         those that there are",
+        "there is no snapshot \"tank/vms:disk.raw@all\" of a file; `aquifer list -t snapshot` \
+         shows those that there are",
     );
     assert!(place.log().contains("file.rolled_back"), "{}", place.log());
     place.must(&["pool", "export", "tank"]);
