@@ -364,7 +364,6 @@ impl Datasets {
             let settled = tails_known && self.has_no_tail(sync, &new.dataset, new.object).await?;
             let id = FileSnapshotId::new(sync.txg(), index);
             let NewFileSnapshot { dataset, name, path, .. } = new;
-            let hidden = false;
             let record = FileSnapshotRecord {
                 guid,
                 created,
@@ -372,16 +371,16 @@ impl Datasets {
                 path,
                 inode,
                 settled,
-                hidden,
+                hidden: false,
                 gathers: false,
                 schedule,
             };
-            let key = ItemKey::new(dataset.id, ItemClass::FileSnapshot, id.0);
-            items.push((key, Some(Item { key, value: record.encode() })));
+            let snapshot = FileSnapshot { id, record };
+            items.push(snapshot.item(dataset.id));
             let change = self.change_in(sync.txg());
             {
                 let files = &mut dataset.snapshots.lock().files;
-                files.put(Arc::new(FileSnapshot { id, record }));
+                files.put(Arc::new(snapshot));
                 files.note_change(change);
             }
             sync.pace().await;

@@ -7,14 +7,13 @@
 //!
 //! Nothing else changes the tree in the same sync: what is moved is read from its root.
 
-use aquifer_object::{btree, newest_before};
+use aquifer_object::newest_before;
 use aquifer_ondisk::dead::{Bucket, DeadKey};
-use aquifer_ondisk::tree_node::Dead;
 use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
 use aquifer_pool::{PoolError, SyncContext};
 
-use super::sweep::{ENTRIES_AT_ONCE, Sweep, next_taken};
-use super::{Changes, blocks};
+use super::Changes;
+use super::sweep::{Sweep, next_taken};
 use crate::file_snapshots::Gathering;
 
 impl Changes {
@@ -49,39 +48,18 @@ impl Changes {
         budget: &mut usize,
     ) -> Result<bool, PoolError> {
         let first = |object| DeadKey::first(bucket, (object, false), Txg(0));
-        let (mut key, end) = (first(of.file), first(ObjectId(of.file.0.saturating_add(1))));
-        let mut sums = self.sums_now(sync, root, bucket).await?;
-        let mut moved = 0;
-        let all = loop {
-            let want = ENTRIES_AT_ONCE;
-            let entries = btree::collect_range::<Dead, _>(sync, root, key, Some(end), want).await?;
-            let read = entries.len();
-            for entry in entries {
-                if *budget == 0 {
-                    break;
-                }
-                for block in blocks(&entry) {
-                    sums.remove(block);
-                    let lo = newest_before(&of.list, block.birth).max(Some(bucket.lo));
-                    let lo = lo.unwrap_or_default();
-                    let bucket = Bucket { group: of.file.0, lo, ..bucket };
-                    let kind = (of.file, entry.key.is_cut_off());
-                    let first = DeadKey::first(bucket, kind, entry.key.txg);
-                    self.moved.entry(first).or_default().push(*block);
-                }
-                moved += 1;
-                *budget = budget.saturating_sub(blocks(&entry).len());
-                self.ops.insert(entry.key, None);
-                key = DeadKey { index: entry.key.index.saturating_add(1), ..entry.key };
-            }
-            match (*budget == 0, read < want) {
-                // There may be more.
-                (true, _) => break false,
-                (false, true) => break true,
-                (false, false) => {}
-            }
-        };
-        if moved > 0 {
+        let range = (first(of.file), first(ObjectId(of.file.0.saturating_add(1))));
+        let before = self.sums_now(sync, root, bucket).await?;
+        let mut sums = before;
+        let took = self.take(range, (sync, root), budget, |changes, key, block| {
+            sums.remove(block);
+            let lo = newest_before(&of.list, block.birth).max(Some(bucket.lo));
+            let bucket = Bucket { group: of.file.0, lo: lo.unwrap_or_default(), ..bucket };
+            let first = DeadKey::first(bucket, (of.file, key.is_cut_off()), key.txg);
+            changes.moved.entry(first).or_default().push(*block);
+        });
+        let all = took.await?;
+        if sums != before {
             self.put_sums(bucket, sums);
         }
         Ok(all)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{FileLists, Returning, btree, newest_before};
-use aquifer_ondisk::dead::{Bucket, DeadBody, DeadKey, DeadSums};
+use aquifer_ondisk::dead::{Bucket, DeadBlock, DeadBody, DeadKey, DeadSums};
 use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::tree_node::Dead;
 use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
@@ -269,41 +269,58 @@ impl Sweep {
         changes: &mut Changes,
     ) -> Result<bool, PoolError> {
         let mut sums = sums(sync, root, bucket).await?;
-        let (mut key, end) = (bucket.sums(), Some(bucket.end()));
-        let all = loop {
+        let (range, returns) = ((bucket.sums(), bucket.end()), self.returns);
+        let took = changes.take(range, (sync, root), budget, |changes, key, block| {
+            sums.remove(block);
+            match returns {
+                true => {
+                    changes.all.remove(block);
+                    changes.returning.remove(block);
+                }
+                false => changes.let_go(key, *block),
+            }
+        });
+        let all = took.await?;
+        let rest = if all { DeadSums::default() } else { sums };
+        changes.put_sums(bucket, rest);
+        Ok(all)
+    }
+}
+
+impl Changes {
+    /// Takes the entries of a range out of the tree, down to `budget` blocks or somewhat less.
+    /// `each` hears of each block. Returns whether that was all.
+    pub async fn take(
+        &mut self,
+        (mut key, end): (DeadKey, DeadKey),
+        (sync, root): (&SyncContext, Option<BlockPointer>),
+        budget: &mut usize,
+        mut each: impl FnMut(&mut Changes, &DeadKey, &DeadBlock),
+    ) -> Result<bool, PoolError> {
+        loop {
             let want = ENTRIES_AT_ONCE;
-            let entries = btree::collect_range::<Dead, _>(sync, root, key, end, want).await?;
+            let entries = btree::collect_range::<Dead, _>(sync, root, key, Some(end), want).await?;
             let read = entries.len();
-            let mut freed = 0;
+            let mut taken = 0;
             for entry in entries {
                 if *budget == 0 {
                     break;
                 }
                 for block in blocks(&entry) {
-                    sums.remove(block);
-                    match self.returns {
-                        true => {
-                            changes.all.remove(block);
-                            changes.returning.remove(block);
-                        }
-                        false => changes.let_go(&entry.key, *block),
-                    }
+                    each(self, &entry.key, block);
                 }
                 *budget = budget.saturating_sub(blocks(&entry).len());
-                changes.ops.insert(entry.key, None);
+                self.ops.insert(entry.key, None);
                 key = DeadKey { index: entry.key.index.saturating_add(1), ..entry.key };
-                freed += 1;
+                taken += 1;
             }
             sync.pace().await;
-            match (freed < read, read < want) {
-                (true, _) => break false,
-                (false, true) => break true,
+            match (taken < read, read < want) {
+                (true, _) => return Ok(false),
+                (false, true) => return Ok(true),
                 (false, false) => {}
             }
-        };
-        let rest = if all { DeadSums::default() } else { sums };
-        changes.put_sums(bucket, rest);
-        Ok(all)
+        }
     }
 }
 
