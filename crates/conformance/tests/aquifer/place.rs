@@ -297,7 +297,7 @@ pub fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-fn json(said: &Outcome) -> Result<Value> {
+pub fn json(said: &Outcome) -> Result<Value> {
     let parsed = serde_json::from_slice(&said.stdout);
     parsed.map_err(|error| Error::Malformed(format!("{error}: {}", said.said())))
 }

@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -161,7 +163,21 @@ fn unlink_open_file(dir: &Path) -> Result<()> {
     done("read after", again.read_to_string(&mut content))?;
     expect("content", content, "before after".into())?;
     drop((file, again));
-    // Over NFS the file had a name ".nfs..." until now; that name must go with the last close.
-    let left = done("list", fs::read_dir(dir))?.count();
+    // Over NFS the file had a name ".nfs..." until now. The client removes it after the last close,
+    // which does not wait for that.
+    let begun = Instant::now();
+    let mut left = names(dir)?;
+    while left > 0 && begun.elapsed() < SOON {
+        thread::sleep(Duration::from_millis(50));
+        left = names(dir)?;
+    }
     expect("names left", left, 0)
 }
+
+/// The number of names in a directory.
+fn names(dir: &Path) -> Result<usize> {
+    Ok(done("list", fs::read_dir(dir))?.count())
+}
+
+/// Far more than a client needs to send a call again.
+const SOON: Duration = Duration::from_secs(30);
