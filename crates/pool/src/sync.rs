@@ -28,6 +28,8 @@ use crate::flow::limits::SYNC_WRITE_SECTORS_MAX;
 use crate::patience::Patience;
 use crate::pool::{BoxFuture, Pool, Roots};
 
+use pace::turn_of_others;
+
 /// The interface with which the layer above writes its changes of one txg.
 #[derive(Debug)]
 pub struct SyncContext {
@@ -37,9 +39,14 @@ pub struct SyncContext {
     gathering: Mutex<BTreeMap<Stream, (u64, Vec<Page>)>>,
     flight: Arc<Flight>,
     used_sectors: Mutex<u64>,
+    /// What it freed of earlier txgs. Until the commit readers find it below the earlier root.
+    freed: Mutex<Vec<(Run, Txg)>>,
     /// Places of each inner node and pool-wide node.
     node_copies: u8,
 }
+
+/// Runs that leave the cache before others have their turn.
+const UNCACHED_AT_ONCE: usize = 1024;
 
 /// A vdev, and whether this is for second copies: they are elsewhere and grow separately.
 type Stream = (u16, bool);
@@ -69,6 +76,7 @@ impl SyncContext {
                 landed: Notify::new(),
             }),
             used_sectors: Mutex::new(0),
+            freed: Mutex::default(),
         }
     }
 
@@ -103,8 +111,24 @@ impl SyncContext {
 
     /// Frees a block.
     pub fn free(&self, run: Run, written: Txg) {
-        self.pool.uncache(run, written);
+        if written < self.txg {
+            self.freed.lock().push((run, written));
+        } else {
+            // This txg may use the place again, with the same key in the cache.
+            self.pool.uncache(run, written);
+        }
         self.pool.space.lock().free(self.txg, run);
+    }
+
+    /// The txg is on disk: the cache needs nothing of what it freed.
+    async fn uncache_freed(&self) {
+        let freed = std::mem::take(&mut *self.freed.lock());
+        for (at, (run, written)) in freed.into_iter().enumerate() {
+            self.pool.uncache(run, written);
+            if at % UNCACHED_AT_ONCE == UNCACHED_AT_ONCE - 1 {
+                turn_of_others().await;
+            }
+        }
     }
 
     /// Sectors that can still be allocated now.
@@ -304,6 +328,7 @@ impl Pool {
             // From here on new readers find this root: none of them can reach the blocks that it
             // freed.
             self.readers.retire(txg);
+            context.uncache_freed().await;
             self.release_frees(txg);
             self.unload_bitmaps();
             self.txgs.done(txg);

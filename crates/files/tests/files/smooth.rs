@@ -8,7 +8,7 @@ use aquifer_files::{FileHandle, Service, Stability};
 use aquifer_pool::Memory;
 use aquifer_sim::{DiskConfig, Latency, Rng};
 
-use crate::bed::{Bed, make, noise, write};
+use crate::bed::{Bed, make, noise, read, write};
 
 const FILE_PAGES: u64 = 32 * 1024;
 
@@ -218,4 +218,45 @@ fn small_writes_do_not_queue_behind_bulk_ones() {
         longest
     });
     assert!(longest < Duration::from_millis(10), "{longest:?}");
+}
+
+/// Readers see a txg only once it is on disk. Until then they need what it replaces: that stays in
+/// the cache, and no read waits for a disk that is busy with the txg.
+#[test]
+fn what_a_txg_replaces_is_cached_until_it_is_on_disk() {
+    let data = slow(20 << 20);
+    let mut bed = Bed::with_log(1 << 16, data, fast());
+    bed.life(async |service| {
+        let file = make(&service, service.files.root("tank").unwrap(), "disk.img").await;
+        let content = noise(3, 256);
+        for page in (0..2048).step_by(256) {
+            write(&service, file, page, &content, Stability::Unstable).await.unwrap();
+        }
+        service.pool.sync().await.unwrap();
+        for page in (0..2048).step_by(16) {
+            write(&service, file, page, &noise(4, 1), Stability::Unstable).await.unwrap();
+        }
+        let missed = || service.pool.cache_stats().misses;
+        let (before, world) = (missed(), service.pool.world().clone());
+        let reads = async {
+            let mut count = 0;
+            for page in (1..2048).step_by(16) {
+                let at = usize::try_from(page % 256).unwrap();
+                assert!(read(&service, file, page).await.unwrap() == content[at << 12..][..4096]);
+                world.sleep(Duration::from_millis(1)).await;
+                count += 1;
+            }
+            (count, missed() - before)
+        };
+        let begun = world.now();
+        let synced = async {
+            service.pool.sync().await.unwrap();
+            world.now() - begun
+        };
+        let ((count, missed), took) = futures_util::future::join(reads, synced).await;
+        println!("{count} reads missed {missed} times during a sync of {took:?}");
+        assert!(took > Duration::from_millis(100), "reads and the sync meet: {took:?}");
+        assert_eq!(missed, 0);
+    });
+    bed.assert_clean();
 }
