@@ -3,9 +3,6 @@
 //! Exit codes: 0 done, 1 failed or refused (the reason is on stderr), 2 wrong usage, 3 a pool has a
 //! problem (`pool status -x`).
 
-#[cfg(sabotage)]
-compile_error!("a build with --cfg sabotage breaks rules on purpose and must not serve anybody");
-
 mod bench;
 mod doctor;
 mod inspect;

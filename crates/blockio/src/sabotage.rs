@@ -1,7 +1,9 @@
 //! Rules that the simulator can leave out, to prove that it would find their absence.
 //!
-//! Only a build with `--cfg sabotage` can leave out a rule. Elsewhere [`left_out`] is `false` at
-//! compile time, and the daemon refuses to be built with that cfg.
+//! Only a build with debug assertions can leave out a rule, as tests do ([`leave_out`]). In a release
+//! [`left_out`] is `false` at compile time.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Rules of the design that the simulator can leave out (`ARCHITECTURE.md`, "Invariants").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -322,32 +324,24 @@ pub enum Rule {
 }
 
 /// The number of rules that there may be.
-#[cfg(sabotage)]
 const RULES_MAX: usize = 256;
 
-#[cfg(sabotage)]
-static LEFT_OUT: [std::sync::atomic::AtomicBool; RULES_MAX] =
-    [const { std::sync::atomic::AtomicBool::new(false) }; RULES_MAX];
+static LEFT_OUT: [AtomicBool; RULES_MAX] = [const { AtomicBool::new(false) }; RULES_MAX];
 
 /// Leaves out these rules from now on, and no others.
-#[cfg(sabotage)]
+///
+/// # Panics
+/// This build keeps all of them.
 pub fn leave_out(rules: &[Rule]) {
+    assert!(cfg!(debug_assertions), "only a build with debug assertions can leave out a rule");
     for (at, left_out) in LEFT_OUT.iter().enumerate() {
-        let now = rules.iter().any(|rule| *rule as usize == at);
-        left_out.store(now, std::sync::atomic::Ordering::SeqCst);
+        left_out.store(rules.iter().any(|rule| *rule as usize == at), Ordering::SeqCst);
     }
 }
 
 /// Whether a rule is left out.
-#[cfg(sabotage)]
-pub fn left_out(rule: Rule) -> bool {
-    let left_out = LEFT_OUT.get(rule as usize);
-    left_out.is_some_and(|left_out| left_out.load(std::sync::atomic::Ordering::Relaxed))
-}
-
-/// Whether a rule is left out: never, in this build.
-#[cfg(not(sabotage))]
 #[inline(always)]
-pub const fn left_out(_rule: Rule) -> bool {
-    false
+pub fn left_out(rule: Rule) -> bool {
+    let left_out = || LEFT_OUT.get(rule as usize).is_some_and(|one| one.load(Ordering::Relaxed));
+    cfg!(debug_assertions) && left_out()
 }

@@ -66,7 +66,6 @@ pub fn is_repeated(bases: &[&Base], scenario: Scenario, seed: u64) {
 ///
 /// # Panics
 /// None does.
-#[cfg(sabotage)]
 pub fn must_be_found(
     bases: &[&Base],
     rule: aquifer_blockio::sabotage::Rule,

@@ -45,8 +45,8 @@ fn a_write_to_held_sectors_lands_last() {
 }
 
 /// Left out, the loss shows.
-#[cfg(sabotage)]
 #[test]
+#[ignore = "make sabotage"]
 fn a_rule_left_out_is_found() {
     use aquifer_blockio::sabotage::{Rule, leave_out};
 

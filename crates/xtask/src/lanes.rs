@@ -5,6 +5,9 @@
 //! compute. So one lane takes the programs that wait, from the front of a row, and the other
 //! computes, from its end; they meet where they meet. A program's output comes in one piece, when
 //! it has ended.
+//!
+//! Some programs run twice: the second time they leave out one rule of the design after the other
+//! (`make sabotage`). They do so in a process of their own, since a rule is left out in all of it.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -30,6 +33,18 @@ const WAITERS: [(&str, &str); 5] = [
 const COMPUTERS: [(&str, &str); 4] =
     [("files", "files"), ("nfs", "power_cut"), ("files", "power_cut"), ("pool", "power_cut")];
 
+/// Programs that leave out rules.
+const SABOTEURS: [(&str, &str); 5] = [
+    ("vdev", "holds"),
+    ("files", "files"),
+    ("pool", "power_cut"),
+    ("nfs", "power_cut"),
+    ("files", "power_cut"),
+];
+
+/// The test in each of them that does; it is ignored otherwise.
+const SABOTAGE: &str = "a_rule_left_out_is_found";
+
 /// Tests at once: many of those that wait, one for each of the two processors of those that
 /// compute.
 const WAITING_THREADS: &str = "4";
@@ -47,7 +62,11 @@ pub fn run(root: &Path) -> Result<Vec<String>, String> {
         return Err("the tests do not build".to_string());
     }
     let programs = messages.iter().filter_map(|message| programs::program(root, message));
-    let row = Mutex::new(in_order(programs.collect()));
+    let row = in_order(programs.collect());
+    if row.iter().filter(|run| run.is_sabotage).count() != SABOTEURS.len() {
+        return Err(format!("programs that leave out rules are missing: {SABOTEURS:?}"));
+    }
+    let row = Mutex::new(row);
     let failed = Mutex::new(Vec::new());
     let next = |is_front: bool| {
         let mut row = row.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,10 +74,10 @@ pub fn run(root: &Path) -> Result<Vec<String>, String> {
     };
     let lane = |is_front: bool| -> Result<(), String> {
         let threads = if is_front { WAITING_THREADS } else { COMPUTING_THREADS };
-        while let Some(program) = next(is_front) {
-            if !run_one(root, &program, threads)? {
+        while let Some(run) = next(is_front) {
+            if !run_one(root, &run, threads)? {
                 let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
-                failed.push(format!("{} {}", program.room, program.name));
+                failed.push(run.name());
             }
         }
         Ok(())
@@ -77,25 +96,51 @@ pub fn run(root: &Path) -> Result<Vec<String>, String> {
     Ok(failed)
 }
 
-/// Waiters to the front, computers to the back.
-fn in_order(mut programs: Vec<Program>) -> VecDeque<Program> {
+/// A run of a program.
+#[derive(Debug, Clone)]
+struct Run {
+    program: Program,
+    /// Rules are left out, and nothing else is tested.
+    is_sabotage: bool,
+}
+
+impl Run {
+    fn name(&self) -> String {
+        let Program { room, name, .. } = &self.program;
+        format!("{room} {name}{}", if self.is_sabotage { ", rules left out" } else { "" })
+    }
+}
+
+/// Waiters to the front, computers to the back, and beside them what leaves out rules.
+fn in_order(programs: Vec<Program>) -> VecDeque<Run> {
     let place = |list: &[(&str, &str)], program: &Program| {
         list.iter().position(|named| *named == (program.room.as_str(), program.name.as_str()))
     };
-    programs.sort_by_key(|program| match place(&WAITERS, program) {
-        Some(place) => (0, place),
-        None => place(&COMPUTERS, program).map_or((1, 0), |place| (2, place)),
+    let saboteurs = programs.iter().filter(|program| place(&SABOTEURS, program).is_some());
+    let saboteurs = saboteurs.cloned().map(|program| Run { program, is_sabotage: true });
+    let mut runs: Vec<Run> = saboteurs.collect();
+    runs.extend(programs.into_iter().map(|program| Run { program, is_sabotage: false }));
+    runs.sort_by_key(|run| match place(&WAITERS, &run.program) {
+        Some(place) => (0, place, false),
+        None => match place(&COMPUTERS, &run.program) {
+            Some(place) => (2, place, run.is_sabotage),
+            None => (1, 0, run.is_sabotage),
+        },
     });
-    programs.into()
+    runs.into()
 }
 
 /// Runs a program and prints what it said; whether its tests passed.
-fn run_one(root: &Path, program: &Program, threads: &str) -> Result<bool, String> {
+fn run_one(root: &Path, run: &Run, threads: &str) -> Result<bool, String> {
+    let program = &run.program;
     let failed = |error: std::io::Error| format!("{}: {error}", program.executable.display());
     let directory = root.join("crates").join(&program.room);
     let (mut said, began) = (unnamed_file(root).map_err(failed)?, Instant::now());
     let (out, err) = (said.try_clone().map_err(failed)?, said.try_clone().map_err(failed)?);
     let mut command = Command::new(&program.executable);
+    if run.is_sabotage {
+        command.args(["--ignored", SABOTAGE]);
+    }
     command.env("CARGO_MANIFEST_DIR", &directory).current_dir(&directory).stdin(Stdio::null());
     command.env("RUST_TEST_THREADS", threads).stdout(out).stderr(err);
     let status = command.status().map_err(failed)?;
@@ -103,9 +148,10 @@ fn run_one(root: &Path, program: &Program, threads: &str) -> Result<bool, String
     said.rewind().and_then(|()| said.read_to_end(&mut text)).map_err(failed)?;
     let mut out = std::io::stdout().lock();
     let took_s = began.elapsed().as_secs_f64();
-    writeln!(out, "\n{} {}: {took_s:.1} s", program.room, program.name).map_err(failed)?;
+    writeln!(out, "\n{}: {took_s:.1} s", run.name()).map_err(failed)?;
     out.write_all(&text).map_err(failed)?;
-    Ok(status.success())
+    let is_without_test = String::from_utf8_lossy(&text).contains("ok. 0 passed");
+    Ok(status.success() && !(run.is_sabotage && is_without_test))
 }
 
 /// A file that is gone when it is closed: nothing stays after an interrupt.
@@ -136,7 +182,16 @@ mod tests {
             program("files", "power_cut"),
             program("aquifer", "aquifer"),
         ]);
-        let rooms: Vec<&str> = row.iter().map(|program| program.room.as_str()).collect();
-        assert_eq!(rooms, ["aquifer", "nfsd", "rpc", "files", "pool"]);
+        let names: Vec<String> = row.iter().map(Run::name).collect();
+        let expected = [
+            "aquifer aquifer",
+            "nfsd clients",
+            "rpc lib",
+            "files power_cut",
+            "files power_cut, rules left out",
+            "pool power_cut",
+            "pool power_cut, rules left out",
+        ];
+        assert_eq!(names, expected);
     }
 }

@@ -47,7 +47,6 @@ mod replay;
 mod replies;
 mod resumed;
 mod rollback;
-#[cfg(sabotage)]
 mod sabotage;
 mod schedules;
 mod scrub;

@@ -6,7 +6,6 @@ use std::time::Duration;
 use aquifer_blockio::World;
 use aquifer_pool::PoolError;
 use aquifer_pool::import::ImportOptions;
-#[cfg(not(sabotage))]
 use aquifer_sim::Vanish;
 use aquifer_sim::{DiskConfig, Fault, FaultRule, Image, Rng, Sim, SimDisk, When};
 use aquifer_vdev::LeafState;
@@ -14,7 +13,6 @@ use futures_util::future::join_all;
 
 use crate::clients::{Open, open};
 use crate::shapes::{Shape, base, named};
-#[cfg(not(sabotage))]
 use crate::slots::SLOTS;
 use crate::slots::{How, content, version_of};
 
@@ -91,7 +89,6 @@ pub async fn load(
     Ok((longest.into_iter().max().unwrap(), versions))
 }
 
-#[cfg(not(sabotage))]
 async fn becomes_whole(world: &dyn World, open: &Open) -> Duration {
     let begun = world.now();
     while !whole(open) {
@@ -100,7 +97,6 @@ async fn becomes_whole(world: &dyn World, open: &Open) -> Duration {
     world.now() - begun
 }
 
-#[cfg(not(sabotage))]
 #[test]
 fn a_side_that_hangs_holds_nobody_up_and_comes_back_whole() {
     for hung in [0, 1] {
@@ -135,7 +131,6 @@ fn a_side_that_hangs_holds_nobody_up_and_comes_back_whole() {
     }
 }
 
-#[cfg(not(sabotage))]
 #[test]
 fn while_all_hang_all_wait_and_nobody_fails() {
     for shape in [Shape::Single, Shape::Mirror] {
@@ -184,7 +179,6 @@ pub fn requests_hang_on_both_sides(seed: u64) -> Result<(), String> {
     })
 }
 
-#[cfg(not(sabotage))]
 #[test]
 fn the_last_side_never_fails_by_a_hang() {
     for seed in 0..20 {
@@ -193,7 +187,6 @@ fn the_last_side_never_fails_by_a_hang() {
 }
 
 /// An export ends although a side hangs for good: one that is idle, and one that was written to.
-#[cfg(not(sabotage))]
 #[test]
 fn an_export_waits_for_no_side_that_hangs() {
     for idle in [true, false] {
@@ -216,7 +209,6 @@ fn an_export_waits_for_no_side_that_hangs() {
 }
 
 /// One side hangs for good, another one comes back: it does not wait for the first.
-#[cfg(not(sabotage))]
 #[test]
 fn a_side_that_hangs_does_not_hold_up_the_resilver_of_another() {
     let images = crate::sides::mirrors().pop().unwrap().images;
@@ -239,7 +231,6 @@ fn a_side_that_hangs_does_not_hold_up_the_resilver_of_another() {
 }
 
 /// While a side that hangs is being resilvered, it holds nobody up, and is outdated again.
-#[cfg(not(sabotage))]
 #[test]
 fn a_side_that_hangs_in_its_resilver_is_left() {
     for after in 0..40 {
@@ -267,7 +258,6 @@ fn a_side_that_hangs_in_its_resilver_is_left() {
 }
 
 /// Reads do not wait for a side that hangs, and no side fails for a read.
-#[cfg(not(sabotage))]
 #[test]
 fn a_slow_read_asks_the_other_side() {
     let mut machine = Machine::new(46, base(Shape::Mirror));
@@ -297,7 +287,6 @@ fn a_slow_read_asks_the_other_side() {
 }
 
 /// An import cannot know whether the others hold everything before it has seen all.
-#[cfg(not(sabotage))]
 #[test]
 fn an_import_waits_for_a_side_that_hangs() {
     let mut machine = Machine::new(47, base(Shape::Mirror));
@@ -311,7 +300,6 @@ fn an_import_waits_for_a_side_that_hangs() {
 
 /// A side of the log hangs with one write: nobody waits for it, and it is not taken back before
 /// that write has ended.
-#[cfg(not(sabotage))]
 #[test]
 fn a_side_of_the_log_that_hangs_is_left_and_must_answer_first() {
     let shape = Shape::MirrorLogMirror;

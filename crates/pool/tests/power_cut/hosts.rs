@@ -87,14 +87,12 @@ pub fn one_host_at_a_time(seed: u64) -> Result<(), String> {
     done.map_err(|stop| stop.to_string())?
 }
 
-#[cfg(not(sabotage))]
 #[test]
 fn a_second_host_is_refused_and_the_first_one_stops_for_it() {
     (0..20).for_each(|seed| one_host_at_a_time(seed).unwrap());
 }
 
 /// A host that went down counts as gone after a minute; the same host may come back at once.
-#[cfg(not(sabotage))]
 #[test]
 fn a_host_that_went_down_is_waited_for_a_minute() {
     let (mut sim, world, disks) = machine(5);
@@ -121,7 +119,6 @@ fn a_host_that_went_down_is_waited_for_a_minute() {
 }
 
 /// Nothing is written after an export, although the pool regularly wrote that it was in use.
-#[cfg(not(sabotage))]
 #[test]
 fn an_exported_pool_is_left_alone() {
     let (mut sim, world, disks) = machine(6);

@@ -50,7 +50,6 @@ struct Machine {
 const RIVALS: u64 = 7;
 
 /// The seeds of that test.
-#[cfg(sabotage)]
 pub fn rivals(number: u64) -> u64 {
     number * 8 + RIVALS
 }

@@ -8,27 +8,19 @@
     reason = "a test says what went wrong by ending"
 )]
 
-#[cfg(not(sabotage))]
 mod admission;
 mod clients;
-#[cfg(not(sabotage))]
 mod errs;
-#[cfg(not(sabotage))]
 mod faults;
 mod growth;
 mod hangs;
 mod hosts;
-#[cfg(not(sabotage))]
 mod idle;
-#[cfg(not(sabotage))]
 mod lies;
 mod lives;
-#[cfg(not(sabotage))]
 mod log_tail;
 mod logs;
-#[cfg(not(sabotage))]
 mod many;
-#[cfg(sabotage)]
 mod sabotages;
 mod shapes;
 mod sides;
@@ -37,19 +29,13 @@ mod splits;
 mod trims;
 mod unused;
 
-#[cfg(not(sabotage))]
 use aquifer_sim::Image;
-#[cfg(not(sabotage))]
 use aquifer_sim::seeds::seeds;
 use aquifer_sim::seeds::story;
 
-#[cfg(not(sabotage))]
 use lives::{run_seed, run_tail_seed};
-#[cfg(not(sabotage))]
 use logs::run_log_seed;
-#[cfg(not(sabotage))]
 use shapes::{LOG_SHAPES, SHAPES, base, base_with_spare};
-#[cfg(not(sabotage))]
 use sides::About;
 
 /// The main subject of a seed.
@@ -92,7 +78,6 @@ impl Kind {
     }
 }
 
-#[cfg(not(sabotage))]
 #[test]
 fn nothing_acknowledged_is_lost() {
     let bases: Vec<Vec<Image>> = SHAPES.iter().map(|shape| base(*shape)).collect();
@@ -110,7 +95,6 @@ fn nothing_acknowledged_is_lost() {
     println!("{cuts} cuts, {rewinds} rewinds, {wraps} lives in which the log wrapped");
 }
 
-#[cfg(not(sabotage))]
 #[test]
 fn nothing_acknowledged_is_lost_and_nothing_comes_back() {
     let bases: Vec<Vec<Image>> = SHAPES.iter().map(|shape| base(*shape)).collect();
@@ -124,7 +108,6 @@ fn nothing_acknowledged_is_lost_and_nothing_comes_back() {
     println!("{cuts} cuts with several batches on their way");
 }
 
-#[cfg(not(sabotage))]
 #[test]
 fn nothing_acknowledged_is_lost_with_log_vdevs() {
     let bases: Vec<Vec<Image>> = LOG_SHAPES.iter().map(|shape| base_with_spare(*shape)).collect();
@@ -144,7 +127,6 @@ fn nothing_acknowledged_is_lost_with_log_vdevs() {
 }
 
 /// Sides that come back are resilvered, and then each does alone for good.
-#[cfg(not(sabotage))]
 #[test]
 fn a_resilvered_side_is_whole() {
     let bases = sides::mirrors();
@@ -167,7 +149,6 @@ fn a_resilvered_side_is_whole() {
 }
 
 /// The same in pools that are nearly full, with small holes between blocks.
-#[cfg(not(sabotage))]
 #[test]
 fn a_resilvered_side_of_a_dense_pool_is_whole() {
     let bases = sides::dense_mirrors();
@@ -186,7 +167,6 @@ fn a_resilvered_side_of_a_dense_pool_is_whole() {
 }
 
 /// The same with sides whose reads fail too often: they are taken out, and come back.
-#[cfg(not(sabotage))]
 #[test]
 fn a_side_that_errs_too_often_is_taken_out_and_comes_back() {
     let bases = sides::mirrors();
@@ -212,7 +192,6 @@ fn a_side_that_errs_too_often_is_taken_out_and_comes_back() {
 }
 
 /// The same while disks become larger and vdevs are added.
-#[cfg(not(sabotage))]
 #[test]
 fn a_side_that_is_resilvered_while_the_pool_grows_is_whole() {
     let bases = sides::growing_pools();
@@ -233,7 +212,6 @@ fn a_side_that_is_resilvered_while_the_pool_grows_is_whole() {
 
 /// The same with sides that hang, fail for that, and come back. A seed takes a tenth of a second:
 /// clients write while a side hangs and rests, for a minute or more. So CI runs few of them.
-#[cfg(not(sabotage))]
 #[test]
 fn a_side_that_hung_is_whole_when_it_counts() {
     let bases = sides::mirrors();
@@ -253,7 +231,6 @@ fn a_side_that_hung_is_whole_when_it_counts() {
 }
 
 /// The same with spares, and with disks that stay offline over restarts.
-#[cfg(not(sabotage))]
 #[test]
 fn a_spare_stands_in_and_gives_the_place_back() {
     let bases = sides::mirrors();
@@ -273,7 +250,6 @@ fn a_spare_stands_in_and_gives_the_place_back() {
 }
 
 /// All of that at once, in pools of several vdevs, with rot and scrubs.
-#[cfg(not(sabotage))]
 #[test]
 fn everything_at_once_loses_nothing() {
     let bases = sides::pools();
@@ -294,7 +270,6 @@ fn everything_at_once_loses_nothing() {
 
 /// The seed of everything at once in which a spare was put in once more, and refused for what it
 /// had been long before.
-#[cfg(not(sabotage))]
 #[test]
 fn a_spare_that_is_put_in_once_more_splits_no_pool() {
     let run = sides::run_sides_seed(3_100_095, &sides::pools(), About::Everything);
@@ -302,7 +277,6 @@ fn a_spare_that_is_put_in_once_more_splits_no_pool() {
 }
 
 /// Sides that were in use apart from each other are not imported together.
-#[cfg(not(sabotage))]
 #[test]
 fn sides_that_went_apart_are_not_mixed() {
     let bases = sides::mirrors();
@@ -322,7 +296,6 @@ fn sides_that_went_apart_are_not_mixed() {
 }
 
 /// The seed of a side that was brought up alone when it lacked the newest uberblock, and wrote one.
-#[cfg(not(sabotage))]
 #[test]
 fn a_side_that_lacked_an_uberblock_and_went_on_by_one_is_not_mixed() {
     let run = splits::run_splits_seed(3_701_673, &sides::mirrors());
@@ -330,7 +303,6 @@ fn a_side_that_lacked_an_uberblock_and_went_on_by_one_is_not_mixed() {
 }
 
 /// Data vdevs are added, and vdevs grow, under load.
-#[cfg(not(sabotage))]
 #[test]
 fn a_pool_that_grows_loses_nothing() {
     let bases = growth::small_pools();
@@ -351,7 +323,6 @@ fn a_pool_that_grows_loses_nothing() {
 }
 
 /// Free space is discarded and written over, under load.
-#[cfg(not(sabotage))]
 #[test]
 fn what_is_discarded_is_missed_by_nobody() {
     let bases = growth::small_pools();
@@ -372,7 +343,6 @@ fn what_is_discarded_is_missed_by_nobody() {
 }
 
 /// A seed that was found in one process tells the same in another, on another day.
-#[cfg(not(sabotage))]
 #[test]
 fn a_seed_runs_the_same_again() {
     let traces = || {

@@ -165,7 +165,6 @@ impl Slots {
     }
 
     /// Lets the next sync have a record of this many runs, and the one after it too.
-    #[cfg(not(sabotage))]
     pub async fn scatter(&self, runs: u64) -> Result<(), PoolError> {
         let demand = Demand { sectors: 2 * runs, log_bytes: 0, ..demand(0) };
         let _hold = self.pool.hold(self.pool.admit(demand).await?)?;

@@ -204,7 +204,6 @@ impl Machine {
     }
 }
 
-#[cfg(not(sabotage))]
 mod by_the_clock {
     use aquifer_blockio::Disk;
     use aquifer_pool::{FreeWorkState, FreeWorkStatus};

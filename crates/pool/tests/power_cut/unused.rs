@@ -70,7 +70,6 @@ pub fn a_side_comes_up_smaller(seed: u64) -> Result<(), String> {
     }
 }
 
-#[cfg(not(sabotage))]
 #[test]
 fn a_side_that_came_up_smaller_is_outdated() {
     a_side_comes_up_smaller(21).unwrap();

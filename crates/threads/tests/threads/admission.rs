@@ -56,7 +56,6 @@ fn demands_stay_within_the_cap() {
 }
 
 /// Within some ten times the schedules that it took first.
-#[cfg(sabotage)]
 #[test]
 fn admissions_counted_twice_are_found() {
     use aquifer_blockio::sabotage::Rule;

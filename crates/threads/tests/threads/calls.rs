@@ -61,7 +61,6 @@ fn a_call_runs_once() {
 }
 
 /// Each within some ten times the schedules that it took.
-#[cfg(sabotage)]
 #[test]
 fn calls_that_run_twice_are_found() {
     use aquifer_blockio::sabotage::Rule;

@@ -87,7 +87,6 @@ fn a_seed_tells_the_same_story_twice() {
 }
 
 /// Within some ten times the schedules that it took.
-#[cfg(sabotage)]
 #[test]
 fn txgs_that_do_not_wait_are_found() {
     use aquifer_blockio::sabotage::Rule;

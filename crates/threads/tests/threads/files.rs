@@ -167,7 +167,6 @@ fn a_dataset_leaves_the_log_and_comes_back() {
 }
 
 /// Each within some ten times the schedules that it took.
-#[cfg(sabotage)]
 #[test]
 fn waits_without_end_are_found() {
     use aquifer_blockio::sabotage::Rule;

@@ -139,7 +139,6 @@ fn the_cache_shows_what_was_written() {
 }
 
 /// Each within some ten times the schedules that it took.
-#[cfg(sabotage)]
 #[test]
 fn pages_taken_from_others_are_found() {
     use aquifer_blockio::sabotage::Rule;

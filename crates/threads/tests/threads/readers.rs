@@ -162,7 +162,6 @@ fn a_reader_sees_what_was_there() {
 }
 
 /// Each within some ten times the schedules that it took.
-#[cfg(sabotage)]
 #[test]
 fn readers_unprotected_are_found() {
     use aquifer_blockio::sabotage::Rule;
