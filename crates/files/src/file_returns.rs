@@ -28,7 +28,7 @@ impl Files {
         options: RollbackOptions,
     ) -> Result<Vec<String>, FileNameError> {
         match self.datasets.rollback_files(dataset, versions, options).await {
-            Err(DatasetError::FileRemoved(_)) if self.names_one_file(text) => {
+            Err(DatasetError::FileRemoved(_)) if self.names_one_file(text)? => {
                 if options.destroy_later {
                     return Err(FileNameError::ReturnKeepsLater(text.into()));
                 }
@@ -46,10 +46,11 @@ impl Files {
     /// has its name, or its directory is not there; a read-only dataset, or one without room; or as
     /// [`aquifer_dataset::Datasets::return_file`]. Then it is not there.
     pub async fn return_file(&self, text: &str) -> Result<(), FileNameError> {
+        let is_one = self.names_one_file(text)?;
         let (dataset, mut found) = self.file_versions(text).await?;
         let (_, version) = found.pop().ok_or_else(|| FileNameError::NoSnapshot(text.into()))?;
-        if !found.is_empty() || !self.names_one_file(text) {
-            return Err(FileNameError::ManySnapshots(text.into()));
+        if !is_one || !found.is_empty() {
+            return Err(FileNameError::ManyReturn(text.into()));
         }
         let path = text.rsplit_once('@').map_or(text, |(path, _)| path);
         let failed = |error| FileNameError::Return { name: path.into(), error };

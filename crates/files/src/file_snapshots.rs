@@ -141,6 +141,9 @@ pub enum FileNameError {
         /// Why.
         error: FsError,
     },
+    /// A removed file comes back by its path.
+    #[error("{0:?} names several snapshots or files: a removed file comes back by its own path")]
+    ManyReturn(String),
     /// Something else has its name.
     #[error(
         "{0:?} was removed, and something else has its name by now: rename that, or clone the \
@@ -191,9 +194,9 @@ struct Found {
 
 impl Files {
     /// Whether a text names snapshots of one file, by its path.
-    pub(crate) fn names_one_file(&self, text: &str) -> bool {
-        let Ok(Name { path, .. }) = self.parse(text) else { return false };
-        path.split('/').all(|part| Pattern::new(part).plain().is_some())
+    pub(crate) fn names_one_file(&self, text: &str) -> Result<bool, FileNameError> {
+        let Name { path, .. } = self.parse(text)?;
+        Ok(path.split('/').all(|part| Pattern::new(part).plain().is_some()))
     }
 
     /// Whether a text is the name of snapshots of files, and not of a dataset.

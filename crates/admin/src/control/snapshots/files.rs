@@ -192,6 +192,7 @@ pub(super) fn api_error(error: FileNameError) -> ApiError {
         | FileNameError::NotRegular(_)
         | FileNameError::TooMany(_)
         | FileNameError::ManySnapshots(_)
+        | FileNameError::ManyReturn(_)
         | FileNameError::TooManyClones(_)
         | FileNameError::NoTarget(_)
         | FileNameError::OtherDataset(_)
