@@ -109,7 +109,10 @@ pub enum DatasetError {
     )]
     OlderPool(String),
     /// There is no file any more.
-    #[error("{0:?} is a snapshot of a file that was removed: there is nothing to roll back")]
+    #[error(
+        "{0:?} is a snapshot of a file that was removed: `aquifer rollback` brings it back by its \
+         own path, one file at a time"
+    )]
     FileRemoved(String),
     /// A file that is to come back has a name.
     #[error("the file of {0:?} was not removed: roll it back")]
