@@ -42,6 +42,8 @@ use crate::sync::Gathered;
 
 /// Txgs that the return of a file waits until what it was before is freed.
 const FREEING_TXGS_MAX: usize = 1_000;
+/// The same while no other act can begin.
+const FREED_TXGS_MAX: usize = 8;
 
 impl Datasets {
     /// Makes a file again that was removed, as a version of it, with its id and generation. It is
@@ -63,7 +65,7 @@ impl Datasets {
         };
         if let Some(object) = object {
             // Other acts need not wait for a huge file.
-            self.is_gone(dataset, object).await?;
+            self.is_gone(dataset, object, FREEING_TXGS_MAX).await?;
         }
         let act = self.acts.lock().await;
         self.settle(dataset).await?;
@@ -102,7 +104,7 @@ impl Datasets {
         if dataset.dead.lock().damaged || !self.find_tails(dataset, usize::MAX).await? {
             return Err(DatasetError::DeadUnreadable(self.full_name(dataset)));
         }
-        match self.is_gone(dataset, snapshot.object()).await? {
+        match self.is_gone(dataset, snapshot.object(), FREED_TXGS_MAX).await? {
             true => Ok(()),
             false => Err(DatasetError::FileNotFreed(full.into())),
         }
@@ -110,19 +112,24 @@ impl Datasets {
 
     /// Waits until an object without a name, and what was cut off it, are freed. Returns whether
     /// they are: not if that takes long, if some of it cannot be read, or if it has a name.
-    async fn is_gone(&self, dataset: &Dataset, id: ObjectId) -> Result<bool, DatasetError> {
+    async fn is_gone(
+        &self,
+        dataset: &Dataset,
+        id: ObjectId,
+        txgs: usize,
+    ) -> Result<bool, DatasetError> {
         if left_out(Rule::IdsAreFreeFirst) {
             return Ok(true);
         }
         let object = dataset.object(&self.pool, id).await?;
         if object.is_some_and(|object| object.inode().nlink > 0)
-            || !self.is_freed(dataset, id, FREEING_TXGS_MAX).await?
+            || !self.is_freed(dataset, id, txgs).await?
             || !self.find_tails(dataset, usize::MAX).await?
         {
             return Ok(false);
         }
         for tail in dataset.tails_of(id) {
-            if !self.is_freed(dataset, tail, FREEING_TXGS_MAX).await? {
+            if !self.is_freed(dataset, tail, txgs).await? {
                 return Ok(false);
             }
         }
@@ -141,11 +148,21 @@ impl Datasets {
             return Ok(true);
         }
         let is_there = dataset.cached(id).is_some() || gathered.inodes.contains_key(&id.0);
-        if is_there || !dataset.tails_of(id).is_empty() {
+        if is_there || dataset.orphans.lock().contains(&id) {
             return Ok(false);
         }
-        let found = btree::lookup::<Objects, _>(sync, dataset.synced_root(), id.0).await?;
-        Ok(found.is_none())
+        // A rollback of the dataset may have taken tails that are still known.
+        for id in dataset.tails_of(id).into_iter().chain([id]) {
+            let found = btree::lookup::<Objects, _>(sync, dataset.synced_root(), id.0).await;
+            let is_there = match found {
+                Err(error) if error.cannot_be_read() => true,
+                found => found?.is_some(),
+            };
+            if is_there {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The inode of a file that was removed, as it was in a snapshot, without a name.

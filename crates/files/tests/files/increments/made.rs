@@ -150,7 +150,7 @@ fn a_file_that_comes_back_travels() {
             receive(&service, COPY, &increment(&service, old, new).await, STANDBY).await.unwrap();
             is_equal(&service, new).await;
         }
-        for from in ["a", "b", "gone"] {
+        for from in ["gone", "b", "a"] {
             let options = RollbackOptions { destroy_later: true, force: false };
             service.datasets.rollback(&format!("{COPY}@{from}"), options).await.unwrap();
             let sent = increment(&service, from, "back").await;
