@@ -10,17 +10,17 @@
 //!
 //! - all that it owned is free, or filed in the dead tree: nothing dies under that id but the new
 //!   life's, and what dies of that was born later than anything before;
-//! - the removal is on disk. So the log has no record of the old life that a replay would make: its
-//!   records are of txgs up to the root's. A record that comes later is of the new life, which is on
-//!   disk before it gets its name;
+//! - the removal is on disk. So the log has no record of the old life that a replay would make:
+//!   its records are of txgs up to the root's. A record that comes later is of the new life, which
+//!   is on disk before it gets its name;
 //! - no memory holds the old object as this id's: the commit that frees it drops it.
 //!
 //! The record of the line says from when on the id is the new life's. A dataset that goes back to
 //! before has the old life again, or none.
 //!
 //! Clients may have seen the old life change after the snapshot. Its last change attribute is not
-//! known any more. It followed the clock ([`Inode::touch`]), and so does that of the new life, which
-//! is also past that of the directory from which it was removed.
+//! known any more. It followed the clock ([`Inode::touch`]), and so does that of the new life,
+//! which is also past that of the directory from which it was removed.
 
 use std::sync::Arc;
 

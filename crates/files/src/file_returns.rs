@@ -1,4 +1,4 @@
-//! Rollback of files by their names: of those that are there, in place, and of one that was removed.
+//! Rollback of files by their names: of those that are there, in place, and of a removed one.
 //!
 //! A removed file comes back under the path that names its snapshot, with its own id and
 //! generation, so with its own handle ([`Datasets::return_file`]). It gets that name by a change
