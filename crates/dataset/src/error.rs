@@ -109,8 +109,19 @@ pub enum DatasetError {
     )]
     OlderPool(String),
     /// There is no file any more.
-    #[error("{0:?} is a snapshot of a file that was removed: there is nothing to roll back")]
+    #[error(
+        "{0:?} is a snapshot of a file that was removed: `aquifer rollback` brings it back by its \
+         own path, one file at a time"
+    )]
     FileRemoved(String),
+    /// A file that is to come back has a name.
+    #[error("the file of {0:?} was not removed: roll it back")]
+    FileNotRemoved(String),
+    /// What a file was before is in the way.
+    #[error(
+        "the file of {0:?} was removed, and what it had is still being freed: try again in a moment"
+    )]
+    FileNotFreed(String),
     /// The file lost changes.
     #[error(
         "the file of {0:?} is damaged: `aquifer status` shows how. Use -f to roll it back all the \
@@ -131,7 +142,7 @@ pub enum DatasetError {
     UnsettledOrigin(String),
     /// The file had lost changes.
     #[error(
-        "the file of {0:?} was damaged when the snapshot was taken, and cannot be cloned: \
+        "the file of {0:?} was damaged when the snapshot was taken: nothing can begin as that. \
          `aquifer status` shows how it is damaged"
     )]
     DamagedOrigin(String),

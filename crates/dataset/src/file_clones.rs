@@ -9,6 +9,9 @@
 //! gets its name, by a change like that of any client, which is in the log. So no directory is
 //! changed by an act, and a cut leaves a clone whole or not at all: what has no name is freed.
 //!
+//! A removed file that comes back ([`crate::file_returns`]) is made in the same way, with its own
+//! id, as a line of itself.
+//!
 //! Invariants:
 //! - The origin keeps what the clone began with: a record names the snapshot, which does not leave
 //!   the list before. Destroyed meanwhile, it is hidden.
@@ -44,9 +47,11 @@ pub const FILE_CLONES_MAX: usize = 1000;
 #[derive(Debug, Clone)]
 pub(crate) struct NewClone {
     dataset: Arc<Dataset>,
-    snapshot: Arc<FileSnapshot>,
-    object: ObjectId,
+    pub snapshot: Arc<FileSnapshot>,
+    pub object: ObjectId,
     generation: u64,
+    /// It is the file of the snapshot itself, which was removed.
+    again: bool,
     stage: Arc<Mutex<Stage>>,
 }
 
@@ -69,6 +74,19 @@ pub(crate) struct Began {
     pub snapshot: Arc<FileSnapshot>,
     /// It was there before: a line of it began.
     pub again: bool,
+}
+
+impl NewClone {
+    pub fn new(
+        dataset: &Arc<Dataset>,
+        snapshot: &Arc<FileSnapshot>,
+        (object, generation): (ObjectId, u64),
+    ) -> NewClone {
+        let again = object == snapshot.object();
+        let (dataset, snapshot) = (dataset.clone(), snapshot.clone());
+        let stage = Arc::new(Mutex::new(Stage::Queued));
+        NewClone { dataset, snapshot, object, generation, again, stage }
+    }
 }
 
 /// Clones on disk that have no name yet. What has none when this is dropped is freed. No other act
@@ -134,10 +152,18 @@ impl Datasets {
             if object.0 >= CLONE_ID_LIMIT {
                 return Err(PoolError::NoSpace.into());
             }
-            let (dataset, snapshot) = (dataset.clone(), snapshot.clone());
-            let stage = Arc::new(Mutex::new(Stage::Queued));
-            clones.push(NewClone { dataset, snapshot, object, generation, stage });
+            clones.push(NewClone::new(dataset, &snapshot, (object, generation)));
         }
+        let made = self.make_clones(act, clones).await?;
+        made.ok_or_else(|| PoolError::from(Corruption::ObjectTable(dataset.id)).into())
+    }
+
+    /// Makes clones by the sync of one txg. Returns `None` if it could not make all of them.
+    pub(crate) async fn make_clones<'a>(
+        &'a self,
+        act: AsyncMutexGuard<'a, ()>,
+        clones: Vec<NewClone>,
+    ) -> Result<Option<FileClones<'a>>, DatasetError> {
         let queued = clones.clone();
         // From here on what is made is freed, also if this is cut off.
         let made = FileClones { datasets: self, clones, _act: act };
@@ -156,10 +182,8 @@ impl Datasets {
             self.state.lock().file_clones.entry(hold.txg()).or_default().extend(queued);
         }
         self.act_on_disk().await?;
-        match made.clones.iter().all(|clone| *clone.stage.lock() == Stage::Made) {
-            true => Ok(made),
-            false => Err(PoolError::from(Corruption::ObjectTable(dataset.id)).into()),
-        }
+        let all = made.clones.iter().all(|clone| *clone.stage.lock() == Stage::Made);
+        Ok(all.then_some(made))
     }
 
     fn check_clone_file(
@@ -191,7 +215,9 @@ impl Datasets {
         gathered: &mut Gathered,
     ) -> Result<(), PoolError> {
         for clone in self.clones_in(dataset, sync.txg()) {
-            if !self.has_place(sync, dataset, clone.object, None).await? {
+            if !self.has_place(sync, dataset, clone.object, None).await?
+                || clone.again && !self.is_id_free(sync, dataset, clone.object, gathered).await?
+            {
                 continue;
             }
             let mut stage = clone.stage.lock();
@@ -199,13 +225,16 @@ impl Datasets {
                 continue;
             }
             let Some(snapshot) = gathered.begin_as(dataset, &clone.snapshot) else { continue };
-            let inode = self.begin_as(&clone);
+            let inode = match clone.again {
+                true => self.come_back(dataset, &snapshot),
+                false => self.begin_as(&clone),
+            };
             gathered.refer.add(Space::default(), inode.refer());
             gathered.inherited.add(Space::default(), inode.inherited());
             gathered.orphans.insert(orphan_key(clone.object), Some(orphan_entry(&inode)));
             gathered.inodes.insert(clone.object.0, Some(inode));
             dataset.knows_inherited();
-            gathered.began.push(Began { object: clone.object, snapshot, again: false });
+            gathered.began.push(Began { object: clone.object, snapshot, again: clone.again });
             *stage = Stage::Made;
         }
         Ok(())

@@ -388,7 +388,7 @@ fn is_in_line(
 
 /// A file begins again as a snapshot of itself. What it was is cut off, and counts in its sums
 /// until it is freed.
-fn begin_again(inode: &mut Inode, (snapshot, old): (&FileSnapshot, TreeRoot)) {
+pub(crate) fn begin_again(inode: &mut Inode, (snapshot, old): (&FileSnapshot, TreeRoot)) {
     let then = snapshot.record.inode.refer();
     inode.cloned = true;
     inode.line = if left_out(Rule::FileLinesHaveAFloor) { 0 } else { snapshot.txg().0 };

@@ -456,11 +456,26 @@ impl Datasets {
     /// # Errors
     /// That takes too long; errors of the pool.
     pub async fn wait_for_id(&self, dataset: &Dataset, id: ObjectId) -> Result<(), DatasetError> {
+        if self.is_freed(dataset, id, ID_TXGS_MAX).await? {
+            return Ok(());
+        }
+        let (name, object) = (self.full_name(dataset), id.0);
+        Err(IncrementError::NotFreed { name, object }.into())
+    }
+
+    /// Waits until an object that was removed is freed, at most so many txgs. Returns whether it
+    /// is.
+    pub(crate) async fn is_freed(
+        &self,
+        dataset: &Dataset,
+        id: ObjectId,
+        txgs: usize,
+    ) -> Result<bool, DatasetError> {
         // It leaves the list before the txg that frees it is on disk.
         let mut off_the_list = 0;
-        for _ in 0..ID_TXGS_MAX {
+        for _ in 0..txgs {
             if dataset.object(&self.pool, id).await?.is_none() {
-                return Ok(());
+                return Ok(true);
             }
             off_the_list += usize::from(!dataset.orphans.lock().contains(&id));
             if off_the_list > 3 {
@@ -468,8 +483,7 @@ impl Datasets {
             }
             self.pool.sync().await?;
         }
-        let (name, object) = (self.full_name(dataset), id.0);
-        Err(IncrementError::NotFreed { name, object }.into())
+        Ok(false)
     }
 }
 

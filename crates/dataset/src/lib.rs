@@ -26,6 +26,7 @@ mod destroy;
 mod entrance;
 mod error;
 mod file_clones;
+mod file_returns;
 mod file_rollback;
 mod file_schedule;
 mod file_snapshots;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aquifer_dataset::sync::orphan_key;
-use aquifer_dataset::{Called, Dataset, FILE_CLONES_MAX, FileVersion, ORPHANS};
+use aquifer_dataset::{Called, Dataset, FILE_CLONES_MAX, FileClones, FileVersion, ORPHANS};
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_pool::SpaceClass;
 
@@ -22,7 +22,7 @@ use crate::ops::names::{check_name, is_dot};
 use crate::types::Credentials;
 
 /// A name that a clone is to get.
-struct Wanted {
+pub(crate) struct Wanted {
     /// As it was given.
     text: String,
     directory: Target,
@@ -91,7 +91,19 @@ impl Files {
     ) -> Result<(), FileNameError> {
         let quota = self.datasets.check_quota(dataset).await;
         quota.map_err(|refused| FileNameError::clone(from, FsError::from(refused)))?;
-        let mut clones = self.datasets.clone_file(dataset, version, wanted.len()).await?;
+        let clones = self.datasets.clone_file(dataset, version, wanted.len()).await?;
+        self.name_clones(dataset, clones, from, wanted, by).await
+    }
+
+    /// Gives files that were made without names their names. They are on disk when this returns.
+    pub(crate) async fn name_clones(
+        &self,
+        dataset: &Arc<Dataset>,
+        mut clones: FileClones<'_>,
+        from: &str,
+        wanted: &[Wanted],
+        by: Option<&Called>,
+    ) -> Result<(), FileNameError> {
         let mut last = None;
         for (made, (object, new)) in clones.objects().into_iter().zip(wanted).enumerate() {
             let named = async {
@@ -125,7 +137,11 @@ impl Files {
     }
 
     /// Looks for the directory of a name that is to be made.
-    async fn wanted(&self, dataset: &Arc<Dataset>, text: &str) -> Result<Wanted, FileNameError> {
+    pub(crate) async fn wanted(
+        &self,
+        dataset: &Arc<Dataset>,
+        text: &str,
+    ) -> Result<Wanted, FileNameError> {
         let (of, path) = self.place_of(text)?;
         if of.id != dataset.id {
             return Err(FileNameError::OtherDataset(text.into()));
@@ -181,7 +197,9 @@ impl Files {
         }
         let now = self.now();
         inode.nlink = 1;
-        inode.touch(now);
+        // Of one that comes back, clients saw changes until it was removed from there.
+        inode = inode.at_least(old.change, old.ctime);
+        inode.touch(now.max(inode.ctime));
         let mut parent = touched(&old, now);
         parent.entry_added();
         let entry = Dirent {

@@ -133,6 +133,29 @@ pub enum FileNameError {
         /// How many were wanted.
         of: usize,
     },
+    /// A removed file cannot come back, or not under this name.
+    #[error("{name:?} was removed, and did not come back: {error}")]
+    Return {
+        /// As it was given.
+        name: String,
+        /// Why.
+        error: FsError,
+    },
+    /// A removed file comes back by its path.
+    #[error("{0:?} names several snapshots or files: a removed file comes back by its own path")]
+    ManyReturn(String),
+    /// Something else has its name.
+    #[error(
+        "{0:?} was removed, and something else has its name by now: rename that, or clone the \
+         snapshot to another name"
+    )]
+    NameTaken(String),
+    /// Nothing of a removed file is destroyed when it comes back.
+    #[error(
+        "{0:?} was removed, and would come back with all its snapshots: leave out -r, which \
+         destroys later ones"
+    )]
+    ReturnKeepsLater(String),
     /// The dataset was destroyed meanwhile, or looking took too long.
     #[error("{0}")]
     Look(#[from] LookError),
@@ -170,6 +193,12 @@ struct Found {
 }
 
 impl Files {
+    /// Whether a text names snapshots of one file, by its path.
+    pub(crate) fn names_one_file(&self, text: &str) -> Result<bool, FileNameError> {
+        let Name { path, .. } = self.parse(text)?;
+        Ok(path.split('/').all(|part| Pattern::new(part).plain().is_some()))
+    }
+
     /// Whether a text is the name of snapshots of files, and not of a dataset.
     pub fn names_files(&self, text: &str) -> bool {
         self.parse(text).is_ok()

@@ -28,6 +28,7 @@ mod damage;
 pub mod diff;
 pub mod error;
 pub mod file_clones;
+mod file_returns;
 pub mod file_snapshots;
 mod limits;
 mod made;

@@ -57,6 +57,8 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
         }
         DatasetError::LaterSnapshots { .. }
         | DatasetError::FileRemoved(_)
+        | DatasetError::FileNotRemoved(_)
+        | DatasetError::FileNotFreed(_)
         | DatasetError::OlderPool(_)
         | DatasetError::FileDamaged(_)
         | DatasetError::Unsettled(_)

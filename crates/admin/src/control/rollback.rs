@@ -57,9 +57,8 @@ impl Control {
         self.check_locks(&of_files, options.force, is_of)?;
         let count = files.len();
         let versions: Vec<FileVersion> = files.into_iter().map(|(_, version)| version).collect();
-        let (datasets, of) = (serving.service().datasets.clone(), dataset.clone());
-        let roll = async move { datasets.rollback_files(&of, &versions, options).await };
-        let destroyed = act_on(serving, roll).await?;
+        let of = (dataset.clone(), versions);
+        let destroyed = snapshots::files::roll_back(serving, &name, of, options).await?;
         tracing::warn!(
             class = "file.rolled_back",
             snapshot = %name,

@@ -80,6 +80,51 @@ fn a_file_is_rolled_back_while_others_go_on() {
     place.must(&["inspect", "--deep", "-d", &disk, "tank"]);
 }
 
+/// A host removed it by mistake. The handle that heard "stale" works again, over a kill too.
+#[test]
+fn a_removed_file_comes_back_by_a_rollback() {
+    let Served { place, disk, daemon, mut client, root, file } = served();
+    let old = noise(1, MIB);
+    client.write(&file, 0, &old, true);
+    place.must(&["snapshot", "tank/vms@night"]);
+    client.write(&file, 0, &noise(2, MIB), true);
+    place.must(&["snapshot", "tank/vms:disk.raw@own"]);
+    client.remove(&root, "disk.raw");
+    assert_eq!(client.read(&file, 0, 1), Err(STALE));
+    place.must(&["clone", "tank/vms:disk.raw@own", "tank/vms:disk.raw"]);
+    place.refuses(
+        &["rollback", "tank/vms:disk.raw@night"],
+        "\"tank/vms:disk.raw\" was removed, and something else has its name by now: rename that, \
+         or clone the snapshot to another name",
+    );
+    // Another client: the same call of one client is not carried out twice.
+    let remove = |from: &str| Client::new(&place, from).remove(&root, "disk.raw");
+    remove("127.0.0.2");
+    place.refuses(
+        &["rollback", "-r", "tank/vms:disk.raw@night"],
+        "\"tank/vms:disk.raw@night\" was removed, and would come back with all its snapshots: \
+         leave out -r, which destroys later ones",
+    );
+    let done = place.json(&["rollback", "tank/vms:disk.raw@night"]);
+    assert_eq!(done, json!({ "name": "tank/vms:disk.raw", "destroyed": [] }));
+    assert_eq!(client.lookup(&root, "disk.raw").as_ref(), Ok(&file));
+    assert!(client.read_bytes(&file, 0, 64 << 10).unwrap() == old[..64 << 10]);
+    client.write(&file, 4096, &noise(3, 4096), true);
+    place.must(&["destroy", "-f", "tank/vms@night"]);
+    daemon.kill9();
+    let _daemon = place.serve();
+    let mut client = Client::new(&place, "127.0.0.1");
+    assert!(client.read_bytes(&file, 0, 4096).unwrap() == old[..4096]);
+    assert!(client.read_bytes(&file, 4096, 4096).unwrap() == noise(3, 4096));
+    // Removed once more, it comes back as the snapshot of its first life.
+    remove("127.0.0.3");
+    place.must(&["rollback", "tank/vms:disk.raw@own"]);
+    assert!(client.read_bytes(&file, 0, 64 << 10).unwrap() == noise(2, MIB)[..64 << 10]);
+    assert!(place.log().contains("file.rolled_back"), "{}", place.log());
+    place.must(&["pool", "export", "tank"]);
+    place.must(&["inspect", "--deep", "-d", &disk, "tank"]);
+}
+
 #[test]
 fn a_mounted_dataset_is_rolled_back() {
     let Served { place, disk, daemon, mut client, root, file } = served();

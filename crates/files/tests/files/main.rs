@@ -20,6 +20,7 @@ mod diff;
 mod early;
 mod file_clones;
 mod file_lines;
+mod file_returns;
 mod file_rollback;
 mod file_schedules;
 mod file_snapshots;

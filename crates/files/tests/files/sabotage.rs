@@ -5,14 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use aquifer_blockio::sabotage::{Rule, leave_out};
 
 use crate::{
-    bookmarks, control_file, damage, destroy, file_clones, file_lines, file_rollback,
+    bookmarks, control_file, damage, destroy, file_clones, file_lines, file_returns, file_rollback,
     file_versions, full, handles, increments, l2arc, large, quota, replay, rollback, scrub,
     version_acts, walk,
 };
 
 type Scenario = fn();
 
-const FOUND_BY: [(Rule, Scenario); 33] = [
+const FOUND_BY: [(Rule, Scenario); 34] = [
     (
         Rule::ReplayRaisesIds,
         replay::a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names,
@@ -64,6 +64,7 @@ const FOUND_BY: [(Rule, Scenario); 33] = [
     (Rule::ScrubReadsEveryCopy, scrub::a_scrub_goes_on_over_restarts_and_pauses),
     (Rule::MendsFromVerified, scrub::a_scrub_mends_a_side_that_has_rotted),
     (Rule::IdsAreFreeFirst, increments::made::an_id_that_comes_back_waits_until_it_is_free),
+    (Rule::IdsAreFreeFirst, file_returns::a_removed_file_has_its_handle_again),
     (Rule::UndoneActsAreNotKnown, version_acts::a_file_that_goes_in_the_same_txg_is_not_taken),
     (Rule::NoActForNobody, control_file::a_line_is_not_carried_out_for_a_caller_that_gave_up),
     (Rule::OrphansAreReadAgain, rollback::what_waited_to_be_freed_waits_again),

@@ -137,18 +137,28 @@ async fn roll_back(service: &Service, rng: &mut Rng, dataset: &str) {
     }
 }
 
-/// A file goes back to one of its newest snapshots, which then may go.
-async fn roll_a_file_back(service: &Service, rng: &mut Rng, dataset: &str) {
-    let dataset = service.datasets.by_name(dataset).unwrap();
+/// A file goes back to one of its newest snapshots, which then may go. If it was removed, it comes
+/// back.
+async fn roll_a_file_back(service: &Service, rng: &mut Rng, full: &str) {
+    let dataset = service.datasets.by_name(full).unwrap();
     let list = dataset.file_snapshots(service.pool.committed_txg());
     let Some(to) = list.iter().rev().nth(rng.index(3)) else { return };
     let options = RollbackOptions { destroy_later: rng.coin(), force: true };
-    match service.datasets.rollback_files(&dataset, &[to.id], options).await {
+    let mut back = service.datasets.rollback_files(&dataset, &[to.id], options).await;
+    if matches!(back, Err(DatasetError::FileRemoved(_))) {
+        let text = format!("{full}:{}@{}", to.record.path, to.record.name);
+        back = match service.files.return_file(&text).await {
+            Err(FileNameError::NameTaken(_)) => return,
+            Err(FileNameError::Dataset(error)) => Err(error),
+            done => done.map(|()| Vec::new()).map_err(|error| panic!("{error}")),
+        };
+    }
+    match back {
         Ok(_) if rng.coin() => {
             let doomed = BTreeSet::from([to.id]);
             service.datasets.destroy_file_snapshots(&[(dataset, doomed)]).await.unwrap();
         }
-        Ok(_) | Err(DatasetError::FileRemoved(_) | DatasetError::Unsettled(_)) => {}
+        Ok(_) | Err(DatasetError::Unsettled(_)) => {}
         Err(error) => panic!("{error}"),
     }
 }

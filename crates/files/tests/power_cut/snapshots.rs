@@ -196,6 +196,7 @@ pub struct Run {
     pub derived: u64,
     pub clones: u64,
     pub file_clones: u64,
+    pub returns: u64,
     pub promotions: u64,
     pub marks: u64,
     pub trace: u64,
@@ -444,6 +445,7 @@ fn a_snapshot_stays_as_it_was() {
         all.derived += run.derived;
         all.clones += run.clones;
         all.file_clones += run.file_clones;
+        all.returns += run.returns;
         all.promotions += run.promotions;
         all.marks += run.marks;
     }
@@ -451,7 +453,7 @@ fn a_snapshot_stays_as_it_was() {
     if all.cuts >= 200 {
         // Otherwise nothing was tried. With few cuts the numbers are up to chance.
         let of_files = [all.of_files, all.file_rollbacks, all.file_lines, all.derived];
-        let of_files = of_files.into_iter().chain([all.file_clones]);
+        let of_files = of_files.into_iter().chain([all.file_clones, all.returns]);
         let least = [all.looks, all.rollbacks, all.clones, all.promotions, all.marks];
         let least = least.into_iter().chain(of_files).min();
         assert!(all.acts > all.cuts && least > Some(0), "{all:?}");

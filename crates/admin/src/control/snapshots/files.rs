@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aquifer_api::{ApiError, CloneSnapshot, DatasetDone, SnapshotInfo, guid_text};
-use aquifer_dataset::FileSnapshot;
+use aquifer_dataset::{Dataset, FileSnapshot, FileVersion, RollbackOptions};
 use aquifer_files::file_snapshots::{FileNameError, OfVersions};
 use aquifer_ondisk::Txg;
 
@@ -114,6 +114,19 @@ pub(in super::super) fn pool_of_file(control: &Control, name: &str) -> Option<Ar
     serving.service().files.names_files(name).then_some(serving)
 }
 
+/// Rolls files back, each to a version of it. Returns the names of destroyed snapshots.
+pub(in super::super) async fn roll_back(
+    serving: &Serving,
+    name: &str,
+    (dataset, versions): (Arc<Dataset>, Vec<FileVersion>),
+    options: RollbackOptions,
+) -> Result<Vec<String>, ApiError> {
+    let (files, text) = (serving.service().files.clone(), name.to_string());
+    let roll = async move { files.roll_back(&text, (&dataset, &versions), options).await };
+    let done = serving.run(roll).await.map_err(|error| ApiError::failed(error.to_string()))?;
+    done.map_err(api_error)
+}
+
 /// Makes files that begin as a snapshot of another one.
 pub(in super::super) async fn clone(
     serving: &Serving,
@@ -165,6 +178,9 @@ pub(super) fn api_error(error: FileNameError) -> ApiError {
             ApiError::not_found(message)
         }
         FileNameError::Clone { .. }
+        | FileNameError::Return { .. }
+        | FileNameError::NameTaken(_)
+        | FileNameError::ReturnKeepsLater(_)
         | FileNameError::Schedule { .. }
         | FileNameError::NotNamed { .. }
         | FileNameError::ReadOnly(_)
@@ -176,6 +192,7 @@ pub(super) fn api_error(error: FileNameError) -> ApiError {
         | FileNameError::NotRegular(_)
         | FileNameError::TooMany(_)
         | FileNameError::ManySnapshots(_)
+        | FileNameError::ManyReturn(_)
         | FileNameError::TooManyClones(_)
         | FileNameError::NoTarget(_)
         | FileNameError::OtherDataset(_)

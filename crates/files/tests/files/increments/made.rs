@@ -122,6 +122,48 @@ pub fn an_id_that_comes_back_waits_until_it_is_free() {
     bed.assert_clean();
 }
 
+/// The same as it happens: a removed file comes back, and each copy follows, also in one step.
+#[test]
+fn a_file_that_comes_back_travels() {
+    let mut bed = Bed::new(1, 131_072);
+    bed.options = ImportOptions { scale: SCALE, ..ImportOptions::default() };
+    bed.life(async |service| {
+        service.datasets.create(DATASET, &[]).await.unwrap();
+        let top = service.files.root(DATASET).unwrap();
+        let disk = make(&service, top, "disk").await;
+        for at in 0..600 {
+            write(&service, disk, at * 2, &noise(at, 1), Stability::Unstable).await.unwrap();
+        }
+        snapshot(&service, "tank/d@a").await;
+        copy_all(&service, "a").await;
+        for at in 0..600 {
+            write(&service, disk, at * 2, &noise(1000 + at, 1), Stability::Unstable).await.unwrap();
+        }
+        snapshot(&service, "tank/d@b").await;
+        service.files.remove(&root(), top, b"disk").await.kept().await.0.unwrap();
+        snapshot(&service, "tank/d@gone").await;
+        service.files.return_file("tank/d:disk@a").await.unwrap();
+        write(&service, disk, 7, &noise(9, 1), Stability::FileSync).await.unwrap();
+        snapshot(&service, "tank/d@back").await;
+        let row = [["a", "b"], ["b", "gone"], ["gone", "back"]];
+        for [old, new] in row {
+            receive(&service, COPY, &increment(&service, old, new).await, STANDBY).await.unwrap();
+            is_equal(&service, new).await;
+        }
+        for from in ["gone", "b", "a"] {
+            let options = RollbackOptions { destroy_later: true, force: false };
+            service.datasets.rollback(&format!("{COPY}@{from}"), options).await.unwrap();
+            let sent = increment(&service, from, "back").await;
+            receive(&service, COPY, &sent, STANDBY).await.unwrap();
+            is_equal(&service, "back").await;
+        }
+        let disk = find(&service, DATASET, "disk").await.unwrap();
+        assert_eq!(read(&service, disk, 4).await.unwrap(), noise(2, 1));
+        assert_eq!(read(&service, disk, 7).await.unwrap(), noise(9, 1));
+    });
+    bed.assert_clean();
+}
+
 /// One stream behind the other, in pieces of any size: each is whole, or the row ends before it.
 #[test]
 fn a_row_of_increments_is_received_one_after_the_other() {

@@ -30,6 +30,8 @@ pub(super) enum Act {
     Write(u64, Vec<u64>),
     /// Of this snapshot of a file, which shows these marks.
     Clone(String, Vec<u64>),
+    /// It was removed, and comes back as this snapshot, which shows these marks.
+    Return(String, Vec<u64>),
 }
 
 impl Step {
@@ -43,7 +45,7 @@ impl Step {
         let mut tree = tree.clone();
         let new = match &self.act {
             Act::Create => Some(Vec::new()),
-            Act::Clone(_, marks) => Some(marks.clone()),
+            Act::Clone(_, marks) | Act::Return(_, marks) => Some(marks.clone()),
             _ => None,
         };
         if let Some(marks) = new {
@@ -52,7 +54,7 @@ impl Step {
         let mut marks = tree.remove(&self.name)?;
         let mut name = self.name.clone();
         match &self.act {
-            Act::Create | Act::Clone(..) => {}
+            Act::Create | Act::Clone(..) | Act::Return(..) => {}
             Act::Remove => return Some(tree),
             Act::Rename(to) => name.clone_from(to),
             Act::Cut(pages) => marks.resize(*pages as usize, 0),
@@ -83,12 +85,16 @@ pub(super) async fn client(
             0 => file_clones::choose(service, model, &mut rng).await,
             _ => None,
         };
+        let returns = rng.coin();
         let (step, rolled) = {
             let mut model = model.lock().unwrap();
             let head = model.head();
-            let step = match clone.filter(|_| !head.contains_key(&name)) {
-                Some(act) => Some(Step { name, act }),
-                None => step(&mut model, &mut rng, &head, &name),
+            let back = clone.as_ref().filter(|_| returns).and_then(file_clones::back);
+            let back = back.filter(|(name, _)| !head.contains_key(name));
+            let step = match (back, clone.filter(|_| !head.contains_key(&name))) {
+                (Some((name, act)), _) => Some(Step { name, act }),
+                (None, Some(act)) => Some(Step { name, act }),
+                (None, None) => step(&mut model, &mut rng, &head, &name),
             };
             let Some(step) = step else { continue };
             model.under_way = step.after(&head).map(Arc::new);
@@ -101,8 +107,12 @@ pub(super) async fn client(
             Act::Clone(from, _) => {
                 file_clones::carry_out(service, &dataset, (from, &step.name)).await
             }
+            Act::Return(to, _) => file_clones::come_back(service, &dataset, to).await,
             _ => carry_out(&service.files, root, &step).await.map(|()| true),
         };
+        if let (Act::Return(..), Ok(true)) = (&step.act, &done) {
+            run.lock().unwrap().returns += 1;
+        }
         if let (Act::Clone(..), Ok(true)) = (&step.act, &done) {
             run.lock().unwrap().file_clones += 1;
         }
@@ -203,7 +213,7 @@ async fn carry_out(files: &Files, root: FileHandle, step: &Step) -> Result<(), F
     let bytes = step.name.as_bytes();
     let file = || async { files.lookup(&cred, root, bytes).await.0.map(|found| found.handle) };
     match &step.act {
-        Act::Clone(..) => Err(FsError::NotSupported),
+        Act::Clone(..) | Act::Return(..) => Err(FsError::NotSupported),
         Act::Create => {
             let how = CreateHow::Guarded(SetAttributes::default());
             files.create(&cred, root, bytes, how).await.kept().await.0.map(drop)

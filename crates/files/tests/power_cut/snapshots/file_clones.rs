@@ -1,4 +1,4 @@
-//! Clones of single files, which the client makes like any other file.
+//! Clones of single files, which the client makes like any other file, and files that come back.
 
 use std::sync::{Arc, Mutex};
 
@@ -60,13 +60,33 @@ pub(super) async fn carry_out(
     (from, name): (&str, &str),
 ) -> Result<bool, FsError> {
     let (from, to) = (format!("{dataset}:{from}"), format!("{dataset}:{name}"));
-    let done = service.files.clone_file(&from, &[to]).await;
+    judged(&from, service.files.clone_file(&from, &[to]).await)
+}
+
+/// The act that brings the file of a snapshot back, and its name.
+pub(super) fn back(clone: &Act) -> Option<(String, Act)> {
+    let Act::Clone(from, marks) = clone else { return None };
+    let (name, _) = from.rsplit_once('@')?;
+    Some((name.into(), Act::Return(from.clone(), marks.clone())))
+}
+
+/// Brings a file back. Returns whether it came, or was refused with nothing changed: it may have
+/// another name.
+pub(super) async fn come_back(service: &Service, dataset: &str, to: &str) -> Result<bool, FsError> {
+    let to = format!("{dataset}:{to}");
+    judged(&to, service.files.return_file(&to).await)
+}
+
+fn judged(from: &str, done: Result<(), FileNameError>) -> Result<bool, FsError> {
     tell(&format!("  {done:?}"));
     match done {
         Ok(()) => Ok(true),
-        Err(FileNameError::Clone { error, .. } | FileNameError::NotNamed { error, .. }) => {
-            Err(error)
-        }
+        Err(FileNameError::NameTaken(_)) => Err(FsError::Exists),
+        Err(
+            FileNameError::Clone { error, .. }
+            | FileNameError::NotNamed { error, .. }
+            | FileNameError::Return { error, .. },
+        ) => Err(error),
         Err(FileNameError::Pool(error) | FileNameError::Dataset(DatasetError::Pool(error))) => {
             Err(error.into())
         }
@@ -81,6 +101,9 @@ pub(super) async fn carry_out(
                 DatasetError::NotFound(_)
                 | DatasetError::OnAnotherLine(_)
                 | DatasetError::UnsettledOrigin(_)
+                | DatasetError::Unsettled(_)
+                | DatasetError::FileNotRemoved(_)
+                | DatasetError::FileOfClone(_)
                 | DatasetError::CloneInClone(_),
             ),
         ) => Ok(false),
