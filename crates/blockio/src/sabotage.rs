@@ -1,7 +1,7 @@
 //! Rules that the simulator can leave out, to prove that it would find their absence.
 //!
-//! Only a build with debug assertions can leave out a rule, as tests do ([`leave_out`]). In a release
-//! [`left_out`] is `false` at compile time.
+//! Only a build with debug assertions can leave out a rule, as tests do ([`leave_out`]). In a
+//! release [`left_out`] is `false` at compile time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

