@@ -111,10 +111,13 @@ fuzz-merge: fuzz-build
 		rm -r crates/fuzz/corpus/$$target; mv target/fuzz/merged crates/fuzz/corpus/$$target; \
 	done
 
+# All that it counts is optimised: the counting calls core's atomics, which a crate that is not would
+# share with it, with calls of the counting in them.
 fuzz-build:
 	scripts/setup-deps.sh build fuzz
 	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/scripts/rustc-coverage.sh \
-		cargo build -p aquifer-fuzz --features engine
+		cargo build -p aquifer-fuzz --features engine \
+		$(foreach crate,admin daemon doctor,--config profile.dev.package.aquifer-$(crate).opt-level=1)
 
 # Real clients, the long way: many kills, large logs, whole disks of rot; and the harness itself, in
 # front of nfs-ganesha.
