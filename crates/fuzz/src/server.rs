@@ -9,6 +9,7 @@
 //!   bytes, or not at all if it is no call; so are coalesced WRITEs;
 //! - the reply parses as its procedure's reply, to the last byte, and keeps to the call's counts;
 //! - a change of names or attributes that is sent again gets its first answer byte for byte;
+//! - the same of snapshots, clones and rollbacks that a host asks for by names in `.aquifer`;
 //! - no two owners hold conflicting locks;
 //! - a call takes steps in proportion to its own bytes, its reply and the data that it must look at
 //!   ([`limits`]);
@@ -327,6 +328,7 @@ async fn service(world: Arc<dyn World>, disk: SimDisk) -> Service {
     for dataset in ["tank/ro", "tank/one"] {
         service.datasets.create(dataset, &[]).await.unwrap();
     }
+    service.datasets.set("tank", "snapcontrol", Some("10.0.0.1")).await.unwrap();
     service
 }
 

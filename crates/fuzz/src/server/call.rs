@@ -277,6 +277,9 @@ fn names(from: &mut Unstructured<'_>) -> Result<[Vec<u8>; 2]> {
     Ok([name(from)?, name(from)?])
 }
 
+/// Names that mean something below `.aquifer`.
+const HIDDEN: [&[u8]; 4] = [b"snapshot", b"control", b"auto-hourly-1", b"a@b"];
+
 fn name(from: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let odd: [&[u8]; 10] = [
         b"",
@@ -297,6 +300,8 @@ fn name(from: &mut Unstructured<'_>) -> Result<Vec<u8>> {
             from.bytes(length)?.to_vec()
         }
         11 => vec![from.arbitrary()?; from.int_in_range(200..=5000)?],
+        12..=14 => b".aquifer".to_vec(),
+        15 => from.choose(&HIDDEN)?.to_vec(),
         other => vec![b'a' + u8::try_from(other % 5).unwrap()],
     })
 }
@@ -307,9 +312,24 @@ fn data(from: &mut Unstructured<'_>) -> Result<Vec<u8>> {
         0 => *from.choose(&[largest - 1, largest, largest + 1])?,
         1..=15 => *from.choose(&[8191, 8192, 65_536, 65_537])?,
         16..=31 => 0,
+        32..=39 => return line(from),
         other => *[1, 511, 4095, 4096, 4097].get(other % 8).unwrap_or(&17),
     };
     Ok(vec![from.arbitrary()?; length])
+}
+
+/// What may be written to the control file of a file, and what is nearly that.
+fn line(from: &mut Unstructured<'_>) -> Result<Vec<u8>> {
+    const VERBS: [&[u8]; 5] = [b"clone", b"rollback", b"rollback -f", b"destroy", b"\xff"];
+    const ENDS: [&[u8]; 4] = [b"\n", b"", b"\n\n", b" \0\n"];
+    let end = *from.choose(&ENDS)?;
+    let mut line = from.choose(&VERBS)?.to_vec();
+    for _ in 0..from.int_in_range(0..=3)? {
+        line.push(b' ');
+        line.extend(name(from)?);
+    }
+    line.extend_from_slice(end);
+    Ok(line)
 }
 
 fn offset(from: &mut Unstructured<'_>) -> Result<u64> {
