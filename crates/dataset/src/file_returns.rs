@@ -27,7 +27,6 @@ use std::sync::Arc;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{TreeRoot, btree};
 use aquifer_ondisk::ObjectId;
-use aquifer_ondisk::config::{FEATURE_FILE_CLONES, FEATURE_FILE_LINES, FEATURE_INHERITED};
 use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::tree_node::Objects;
 use aquifer_pool::{PoolError, SyncContext};
@@ -72,9 +71,7 @@ impl Datasets {
         let Resolved { snapshot, .. } = self.resolve(dataset, version, 0).await?;
         let full = self.name_of_file(dataset, &snapshot);
         self.check_return_file(dataset, &snapshot, &full).await?;
-        for feature in [FEATURE_INHERITED, FEATURE_FILE_CLONES, FEATURE_FILE_LINES] {
-            self.use_feature(feature).await?;
-        }
+        self.use_lines().await?;
         let id = (snapshot.object(), snapshot.record.inode.generation);
         let made = self.make_clones(act, vec![NewClone::new(dataset, &snapshot, id)]).await?;
         made.ok_or(DatasetError::FileNotFreed(full))
@@ -100,10 +97,7 @@ impl Datasets {
         if object.is_some_and(|object| object.inode().nlink > 0) {
             return Err(DatasetError::FileNotRemoved(full.into()));
         }
-        // All its tails are known when the sync asks for them.
-        if dataset.dead.lock().damaged || !self.find_tails(dataset, usize::MAX).await? {
-            return Err(DatasetError::DeadUnreadable(self.full_name(dataset)));
-        }
+        self.find_all_tails(dataset).await?;
         match self.is_gone(dataset, snapshot.object(), FREED_TXGS_MAX).await? {
             true => Ok(()),
             false => Err(DatasetError::FileNotFreed(full.into())),

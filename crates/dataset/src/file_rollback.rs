@@ -149,9 +149,7 @@ impl Datasets {
         }
         let Checked { wanted, later } = self.check_rollback_files(dataset, to, options)?;
         self.wait_for_returning(dataset).await?;
-        if dataset.dead.lock().damaged || !self.find_tails(dataset, usize::MAX).await? {
-            return Err(DatasetError::DeadUnreadable(self.full_name(dataset)));
-        }
+        self.find_all_tails(dataset).await?;
         let mut backs = Vec::new();
         for Wanted { full, snapshot, again } in wanted.into_values() {
             let object = dataset.object(&self.pool, snapshot.object()).await?;
@@ -166,9 +164,7 @@ impl Datasets {
             self.use_feature(FEATURE_FILE_ROLLBACK).await?;
         }
         if backs.iter().any(|(_, back)| back.again) {
-            for feature in [FEATURE_INHERITED, FEATURE_FILE_CLONES, FEATURE_FILE_LINES] {
-                self.use_feature(feature).await?;
-            }
+            self.use_lines().await?;
         }
         // Before the doors are shut: changes that wait at them hold admissions.
         let admission = self.admit_act((backs.len() + later.len()) as u64).await?;
@@ -196,6 +192,25 @@ impl Datasets {
         }
         let shown = later.iter().filter(|of| !of.record.hidden);
         Ok(shown.map(|of| self.name_of_file(dataset, of)).collect())
+    }
+
+    /// Names in the labels what a pool needs before its first line.
+    pub(crate) async fn use_lines(&self) -> Result<(), DatasetError> {
+        for feature in [FEATURE_INHERITED, FEATURE_FILE_CLONES, FEATURE_FILE_LINES] {
+            self.use_feature(feature).await?;
+        }
+        Ok(())
+    }
+
+    /// Finds all that was cut off files, so that syncs know of it.
+    ///
+    /// # Errors
+    /// Some of what is to be freed cannot be read.
+    pub(crate) async fn find_all_tails(&self, dataset: &Dataset) -> Result<(), DatasetError> {
+        if dataset.dead.lock().damaged || !self.find_tails(dataset, usize::MAX).await? {
+            return Err(DatasetError::DeadUnreadable(self.full_name(dataset)));
+        }
+        Ok(())
     }
 
     pub(crate) fn name_of_file(&self, dataset: &Dataset, of: &FileSnapshot) -> String {

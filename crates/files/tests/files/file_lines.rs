@@ -6,7 +6,7 @@ use aquifer_dataset::{DatasetError, RollbackOptions};
 use aquifer_files::{FileHandle, Service};
 
 use crate::bed::{Bed, find, root, settle};
-use crate::file_rollback::{GENTLY, destroy, one, roll_back, take, with_disk};
+use crate::file_rollback::{GENTLY, destroy, one, roll_back, snapshot, take, with_disk};
 use crate::spread::{PAGES, cut, fill, is_filled};
 
 async fn go_to(service: &Service, name: &str) {
@@ -16,10 +16,6 @@ async fn go_to(service: &Service, name: &str) {
 
 async fn disk(service: &Service) -> FileHandle {
     find(service, "tank/d", "disk").await.unwrap()
-}
-
-async fn snapshot(service: &Service, name: &str) {
-    service.datasets.snapshot(&[format!("tank/d@{name}")], false).await.unwrap();
 }
 
 async fn destroy_all_of_the_dataset(service: &Service) {

@@ -7,12 +7,8 @@ use aquifer_files::file_snapshots::FileNameError;
 use aquifer_files::{FileHandle, FsError, Service, Stability};
 
 use crate::bed::{Bed, find, make, noise, read, root, settle, write};
-use crate::file_rollback::{GENTLY, destroy, one, take, with_disk};
+use crate::file_rollback::{GENTLY, destroy, one, snapshot, take, with_disk};
 use crate::spread::{PAGES, cut, fill, is_filled};
-
-async fn snapshot(service: &Service, name: &str) {
-    service.datasets.snapshot(&[format!("tank/d@{name}")], false).await.unwrap();
-}
 
 async fn destroy_whole(service: &Service, names: &[&str]) {
     let dataset = service.datasets.by_name("tank/d").unwrap();

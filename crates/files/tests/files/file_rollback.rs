@@ -19,6 +19,11 @@ pub async fn with_disk(service: &Service) -> (Arc<Dataset>, FileHandle) {
     (service.datasets.by_name("tank/d").unwrap(), disk)
 }
 
+/// A snapshot of the dataset.
+pub async fn snapshot(service: &Service, name: &str) {
+    crate::receive::snapshot(service, &format!("tank/d@{name}")).await;
+}
+
 pub async fn take(service: &Service, name: &str) -> Arc<FileSnapshot> {
     let names = [format!("tank/d:disk@{name}")];
     service.files.snapshot_files(&names).await.unwrap();

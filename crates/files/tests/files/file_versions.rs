@@ -8,12 +8,8 @@ use aquifer_files::file_snapshots::FileNameError;
 use aquifer_files::{FileHandle, Service, Stability};
 
 use crate::bed::{Bed, find, make, noise, root, settle, write};
-use crate::file_rollback::{GENTLY, take, with_disk};
+use crate::file_rollback::{GENTLY, snapshot, take, with_disk};
 use crate::spread::{PAGES, cut, fill, is_filled};
-
-async fn snapshot(service: &Service, name: &str) {
-    service.datasets.snapshot(&[format!("tank/d@{name}")], false).await.unwrap();
-}
 
 async fn destroy(service: &Service, name: &str) {
     let (dataset, of) = service.datasets.snapshot_by_name(&format!("tank/d@{name}")).unwrap();
