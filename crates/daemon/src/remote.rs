@@ -204,7 +204,7 @@ async fn require_token(
         Ok(shown) => return door.refuse(&shown, peer, &path).await,
         Err(refused) => return refusal(refused),
     };
-    guest.know();
+    door.guests.know(&guest);
     request.extensions_mut().insert(Caller::of_token(Arc::clone(&name), role, peer));
     let response = next.run(request).await;
     if response.status() == StatusCode::FORBIDDEN {

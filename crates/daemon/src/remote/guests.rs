@@ -6,7 +6,9 @@
 //! - Until a connection has shown the token, it has so much time and no more: for its handshake,
 //!   for its request, whatever it sends meanwhile.
 //! - One address has a part of all connections. When that is taken, or all are, the one goes that
-//!   has been here longest without a token, of that address or of all.
+//!   has been here longest without a token, of that address or of all. Of all, those go first from
+//!   whose address no token has come lately: strangers who come by the thousand do not throw out an
+//!   administrator whose handshake takes a moment.
 //! - Refusals of an address are logged once a minute, those of each token by themselves; of all
 //!   addresses without a token, so many in a minute: a machine may have as many as it likes.
 
@@ -26,6 +28,12 @@ pub const CONNECTIONS_MAX: usize = 128;
 
 /// Of one address: an administrator, scripts and a collector of metrics have a few.
 pub const ADDRESS_CONNECTIONS_MAX: usize = 16;
+
+/// An address from which a token came stays familiar for so long.
+const FAMILIAR_FOR: Duration = Duration::from_secs(24 * 3600);
+
+/// Familiar addresses at a time.
+const FAMILIAR_MAX: usize = 64;
 
 /// Between two lines of the log about one address and token.
 const TOLD_PAUSE: Duration = Duration::from_secs(60);
@@ -47,6 +55,8 @@ struct Inner {
     /// In the order in which they came.
     all: BTreeMap<u64, Arc<Guest>>,
     last: u64,
+    /// When a token was last shown from these addresses.
+    familiar: HashMap<IpAddr, Instant>,
     /// When the log told last of an address, and of which token.
     told: HashMap<(IpAddr, Box<str>), Instant>,
 }
@@ -62,11 +72,6 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// It has shown the token.
-    pub fn know(&self) {
-        self.is_known.store(true, Ordering::Relaxed);
-    }
-
     pub fn is_known(&self) -> bool {
         self.is_known.load(Ordering::Relaxed)
     }
@@ -92,7 +97,10 @@ impl Guests {
             let may_go = |guest: &&Arc<Guest>| {
                 !guest.is_known() && of.is_none_or(|address| guest.address == address)
             };
-            let oldest = inner.all.values().find(may_go)?.number;
+            let now = Instant::now();
+            let mut may_go = inner.all.values().filter(may_go);
+            let first = may_go.clone().find(|guest| !inner.is_familiar(guest.address, now));
+            let oldest = first.or_else(|| may_go.next())?.number;
             let gone = inner.remove(oldest)?;
             gone.has_to_go.store(true, Ordering::Release);
             gone.waker.wake();
@@ -104,6 +112,22 @@ impl Guests {
         inner.all.insert(number, guest.clone());
         *inner.of_each.entry(address).or_default() += 1;
         Some(Place { guests: Arc::clone(self), guest })
+    }
+
+    /// The connection has shown a token.
+    pub fn know(&self, guest: &Guest) {
+        self.know_at(Instant::now(), guest);
+    }
+
+    fn know_at(&self, now: Instant, guest: &Guest) {
+        guest.is_known.store(true, Ordering::Relaxed);
+        let familiar = &mut self.inner.lock().familiar;
+        familiar.insert(guest.address, now);
+        if familiar.len() > FAMILIAR_MAX {
+            let longest_ago = familiar.iter().min_by_key(|(_, at)| **at);
+            let longest_ago = longest_ago.map(|(address, _)| *address);
+            longest_ago.and_then(|address| familiar.remove(&address));
+        }
     }
 
     /// Whether the log is to tell of this address, and of a token (none: empty), now.
@@ -129,6 +153,11 @@ impl Guests {
 }
 
 impl Inner {
+    fn is_familiar(&self, address: IpAddr, now: Instant) -> bool {
+        let shown = self.familiar.get(&address);
+        shown.is_some_and(|at| now.duration_since(*at) < FAMILIAR_FOR)
+    }
+
     fn remove(&mut self, number: u64) -> Option<Arc<Guest>> {
         let guest = self.all.remove(&number)?;
         if let Some(count) = self.of_each.get_mut(&guest.address) {
@@ -157,6 +186,57 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn address(number: u32) -> IpAddr {
+        IpAddr::from((0x0a00_0000 | number).to_be_bytes())
+    }
+
+    #[test]
+    fn strangers_do_not_throw_out_an_administrator() {
+        let guests = Arc::new(Guests::default());
+        let administrator = guests.enter(address(0)).unwrap();
+        guests.know(&administrator.guest);
+        drop(administrator);
+        // Their next connection is still in its handshake when thousands come.
+        let shakes_hands = guests.enter(address(0)).unwrap();
+        let others: Vec<Place> = (1..3000).filter_map(|it| guests.enter(address(it))).collect();
+        assert_eq!(others.len(), 2999);
+        assert!(!shakes_hands.guest.has_to_go.load(Ordering::Relaxed));
+        let gone = |place: &&Place| place.guest.has_to_go.load(Ordering::Relaxed);
+        assert_eq!(others.iter().filter(gone).count(), 3000 - CONNECTIONS_MAX);
+        // It has only its address's part of all, like everybody.
+        let more: Vec<Place> = (0..16).filter_map(|_| guests.enter(address(0))).collect();
+        assert_eq!(more.len(), ADDRESS_CONNECTIONS_MAX);
+        assert!(shakes_hands.guest.has_to_go.load(Ordering::Relaxed));
+        // Familiar addresses alone can fill everything: then the oldest goes.
+        let (guests, now) = (Arc::new(Guests::default()), Instant::now());
+        let first = guests.enter(address(0)).unwrap();
+        let all: Vec<Place> = (1..128).filter_map(|it| guests.enter(address(it))).collect();
+        for place in all.iter().chain([&first]) {
+            place.guests.know_at(now, &place.guest);
+            place.guest.is_known.store(false, Ordering::Relaxed);
+        }
+        assert!(guests.enter(address(200)).is_some());
+        assert!(!first.guest.has_to_go.load(Ordering::Relaxed), "a newer one is unfamiliar");
+    }
+
+    #[test]
+    fn an_address_is_familiar_for_a_day_and_some_of_many_are() {
+        let guests = Arc::new(Guests::default());
+        let now = Instant::now();
+        let know = |number: u32, at: Instant| {
+            let place = guests.enter(address(number)).unwrap();
+            guests.know_at(at, &place.guest);
+        };
+        let is_familiar = |number, at| guests.inner.lock().is_familiar(address(number), at);
+        know(0, now);
+        assert!(is_familiar(0, now) && !is_familiar(1, now));
+        assert!(!is_familiar(0, now + FAMILIAR_FOR));
+        let most = u32::try_from(FAMILIAR_MAX).unwrap();
+        (1..=most).for_each(|number| know(number, now + Duration::from_secs(number.into())));
+        let later = now + Duration::from_secs(100);
+        assert!(!is_familiar(0, later) && is_familiar(1, later) && is_familiar(most, later));
+    }
 
     #[test]
     fn addresses_that_are_made_up_fill_no_log() {

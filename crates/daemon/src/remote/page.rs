@@ -119,7 +119,7 @@ async fn log_in(
     if let Err(refused) = caller.needs(Role::Read) {
         return refusal(refused);
     }
-    guest.know();
+    door.guests.know(&guest);
     match door.sessions.begin(&hash, now_s) {
         Ok(cookie) => {
             tracing::info!(class = "api.session", %caller, "logged in on the page");
