@@ -112,7 +112,7 @@ impl Files {
             return;
         }
         let name = self.datasets.full_name(dataset);
-        let path = self.path_in_event(&name, id).await;
+        let path = self.likely_path(&name, id).await;
         let bytes: Vec<_> = pages.iter().map(|(from, to)| (from * 4096, to * 4096)).collect();
         tracing::error!(
             class = "file.unreadable", dataset = %name, file = %path, ?bytes, %error,
@@ -144,8 +144,8 @@ impl Files {
         self.paths_of(dataset, HashSet::from([object]), SEARCH_ENTRIES_MAX).await.remove(&object)
     }
 
-    /// A path of an object for an event, or `#` and its number if none was found soon.
-    pub(crate) async fn path_in_event(&self, dataset: &str, object: ObjectId) -> String {
+    /// A path of an object for a message, or `#` and its number if none was found soon.
+    pub(crate) async fn likely_path(&self, dataset: &str, object: ObjectId) -> String {
         let mut paths = self.paths_of(dataset, HashSet::from([object]), EVENT_ENTRIES_MAX).await;
         paths.remove(&object).unwrap_or_else(|| format!("#{object}"))
     }

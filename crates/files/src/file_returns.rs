@@ -20,21 +20,57 @@ impl Files {
     /// returns. Returns the full names of the snapshots that it destroyed.
     ///
     /// # Errors
-    /// As [`aquifer_dataset::Datasets::rollback_files`], or [`Files::return_file`].
+    /// As [`aquifer_dataset::Datasets::rollback_files`], or [`Files::return_file`]; or another file
+    /// has the path of one that was renamed.
     pub async fn roll_back(
         &self,
         text: &str,
         (dataset, versions): (&Arc<Dataset>, &[FileVersion]),
         options: RollbackOptions,
     ) -> Result<Vec<String>, FileNameError> {
+        for version in versions {
+            self.check_path(text, dataset, version).await?;
+        }
         match self.datasets.rollback_files(dataset, versions, options).await {
-            Err(DatasetError::FileRemoved(_)) if self.names_one_file(text)? => {
+            Err(DatasetError::FileRemoved(_)) if self.one_path(text)?.is_some() => {
                 if options.destroy_later {
                     return Err(FileNameError::ReturnKeepsLater(text.into()));
                 }
                 self.return_file(text).await.map(|()| Vec::new())
             }
             done => Ok(done?),
+        }
+    }
+
+    /// Refuses a version whose file has another path by now, if another file has this one. XCP-ng
+    /// renames a disk when it takes a snapshot, and others build on it from then on.
+    async fn check_path(
+        &self,
+        text: &str,
+        dataset: &Arc<Dataset>,
+        version: &FileVersion,
+    ) -> Result<(), FileNameError> {
+        let (object, borne) = match version {
+            FileVersion::Whole { object, path, .. } => (*object, path.clone()),
+            FileVersion::Own(id) => match dataset.file_snapshot(*id, self.pool.committed_txg()) {
+                Some(of) => (of.object(), of.record.path.clone()),
+                None => return Ok(()),
+            },
+        };
+        let path = self.one_path(text)?.unwrap_or(borne);
+        if self.now_at(dataset, &path).await?.is_none_or(|(now, _)| now == object) {
+            return Ok(());
+        }
+        let file = dataset.object(&self.pool, object).await.map_err(DatasetError::from)?;
+        match file.is_some_and(|file| file.inode().nlink > 0) {
+            true => {
+                let full = self.datasets.full_name(dataset);
+                let now = self.likely_path(&full, object).await;
+                let now = format!("{full}:{}", now.trim_start_matches('/'));
+                Err(FileNameError::AnotherFile { name: format!("{full}:{path}"), now })
+            }
+            // It was removed: that comes out later.
+            false => Ok(()),
         }
     }
 
@@ -46,7 +82,7 @@ impl Files {
     /// has its name, or its directory is not there; a read-only dataset, or one without room; or as
     /// [`aquifer_dataset::Datasets::return_file`]. Then it is not there.
     pub async fn return_file(&self, text: &str) -> Result<(), FileNameError> {
-        let is_one = self.names_one_file(text)?;
+        let is_one = self.one_path(text)?.is_some();
         let (dataset, mut found) = self.file_versions(text).await?;
         let (_, version) = found.pop().ok_or_else(|| FileNameError::NoSnapshot(text.into()))?;
         if !is_one || !found.is_empty() {

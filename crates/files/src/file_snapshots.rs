@@ -7,6 +7,7 @@
 mod pattern;
 mod schedules;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aquifer_dataset::{
@@ -15,6 +16,7 @@ use aquifer_dataset::{
 };
 use aquifer_object::btree::Scan;
 use aquifer_ondisk::ObjectId;
+use aquifer_ondisk::file_snapshot::FileSnapshotRecord;
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::Directory;
 use aquifer_pool::{Pool, PoolError};
@@ -22,6 +24,7 @@ use aquifer_pool::{Pool, PoolError};
 use crate::core::Files;
 use crate::diff::paths::{inode_of, meant, object_of, shown};
 use crate::error::FsError;
+use crate::types::Credentials;
 use pattern::Pattern;
 
 pub use schedules::Scheduled;
@@ -75,6 +78,33 @@ pub enum FileNameError {
     /// There is no such snapshot.
     #[error("there is no snapshot {0:?} of a file")]
     NoSnapshot(String),
+    /// The file of a snapshot has this path now; the snapshot is listed under another.
+    #[error("there is no snapshot {text:?}: the file had another path then, and it is {listed:?}")]
+    Listed {
+        /// As it was given.
+        text: String,
+        /// The full name under which it is listed.
+        listed: String,
+    },
+    /// Another file has the path that the file of a snapshot had.
+    #[error(
+        "{name:?} is another file now. The snapshot's file is {now:?} by now, and snapshots of it \
+         can be named by that path, too; nothing was changed"
+    )]
+    AnotherFile {
+        /// The path, in full.
+        name: String,
+        /// The other path, in full.
+        now: String,
+    },
+    /// A path cannot be looked up.
+    #[error("{path:?}: {error}")]
+    Path {
+        /// In the dataset.
+        path: String,
+        /// Why.
+        error: FsError,
+    },
     /// The dataset's files stay as they are.
     #[error("{0:?}: its dataset has readonly=on; nothing was changed")]
     ReadOnly(String),
@@ -193,10 +223,11 @@ struct Found {
 }
 
 impl Files {
-    /// Whether a text names snapshots of one file, by its path.
-    pub(crate) fn names_one_file(&self, text: &str) -> Result<bool, FileNameError> {
+    /// The path in a text, without a slash before it, if that means one file.
+    pub(crate) fn one_path(&self, text: &str) -> Result<Option<String>, FileNameError> {
         let Name { path, .. } = self.parse(text)?;
-        Ok(path.split('/').all(|part| Pattern::new(part).plain().is_some()))
+        let is_one = path.split('/').all(|part| Pattern::new(part).plain().is_some());
+        Ok(is_one.then_some(path))
     }
 
     /// Whether a text is the name of snapshots of files, and not of a dataset.
@@ -323,8 +354,8 @@ impl Files {
         }
     }
 
-    /// The snapshots of files that a text means: a path that they bear, or that their file has now,
-    /// and names with commas between them. Both may be patterns.
+    /// The snapshots of files that a text means: a path that they bear, or else that their file has
+    /// now, and names with commas between them. Both may be patterns.
     ///
     /// # Errors
     /// A name that is none, or means none.
@@ -332,39 +363,66 @@ impl Files {
         let Name { dataset, path, name } = self.parse(text)?;
         let all = dataset.file_snapshots(self.pool.committed_txg());
         let parts: Vec<Pattern> = path.split('/').map(Pattern::new).collect();
-        let bears = |of: &FileSnapshot| {
+        let bears = |of: &&Arc<FileSnapshot>| {
             let there: Vec<&str> = of.record.path.split('/').collect();
             let pairs = parts.iter().zip(&there);
             there.len() == parts.len() && pairs.into_iter().all(|(part, is)| part.is_of(&meant(is)))
         };
-        let mut found: Vec<Arc<FileSnapshot>> =
-            all.iter().filter(|of| bears(of)).cloned().collect();
-        if found.is_empty() && parts.iter().all(|part| part.plain().is_some()) {
-            // It had another path then.
-            let version = self.datasets.version(&self.datasets.full_name(&dataset))?;
-            let look = version.look(&self.pool)?;
-            let inode = object_of(&self.pool, look.objects(), &meant(&path)).await?;
-            let committed = self.pool.committed_txg();
-            found.extend(
-                inode.map_or_else(Vec::new, |inode| {
-                    dataset.file_snapshots_of(inode.object, committed)
-                }),
-            );
-        }
-        let mut chosen = vec![false; found.len()];
+        let borne: Vec<&Arc<FileSnapshot>> = all.iter().filter(bears).collect();
+        let mut chosen = BTreeMap::new();
         for name in name.split(',') {
             let pattern = Pattern::new(name);
-            let is_meant = |of: &FileSnapshot| pattern.is_of(of.record.name.as_bytes());
-            let mut is_one = false;
-            for (_, chosen) in found.iter().zip(&mut chosen).filter(|(of, _)| is_meant(of)) {
-                (*chosen, is_one) = (true, true);
+            let is_meant = |of: &&&Arc<FileSnapshot>| pattern.is_of(of.record.name.as_bytes());
+            let mut found: Vec<_> =
+                borne.iter().filter(is_meant).map(|of| Arc::clone(of)).collect();
+            if found.is_empty() && parts.iter().all(|part| part.plain().is_some()) {
+                // It had another path then.
+                let now = self.now_at(&dataset, &path).await?;
+                let of_it = |of: &&Arc<FileSnapshot>| {
+                    now.is_some_and(|(now, _)| now == of.object()) && is_meant(&of)
+                };
+                found = all.iter().filter(of_it).cloned().collect();
             }
-            if !is_one {
+            if found.is_empty() {
                 return Err(FileNameError::NoSnapshot(text.into()));
             }
+            chosen.extend(found.into_iter().map(|of| (of.id, of)));
         }
-        let chosen = found.into_iter().zip(chosen).filter(|(_, chosen)| *chosen);
-        Ok((dataset, chosen.map(|(of, _)| of).collect()))
+        Ok((dataset, chosen.into_values().collect()))
+    }
+
+    /// Those that bear a path and names as they are listed: what means one snapshot now means no
+    /// other one later, when that is gone.
+    ///
+    /// # Errors
+    /// As [`Files::file_snapshots`]; or they bear another path.
+    pub async fn listed_file_snapshots(&self, text: &str) -> Result<OfFiles, FileNameError> {
+        let (dataset, found) = self.file_snapshots(text).await?;
+        let Name { path, .. } = self.parse(text)?;
+        let parts: Vec<Pattern> = path.split('/').map(Pattern::new).collect();
+        if let Some(plain) = parts.iter().map(Pattern::plain).collect::<Option<Vec<_>>>()
+            && let Some(other) = found.iter().find(|of| meant(&of.record.path) != plain.join(&b'/'))
+        {
+            let FileSnapshotRecord { path, name, .. } = &other.record;
+            let listed = self.datasets.file_snapshot_name(&dataset, path, name);
+            return Err(FileNameError::Listed { text: text.into(), listed });
+        }
+        Ok((dataset, found))
+    }
+
+    /// What has a path of the dataset now, as clients see it, and its generation.
+    pub(crate) async fn now_at(
+        &self,
+        dataset: &Arc<Dataset>,
+        path: &str,
+    ) -> Result<Option<(ObjectId, u64)>, FileNameError> {
+        let failed = |error| FileNameError::Path { path: path.into(), error };
+        let parts: Vec<Vec<u8>> = path.split('/').map(meant).collect();
+        let Some((name, above)) = parts.split_last() else { return Ok(None) };
+        let directory = self.directory_at(dataset, above).await.map_err(failed)?;
+        let Some(directory) = directory else { return Ok(None) };
+        let found = self.find(&Credentials::root(), &directory, name).await.map_err(failed)?;
+        Ok(found.entry.map(|entry| (entry.object, entry.generation)))
     }
 
     /// The versions of files that a text means: snapshots of them, or else what the snapshot of
@@ -392,12 +450,10 @@ impl Files {
         let found = match self.matching(text, &mut look, &path, &mut entries).await {
             Err(FileNameError::NotThere(_)) => {
                 // It had another path then.
-                let head = self.datasets.version(&full)?;
-                let head = head.look(&self.pool)?;
-                let now = object_of(&self.pool, head.objects(), &meant(&path)).await?;
-                let now = now.ok_or_else(|| FileNameError::NotThere(text.into()))?;
-                let then = inode_of(&self.pool, look.objects(), now.object).await?;
-                let then = then.filter(|then| then.generation == now.generation);
+                let now = self.now_at(&dataset, &path).await?;
+                let (now, generation) = now.ok_or_else(|| FileNameError::NotThere(text.into()))?;
+                let then = inode_of(&self.pool, look.objects(), now).await?;
+                let then = then.filter(|then| then.generation == generation);
                 let inode = then.ok_or_else(|| FileNameError::NotThere(text.into()))?;
                 vec![Found { inode, path }]
             }

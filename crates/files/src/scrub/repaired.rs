@@ -101,7 +101,7 @@ impl Files {
         let Some((head, object)) = self.object_of(&repaired.span) else { return };
         let name = self.datasets.full_name(&head);
         // A snapshot shows the object under the same number, and mostly the same name.
-        let file = self.path_in_event(&name, object).await;
+        let file = self.likely_path(&name, object).await;
         let dataset = self.snapshot_of(&repaired.span).unwrap_or(name);
         let mut file = RepairedFile { dataset, file, bytes: 0, ranges: Vec::new(), more: false };
         file.add(repaired);

@@ -168,6 +168,77 @@ fn files_go_back_to_a_snapshot_of_all() {
     bed.assert_clean();
 }
 
+/// A disk is renamed, and another has its name: a text means the snapshot that is listed so. What
+/// changes or destroys goes by nothing else.
+#[test]
+fn a_path_that_two_files_had_changes_neither_by_mistake() {
+    let mut bed = Bed::of_small_steps();
+    bed.life(async |service| {
+        let (_, base) = with_disk(&service).await;
+        let top = service.files.root("tank/d").unwrap();
+        take(&service, "a").await;
+        snapshot(&service, "x").await;
+        let rename = async |from: &str, to: &str| {
+            let (from, to) = ((top, from.as_bytes()), (top, to.as_bytes()));
+            service.files.rename(&root(), from, to).await.kept().await.0.unwrap();
+        };
+        rename("disk", "base").await;
+        fill(&service, base, 1000).await;
+        let disk = make(&service, top, "disk").await;
+        fill(&service, disk, 2000).await;
+        let back = async |text: &str| {
+            let text = format!("tank/d:{text}");
+            let (dataset, found) = service.files.file_versions(&text).await?;
+            let versions: Vec<_> = found.into_iter().map(|(_, version)| version).collect();
+            service.files.roll_back(&text, (&dataset, &versions), GENTLY).await
+        };
+        // It would change the image, and the disk was meant.
+        for text in ["disk@a", "*@a", "disk@x", "*@x"] {
+            let (name, now) = ("tank/d:disk".into(), "tank/d:base".into());
+            assert_eq!(back(text).await, Err(FileNameError::AnotherFile { name, now }), "{text}");
+        }
+        is_filled(&service, base, 1000).await;
+        is_filled(&service, disk, 2000).await;
+        clone(&service, "disk@a", "copy").await.unwrap();
+        is_filled(&service, file(&service, "copy").await, 0).await;
+        back("base@x").await.unwrap();
+        is_filled(&service, base, 0).await;
+        fill(&service, base, 1000).await;
+        back("base@a").await.unwrap();
+        is_filled(&service, base, 0).await;
+        // Both have an `n`: the listed one first, and then that of the file.
+        rename("base", "old").await;
+        rename("disk", "base").await;
+        settle(&service, 100).await;
+        let names = ["tank/d:old@n".into(), "tank/d:base@n".into()];
+        service.files.snapshot_files(&names).await.unwrap();
+        rename("base", "disk").await;
+        rename("old", "base").await;
+        clone(&service, "base@n", "first").await.unwrap();
+        is_filled(&service, file(&service, "first").await, 2000).await;
+        let listed = async |text: &str| service.files.listed_file_snapshots(text).await;
+        let (dataset, found) = listed("tank/d:base@n").await.unwrap();
+        let ids = found.iter().map(|of| of.id).collect();
+        service.datasets.destroy_file_snapshots(&[(dataset, ids)]).await.unwrap();
+        // The same command once more does not destroy another.
+        let (text, other) = ("tank/d:base@n".into(), "tank/d:old@n".into());
+        let again = listed("tank/d:base@n").await.unwrap_err();
+        assert_eq!(again, FileNameError::Listed { text, listed: other });
+        clone(&service, "base@n", "then").await.unwrap();
+        is_filled(&service, file(&service, "then").await, 0).await;
+        // The path has listed snapshots, and the file one of another name.
+        rename("disk", "spare").await;
+        rename("base", "disk").await;
+        assert_eq!(listed("tank/d:disk@a,n").await.unwrap_err().to_string(), concat!(
+            "there is no snapshot \"tank/d:disk@a,n\": the file had another path then, and it is ",
+            "\"tank/d:old@n\""
+        ));
+        clone(&service, "disk@n", "last").await.unwrap();
+        is_filled(&service, file(&service, "last").await, 0).await;
+    });
+    bed.assert_clean();
+}
+
 #[test]
 fn what_cannot_be_done_is_refused() {
     let mut bed = Bed::of_small_steps();

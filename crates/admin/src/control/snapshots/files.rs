@@ -81,7 +81,7 @@ pub(super) async fn take(serving: &Serving, names: Vec<String>) -> Result<Vec<St
     done.map_err(api_error)
 }
 
-/// The snapshots of files that a text means, of those of txgs that are seen.
+/// The snapshots of files that are listed so, of those of txgs that are seen.
 pub(super) async fn find(
     serving: &Serving,
     name: &str,
@@ -89,7 +89,7 @@ pub(super) async fn find(
 ) -> Result<Vec<SnapshotsOf>, ApiError> {
     let files = serving.service().files.clone();
     let text = name.to_string();
-    let find = async move { files.file_snapshots(&text).await };
+    let find = async move { files.listed_file_snapshots(&text).await };
     let done = serving.run(find).await.map_err(|error| ApiError::failed(error.to_string()))?;
     let (dataset, mut files) = done.map_err(api_error)?;
     files.retain(|file| is_seen(file.txg()));
@@ -180,11 +180,13 @@ pub(super) fn api_error(error: FileNameError) -> ApiError {
         FileNameError::Clone { .. }
         | FileNameError::Return { .. }
         | FileNameError::NameTaken(_)
+        | FileNameError::AnotherFile { .. }
         | FileNameError::ReturnKeepsLater(_)
         | FileNameError::Schedule { .. }
         | FileNameError::NotNamed { .. }
         | FileNameError::ReadOnly(_)
         | FileNameError::Locked { .. } => ApiError::conflict(message),
+        FileNameError::Listed { .. } => ApiError::not_found(message),
         FileNameError::NoSnapshot(_) => ApiError::not_found(format!(
             "{message}; `aquifer list -t snapshot` shows those that there are"
         )),
@@ -199,6 +201,6 @@ pub(super) fn api_error(error: FileNameError) -> ApiError {
         | FileNameError::Twice(_)
         | FileNameError::TooLong(_) => ApiError::invalid(message),
         FileNameError::Look(_) => ApiError::conflict(message),
-        FileNameError::Pool(_) => ApiError::failed(message),
+        FileNameError::Pool(_) | FileNameError::Path { .. } => ApiError::failed(message),
     }
 }

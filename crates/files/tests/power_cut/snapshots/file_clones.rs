@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use aquifer_dataset::{DatasetError, Snapshot};
+use aquifer_dataset::{DatasetError, FileSnapshot, Snapshot};
 use aquifer_files::file_snapshots::FileNameError;
 use aquifer_files::{Credentials, FsError, Service};
 use aquifer_ondisk::ObjectId;
@@ -21,6 +21,17 @@ pub(super) async fn choose(service: &Service, model: &Mutex<Model>, rng: &mut Rn
     }
     let all = dataset.file_snapshots(service.pool.committed_txg());
     let snapshot = rng.pick(&all)?.clone();
+    let other = |of: &&Arc<FileSnapshot>| {
+        of.object() != snapshot.object() && of.record.name == snapshot.record.name
+    };
+    let others: Vec<ObjectId> = all.iter().filter(other).map(|of| of.object()).collect();
+    let root = service.files.root(&model.lock().unwrap().dataset)?;
+    let path = snapshot.record.path.as_bytes();
+    let now = service.files.lookup(&Credentials::root(), root, path).await.0;
+    if now.is_ok_and(|now| others.contains(&now.handle.object)) {
+        // If this is destroyed meanwhile, its name means that one's.
+        return None;
+    }
     // Somebody may destroy it meanwhile.
     let marks = content(service, &dataset, &snapshot).await.ok()?;
     let (path, name) = (&snapshot.record.path, &snapshot.record.name);
@@ -84,6 +95,7 @@ fn judged(from: &str, done: Result<(), FileNameError>) -> Result<bool, FsError> 
         Err(FileNameError::NameTaken(_)) => Err(FsError::Exists),
         Err(
             FileNameError::Clone { error, .. }
+            | FileNameError::Path { error, .. }
             | FileNameError::NotNamed { error, .. }
             | FileNameError::Return { error, .. },
         ) => Err(error),

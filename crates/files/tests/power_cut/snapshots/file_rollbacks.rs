@@ -102,7 +102,7 @@ async fn choose(
     rng: &mut Rng,
 ) -> Result<Vec<Wanted>, String> {
     let dataset = dataset_of(service, model)?;
-    if rng.below(3) == 0 {
+    if rng.coin() {
         return choose_whole(service, model, rng).await;
     }
     let all = dataset.file_snapshots(service.pool.committed_txg());
