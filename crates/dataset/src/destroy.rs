@@ -52,7 +52,7 @@ impl Datasets {
     ///
     /// # Errors
     /// A dataset that does not exist, the pool's own one, one with children unless `recursive`, one
-    /// with clones, and one with a snapshot that is held.
+    /// with clones, one with a snapshot that is held, and one of which files of others were cloned.
     pub async fn destroy(&self, name: &str, recursive: bool) -> Result<(), DatasetError> {
         self.destroy_all(&[name.into()], recursive, false).await
     }
@@ -172,7 +172,6 @@ impl Datasets {
             }
             for line in &gone {
                 line.let_go(txg);
-                items.extend(Self::items_of_line(line));
             }
             state.snapshot_acts.entry(txg).or_default().extend(acts);
             state.hidden.extend(doomed.iter().map(|dataset| dataset.id));
@@ -248,37 +247,43 @@ impl Datasets {
         })
     }
 
-    /// The part of a txg for a destroyed dataset: returns the new item of its record, if it
-    /// changes.
+    /// The part of a txg for a destroyed dataset: returns the items that change. The first one
+    /// takes all that it has, as it is then: the sync before may have made some after the act began.
     pub(crate) async fn empty(
         &self,
         sync: &SyncContext,
         dataset: &Dataset,
         first: bool,
-    ) -> Result<Option<(ItemKey, Option<Item>)>, PoolError> {
+    ) -> Result<Vec<(ItemKey, Option<Item>)>, PoolError> {
         free_dirty(sync, dataset);
         let key = ItemKey::new(dataset.id, ItemClass::Destroyed, 0);
+        let mut items = Vec::new();
+        if first {
+            items = Self::items_of_line(dataset);
+        }
         // From here on no root lists its snapshots: what they show is freed with the rest.
         self.forget_snapshots(dataset, sync.txg());
-        let record = || Some(self.record_item(dataset, sync.txg()));
+        let record = || (key, Some(self.record_item(dataset, sync.txg())));
         if first {
-            return Ok(Some((key, record())));
+            items.push(record());
+            return Ok(items);
         }
         if sync.is_replay() {
-            return Ok(None);
+            return Ok(items);
         }
         let dead = *dataset.dead.lock();
         if dataset.synced_root().is_none() && (dead.root.is_none() || dead.damaged) {
             self.state.lock().emptied.push(dataset.id);
-            return Ok(Some((key, None)));
+            items.push((key, None));
+            return Ok(items);
         }
         if dataset.emptied_to.load(Ordering::Relaxed) == STUCK {
-            return Ok(None);
+            return Ok(items);
         }
-        match self.empty_some(sync, dataset).await? {
-            true => Ok(Some((key, record()))),
-            false => Ok(None),
+        if self.empty_some(sync, dataset).await? {
+            items.push(record());
         }
+        Ok(items)
     }
 
     fn give_up(&self, sync: &SyncContext, dataset: &Dataset, id: ObjectId, error: PoolError) {
