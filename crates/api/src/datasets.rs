@@ -23,7 +23,7 @@ pub struct CreateDataset {
 pub struct CloneSnapshot {
     /// Full name of the snapshot, of a dataset or of a file.
     pub snapshot: String,
-    /// Full name of the new dataset, in the same pool, or of the new file, in the same dataset.
+    /// Full name of the new dataset, in the same pool, or of the new file, in any dataset of it.
     pub name: String,
     /// Further new files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

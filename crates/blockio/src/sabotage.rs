@@ -283,6 +283,12 @@ pub enum Rule {
     BookmarksPinClones,
     /// And as long as what was cut off the clone is being freed.
     FilePinsOutliveTails,
+    /// A snapshot stays as long as a file of another dataset began as it.
+    FileClonesPinAcross,
+    /// No dataset ends, or goes back, with what files of another one began as.
+    NeedsBlockEnds,
+    /// What no file of another dataset needs any more goes, if it is hidden.
+    NeedsEnd,
     /// A dataset that goes back has the clones of files that it had, and no others.
     FilePinsGoBack,
     /// A file is rolled back in line on the line that it is on, and not to before that began.

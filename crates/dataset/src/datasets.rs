@@ -203,6 +203,7 @@ impl Datasets {
                 history,
             };
             datasets.fill_listings(&found.listers);
+            datasets.know_needs();
             datasets.refresh_properties();
             for (id, error) in damaged {
                 if let Some(dataset) = datasets.by_id(id) {

@@ -145,6 +145,8 @@ impl Datasets {
         by: Option<&Called>,
     ) -> Result<(), DatasetError> {
         let Ending { acts, gone, rolled } = self.ending(doomed, snapshots);
+        self.check_needs(doomed, &gone)?;
+        self.check_needs(&rolled, &gone)?;
         // The emptying frees all that dead trees name: nothing that a head refers to again.
         for line in gone.iter().chain(&rolled) {
             self.wait_for_returning(line).await?;

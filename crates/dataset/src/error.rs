@@ -56,6 +56,18 @@ pub enum DatasetError {
         /// The clones.
         clones: Vec<String>,
     },
+    /// Files of other datasets began as snapshots of its files.
+    #[error(
+        "{name:?} keeps what files of {} began as, which were cloned from files in it: destroy \
+         these, and the snapshots that show them, first",
+        by.join(", ")
+    )]
+    NeededByFiles {
+        /// The dataset.
+        name: String,
+        /// The datasets with the clones.
+        by: Vec<String>,
+    },
     /// It is no clone.
     #[error("{0:?} is no clone: only a clone can be promoted")]
     NoClone(String),

@@ -1,4 +1,4 @@
-//! Clones of single files: files that begin as a snapshot of another file of their dataset.
+//! Clones of single files: files that begin as a snapshot of another file.
 //!
 //! A clone takes the tree of the snapshot as its own, with the snapshot's txg as its floor
 //! ([`Inode::clone_floor`]). What was born up to there belongs to the origin: when the clone no
@@ -17,6 +17,7 @@
 //!   the list before. Destroyed meanwhile, it is hidden.
 //! - The record stays as long as anything shows the clone: the head, also a part that was cut off
 //!   it, or a snapshot, of the dataset or of the clone, that was taken while the head did.
+//! - The origin may be in another dataset, which keeps the snapshot for it ([`crate::across`]).
 //! - A dataset that goes back to before the clone was made loses clone and record; one that goes
 //!   back to when the clone was there has both again.
 
@@ -25,7 +26,7 @@ use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::btree;
-use aquifer_ondisk::config::{FEATURE_FILE_CLONES, FEATURE_INHERITED};
+use aquifer_ondisk::config::{FEATURE_FILE_CLONES, FEATURE_FILE_CLONES_ACROSS, FEATURE_INHERITED};
 use aquifer_ondisk::dataset::{Item, ItemKey};
 use aquifer_ondisk::file_clone::{CLONE_ID_LIMIT, FileCloneRecord};
 use aquifer_ondisk::inode::{Inode, Time};
@@ -47,6 +48,8 @@ pub const FILE_CLONES_MAX: usize = 1000;
 #[derive(Debug, Clone)]
 pub(crate) struct NewClone {
     dataset: Arc<Dataset>,
+    /// The dataset of the snapshot.
+    origin: Arc<Dataset>,
     pub snapshot: Arc<FileSnapshot>,
     pub object: ObjectId,
     generation: u64,
@@ -74,18 +77,20 @@ pub(crate) struct Began {
     pub snapshot: Arc<FileSnapshot>,
     /// It was there before: a line of it began.
     pub again: bool,
+    /// The dataset of the snapshot, if it is another one.
+    pub across: Option<Arc<Dataset>>,
 }
 
 impl NewClone {
     pub fn new(
         dataset: &Arc<Dataset>,
-        snapshot: &Arc<FileSnapshot>,
+        (origin, snapshot): (&Arc<Dataset>, &Arc<FileSnapshot>),
         (object, generation): (ObjectId, u64),
     ) -> NewClone {
-        let again = object == snapshot.object();
-        let (dataset, snapshot) = (dataset.clone(), snapshot.clone());
+        let again = object == snapshot.object() && dataset.id == origin.id;
+        let (dataset, origin, snapshot) = (dataset.clone(), origin.clone(), snapshot.clone());
         let stage = Arc::new(Mutex::new(Stage::Queued));
-        NewClone { dataset, snapshot, object, generation, again, stage }
+        NewClone { dataset, origin, snapshot, object, generation, again, stage }
     }
 }
 
@@ -128,23 +133,33 @@ impl Drop for FileClones<'_> {
 }
 
 impl Datasets {
-    /// Makes so many clones of a version of a file, in one txg. They are on disk when this returns,
-    /// and have no names.
+    /// Makes so many clones of a version of a file of `origin` in a dataset, the same or another
+    /// one, in one txg. They are on disk when this returns, and have no names.
     ///
     /// # Errors
     /// There is no such version, a file cannot be cloned from it, or as for any new file.
     pub async fn clone_file(
         &self,
         dataset: &Arc<Dataset>,
-        version: impl Into<FileVersion>,
+        (origin, version): (&Arc<Dataset>, impl Into<FileVersion>),
         count: usize,
     ) -> Result<FileClones<'_>, DatasetError> {
         let act = self.acts.lock().await;
-        self.check_no_increment(dataset)?;
-        let Resolved { snapshot, .. } = self.resolve(dataset, &version.into(), 0).await?;
-        self.check_clone_file(dataset, &snapshot)?;
+        if dataset.is_destroyed() {
+            return Err(DatasetError::NotFound(self.full_name(dataset)));
+        }
+        for of in [dataset, origin] {
+            self.check_no_increment(of)?;
+        }
+        let Resolved { snapshot, .. } = self.resolve(origin, &version.into(), 0).await?;
+        for of in [dataset, origin] {
+            self.check_clone_file(of, origin, &snapshot)?;
+        }
         self.use_feature(FEATURE_INHERITED).await?;
         self.use_feature(FEATURE_FILE_CLONES).await?;
+        if dataset.id != origin.id {
+            self.use_feature(FEATURE_FILE_CLONES_ACROSS).await?;
+        }
         let world = self.pool.world();
         let mut clones = Vec::new();
         for _ in 0..count.min(FILE_CLONES_MAX) {
@@ -152,7 +167,7 @@ impl Datasets {
             if object.0 >= CLONE_ID_LIMIT {
                 return Err(PoolError::NoSpace.into());
             }
-            clones.push(NewClone::new(dataset, &snapshot, (object, generation)));
+            clones.push(NewClone::new(dataset, (origin, &snapshot), (object, generation)));
         }
         let made = self.make_clones(act, clones).await?;
         made.ok_or_else(|| PoolError::from(Corruption::ObjectTable(dataset.id)).into())
@@ -189,9 +204,10 @@ impl Datasets {
     fn check_clone_file(
         &self,
         dataset: &Dataset,
+        origin: &Dataset,
         snapshot: &FileSnapshot,
     ) -> Result<(), DatasetError> {
-        let full = || self.name_of_file(dataset, snapshot);
+        let full = || self.name_of_file(origin, snapshot);
         // What a file of a clone has of its own would have to be known.
         if dataset.origin.lock().is_some() {
             return Err(DatasetError::CloneInClone(full()));
@@ -224,7 +240,8 @@ impl Datasets {
             if *stage == Stage::GivenUp {
                 continue;
             }
-            let Some(snapshot) = gathered.begin_as(dataset, &clone.snapshot) else { continue };
+            let origin = &clone.origin;
+            let Some(snapshot) = gathered.begin_as(origin, &clone.snapshot) else { continue };
             let inode = match clone.again {
                 true => self.come_back(dataset, &snapshot),
                 false => self.begin_as(&clone),
@@ -234,7 +251,9 @@ impl Datasets {
             gathered.orphans.insert(orphan_key(clone.object), Some(orphan_entry(&inode)));
             gathered.inodes.insert(clone.object.0, Some(inode));
             dataset.knows_inherited();
-            gathered.began.push(Began { object: clone.object, snapshot, again: clone.again });
+            let across = (origin.id != dataset.id).then(|| origin.clone());
+            let (object, again) = (clone.object, clone.again);
+            gathered.began.push(Began { object, snapshot, again, across });
             *stage = Stage::Made;
         }
         Ok(())
@@ -278,9 +297,16 @@ impl Datasets {
         (began, mut ended): (Vec<Began>, BTreeSet<ObjectId>),
     ) -> Result<Vec<(ItemKey, Option<Item>)>, PoolError> {
         let mut items = Vec::new();
-        for Began { object, snapshot, again } in began {
+        for Began { object, snapshot, again, across } in began {
+            let origin = across.as_deref().unwrap_or(dataset);
+            {
+                let files = &mut origin.snapshots.lock().files;
+                items.extend(files.put_derived(origin.id, &snapshot));
+                if across.is_some() && !left_out(Rule::FileClonesPinAcross) {
+                    files.need(snapshot.id);
+                }
+            }
             let files = &mut dataset.snapshots.lock().files;
-            items.extend(files.put_derived(dataset.id, &snapshot));
             let snapshot = snapshot.id;
             let record = FileCloneRecord { snapshot, forked: sync.txg(), died: None };
             let rule = if again { Rule::FileLinesPin } else { Rule::FileClonesPin };
@@ -288,7 +314,7 @@ impl Datasets {
                 continue;
             }
             let number = files.number_of_line(sync.txg()).filter(|_| again);
-            let line = FileLine { record, number };
+            let line = FileLine { record, number, across: across.map(|origin| origin.id) };
             files.put_line(object, line);
             items.push(line.item(dataset.id, object, true));
             // What it was on before may have gone with that.
@@ -363,7 +389,9 @@ impl Datasets {
             }
             for (object, line) in over {
                 items.push(line.item(dataset.id, object, false));
-                items.extend(snapshots.files.release(txg, (dataset.id, line.record.snapshot)));
+                if line.across.is_none() {
+                    items.extend(snapshots.files.release(txg, (dataset.id, line.record.snapshot)));
+                }
             }
         }
         items
@@ -383,7 +411,9 @@ impl Datasets {
         let mut items = Vec::new();
         for (object, line, stays) in files.roll_lines_back(to) {
             items.push(line.item(dataset.id, object, stays));
-            items.extend(files.release(txg, (dataset.id, line.record.snapshot)));
+            if line.across.is_none() {
+                items.extend(files.release(txg, (dataset.id, line.record.snapshot)));
+            }
         }
         items
     }

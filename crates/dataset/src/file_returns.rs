@@ -73,7 +73,8 @@ impl Datasets {
         self.check_return_file(dataset, &snapshot, &full).await?;
         self.use_lines().await?;
         let id = (snapshot.object(), snapshot.record.inode.generation);
-        let made = self.make_clones(act, vec![NewClone::new(dataset, &snapshot, id)]).await?;
+        let made =
+            self.make_clones(act, vec![NewClone::new(dataset, (dataset, &snapshot), id)]).await?;
         made.ok_or(DatasetError::FileNotFreed(full))
     }
 

@@ -306,7 +306,7 @@ impl Datasets {
                 }
                 dataset.knows_inherited();
                 let (object, snapshot) = (object.id, snapshot.clone());
-                gathered.began.push(Began { object, snapshot, again: true });
+                gathered.began.push(Began { object, snapshot, again: true, across: None });
             } else if !self.lift_tails(sync, dataset, to, gathered).await? {
                 continue;
             } else if let Some(root) = old.root.filter(|root| root.birth > snapshot.txg()) {

@@ -15,6 +15,7 @@
 //!   [`Datasets::note_table_damage`]. Only the namespace, which is kept twice, belongs to the pool
 //!   itself.
 
+mod across;
 mod bookmarks;
 mod clones;
 mod create;

@@ -183,6 +183,7 @@ impl Found {
             | ItemClass::FileSweep
             | ItemClass::FileRollback
             | ItemClass::FileClone
+            | ItemClass::FileCloneAcross
             | ItemClass::FileLine => {
                 let snapshots = self.snapshots.entry(dataset).or_default();
                 snapshots.load(dataset, (class, number), value)?;

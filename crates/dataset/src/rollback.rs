@@ -201,6 +201,9 @@ impl Datasets {
         if !gone.is_empty() || !destroys.iter().all(is_destroyed) {
             return Err(DatasetError::OnAnotherLine(full.into()));
         }
+        let mut needed = dataset.snapshots.lock().files.needed_by_others().clone();
+        needed.retain(|id| id.txg() > snapshot.txg);
+        self.check_not_needed(&dataset, &needed, &[])?;
         self.wait_for_returning(&dataset).await?;
         if dataset.dead.lock().damaged {
             return Err(DatasetError::DeadUnreadable(self.full_name(&dataset)));

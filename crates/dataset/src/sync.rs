@@ -145,8 +145,14 @@ impl Datasets {
         self.sum_returning(sync).await?;
         items.extend(self.take_files(sync).await?);
         items.extend(self.carry_out(sync.txg()));
-        for dataset in &datasets {
-            items.extend(self.settle_file_pins(sync.txg(), dataset));
+        loop {
+            let pins = |of: &Arc<Dataset>| self.settle_file_pins(sync.txg(), of);
+            let mut settled: Vec<_> = datasets.iter().flat_map(pins).collect();
+            settled.extend(self.settle_needs(sync.txg(), &datasets));
+            if settled.is_empty() {
+                break;
+            }
+            items.extend(settled);
         }
         items.extend(self.damages.take_items());
         items.extend(self.scrub.take_item());

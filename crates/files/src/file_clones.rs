@@ -31,19 +31,21 @@ pub(crate) struct Wanted {
 
 impl Files {
     /// Clones a file as of a snapshot of it or of its dataset, given as `tank/vms:PATH@NAME`, under
-    /// each of these names in the same dataset, given as `tank/vms:PATH`. They are on disk when
-    /// this returns.
+    /// each of these names in one dataset, the same or another one, given as `tank/vms:PATH`. They
+    /// are on disk when this returns.
     ///
     /// # Errors
     /// A snapshot that is none, names that exist, or whose directories do not, or that are of
-    /// another dataset; a read-only dataset, one without room; or as
+    /// several datasets; a read-only dataset, one without room; or as
     /// [`aquifer_dataset::Datasets::clone_file`]. Unless the error says otherwise, none was made.
     pub async fn clone_file(&self, from: &str, to: &[String]) -> Result<(), FileNameError> {
-        let (dataset, mut found) = self.file_versions(from).await?;
+        let (origin, mut found) = self.file_versions(from).await?;
         let (_, version) = found.pop().ok_or_else(|| FileNameError::NoSnapshot(from.into()))?;
         if !found.is_empty() {
             return Err(FileNameError::ManySnapshots(from.into()));
         }
+        let Some(first) = to.first() else { return Ok(()) };
+        let (dataset, _) = self.place_of(first)?;
         if dataset.is_standby() {
             return Err(FileNameError::clone(from, FsError::ReadOnly));
         }
@@ -58,10 +60,7 @@ impl Files {
             }
             wanted.push(new);
         }
-        if wanted.is_empty() {
-            return Ok(());
-        }
-        self.clone_as((&dataset, version), from, &wanted, None).await
+        self.clone_as((&origin, version), &dataset, from, &wanted, None).await
     }
 
     /// Clones a version of a file for a call, under this path from the root directory of
@@ -79,19 +78,20 @@ impl Files {
         let shown: Vec<String> = path.iter().map(|part| shown(part)).collect();
         let text = format!("{}:{}", self.datasets.full_name(dataset), shown.join("/"));
         let wanted = [self.wanted_at(dataset, &text, path).await?];
-        self.clone_as((dataset, version), &text, &wanted, Some(called)).await
+        self.clone_as((dataset, version), dataset, &text, &wanted, Some(called)).await
     }
 
     async fn clone_as(
         &self,
-        (dataset, version): (&Arc<Dataset>, FileVersion),
+        origin: (&Arc<Dataset>, FileVersion),
+        dataset: &Arc<Dataset>,
         from: &str,
         wanted: &[Wanted],
         by: Option<&Called>,
     ) -> Result<(), FileNameError> {
         let quota = self.datasets.check_quota(dataset).await;
         quota.map_err(|refused| FileNameError::clone(from, FsError::from(refused)))?;
-        let clones = self.datasets.clone_file(dataset, version, wanted.len()).await?;
+        let clones = self.datasets.clone_file(dataset, origin, wanted.len()).await?;
         self.name_clones(dataset, clones, from, wanted, by).await
     }
 

@@ -127,15 +127,12 @@ pub enum FileNameError {
     TooManyClones(usize),
     /// A name for a clone that is none.
     #[error(
-        "{0:?} names no file: a clone of a file is one, so write DATASET:PATH, such as \
-         tank/vms:web07/disk.vhd"
+        "{0:?} names no file of a dataset of this pool: a clone of a file is one, so write \
+         DATASET:PATH, such as tank/vms:web07/disk.vhd"
     )]
     NoTarget(String),
-    /// A clone shares its data with its origin, and is in the same dataset.
-    #[error(
-        "{0:?} is in another dataset: a file is cloned within its dataset. Clone the dataset, or \
-         copy the file"
-    )]
+    /// A name that is to be in one dataset is in another.
+    #[error("{0:?} is in another dataset: a command acts on the files of one")]
     OtherDataset(String),
     /// There is no such directory.
     #[error("{0:?} is in a directory that does not exist: make it first")]

@@ -65,7 +65,8 @@ struct Items {
     /// Datasets that stand by: not in service.
     standby: BTreeSet<DatasetId>,
     /// Datasets that items other than a record belong to.
-    others: BTreeSet<DatasetId>,
+    /// With the class of one of them.
+    others: BTreeMap<DatasetId, u8>,
     /// Datasets of which the head is half of something, with the snapshots they go back to.
     receiving: BTreeMap<DatasetId, Txg>,
     /// Properties that users made up.
@@ -87,6 +88,7 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
             items.take(scan, &item, leaf.pointer.birth);
         }
     }
+    items.link_files();
     if tree.whole {
         items.check(scan);
         users::check(scan, &items.users);
@@ -108,12 +110,14 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
         let record = (&dataset.record, dataset.birth);
         let pass = snapshots::walk(scan, *id, (record, dataset.destroyed), of_it, head).await;
         (scan.inherits, scan.inherited) = (None, None);
-        if let Some(pass) = pass.filter(|_| items.has_clones(*id)) {
+        let is_origin = items.has_clones(*id) || of_it.files.are_needed();
+        if let Some(pass) = pass.filter(|_| is_origin) {
             scan.passes.insert(*id, pass);
         }
         summary.snapshots = of_it.list.len() as u64;
         summaries.push(summary);
     }
+    snapshots::look_across(scan).await;
     // Replies may name a dataset that is gone.
     let next = items.next.filter(|_| tree.whole);
     walk_replies(scan, root, next).await;
@@ -213,7 +217,7 @@ impl Items {
         }
         let is_record = matches!(class, CLASS_RECORD | CLASS_DESTROYED | CLASS_HIDDEN_LINE);
         if !is_record && class != CLASS_RESUME {
-            self.others.insert(dataset);
+            self.others.insert(dataset, class);
         }
         if let Err(error) = read {
             // A dataset whose record is lost may own anything.
@@ -288,8 +292,9 @@ impl Items {
                 format!("dataset {dataset}: {why}")
             });
         };
-        for dataset in self.others.iter().filter(|id| !self.datasets.contains_key(id)) {
-            invalid(*dataset, "has items and no record".into());
+        for (dataset, class) in self.others.iter().filter(|(id, _)| !self.datasets.contains_key(id))
+        {
+            invalid(*dataset, format!("has items, of class {class}, and no record"));
         }
         let top = |dataset: &&Dataset| dataset.is_living() && dataset.record.parent.0 == 0;
         let roots = self.datasets.values().filter(top).count();
@@ -297,11 +302,12 @@ impl Items {
             invalid(DatasetId(0), format!("{roots} datasets have none above them"));
         }
         self.check_lines(&mut invalid);
+        self.check_across(&mut invalid);
         self.check_listers(&mut invalid);
         self.check_receiving(&mut invalid);
         self.check_resumes(&mut invalid);
         let (mut names, mut guids) = (BTreeSet::new(), BTreeSet::new());
-        for id in &self.others {
+        for id in self.others.keys() {
             if self.datasets.get(id).is_some_and(|dataset| dataset.destroyed) {
                 invalid(*id, "is destroyed and has items besides its record".into());
             }
@@ -425,12 +431,13 @@ const CLASS_HIDDEN_LINE: u8 = ItemClass::HiddenLine as u8;
 const OF_SNAPSHOTS: [u8; 6] =
     [CLASS_SNAPSHOT, CLASS_SWEEP, CLASS_KEEP, CLASS_LISTER, CLASS_INHERITED, CLASS_BOOKMARK];
 /// Those of snapshots of files.
-const OF_FILES: [u8; 5] = [
+const OF_FILES: [u8; 6] = [
     ItemClass::FileSnapshot as u8,
     ItemClass::FileSweep as u8,
     ItemClass::FileRollback as u8,
     ItemClass::FileClone as u8,
     ItemClass::FileLine as u8,
+    ItemClass::FileCloneAcross as u8,
 ];
 const CLASS_RECEIVING: u8 = ItemClass::Receiving as u8;
 const CLASS_RESUME: u8 = ItemClass::Resume as u8;

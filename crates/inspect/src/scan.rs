@@ -17,7 +17,7 @@ use crate::finding::{At, Findings, Kind};
 use crate::media::{Breadth, Fetched, Media};
 use crate::report::SectorSummary;
 use crate::sectors::SectorMap;
-use crate::snapshots::{self, Cloned, Head, Inherits, Of, Pass};
+use crate::snapshots::{self, Across, Cloned, Head, Inherits, Of, Pass};
 
 /// The use of a sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +62,8 @@ pub(crate) struct Scan<'a> {
     /// Clones of files of which the present head has something, and trees of them.
     pub cloned: BTreeSet<Cloned>,
     pub file_clones: Vec<(Of, BlockPointer)>,
+    /// What datasets have of files of others, to be looked for there.
+    pub across: Vec<Across>,
     /// Of a tree that is taken down: what was born up to here is not its own, and not looked at.
     pub floor: Txg,
 }
@@ -96,6 +98,7 @@ impl<'a> Scan<'a> {
             of: Of::default(),
             cloned: BTreeSet::new(),
             file_clones: Vec::new(),
+            across: Vec::new(),
             floor: Txg(0),
         }
     }

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use aquifer_ondisk::dataset::{DatasetRecord, RollbackRecord, SnapshotRecord};
 use aquifer_ondisk::dead::{Bucket, DeadBlock, DeadBody, DeadKind, DeadSums};
+use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::tree_node::{Dead, NodeOwner};
 use aquifer_ondisk::types::{DatasetId, ObjectId, Run, Txg};
@@ -114,6 +115,21 @@ struct Kept {
     met: bool,
 }
 
+/// What a dataset has of a file of another one.
+#[derive(Debug)]
+pub(crate) struct Across {
+    /// The snapshot of that file.
+    origin: (DatasetId, FileSnapshotId),
+    what: AcrossWhat,
+}
+
+#[derive(Debug)]
+enum AcrossWhat {
+    Sectors(Run, (DeadKind, Txg)),
+    /// A clone, and its tree.
+    Tree(ObjectId, BlockPointer),
+}
+
 /// A clone of a file, and its floor: what was born up to there belongs to the file that it was
 /// cloned from. A floor of 0 is that of any other object.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -153,11 +169,17 @@ pub(crate) struct Pass {
     inherits: Option<Inherits>,
     /// What each clone of a file began as: the snapshot, and what its file was cloned from.
     origins: BTreeMap<Of, (Shower, Of)>,
+    /// The same of those whose origin is in another dataset.
+    across: BTreeMap<Of, (DatasetId, FileSnapshotId)>,
+    /// Snapshots of files that files of other datasets began as.
+    needed: BTreeMap<FileSnapshotId, (Shower, Of)>,
     head: Head,
     /// By place.
     dead: Vec<Kept>,
     /// Nodes of snapshots that were looked at.
     met: HashSet<(Place, Txg)>,
+    /// And those that were left to other datasets.
+    left: HashSet<(Place, Txg)>,
     whole: bool,
 }
 
@@ -173,8 +195,10 @@ pub(crate) async fn walk(
     let head_whole = scan.whole;
     let (dead, whole) = read_dead(scan, dataset, (record, birth), (snapshots, destroyed)).await;
     let (list, inherits) = (snapshots.list.clone(), scan.inherits);
-    let (met, origins) = (HashSet::new(), snapshots.files.origins());
-    let mut pass = Pass { dataset, list, inherits, origins, head, dead, met, whole };
+    let (met, left, origins) = (HashSet::new(), HashSet::new(), snapshots.files.origins());
+    let (across, needed) = (snapshots.files.origins_across(), snapshots.files.needed());
+    let mut pass =
+        Pass { dataset, list, inherits, origins, across, needed, head, dead, met, left, whole };
     check_records(scan, dataset, record, snapshots);
     snapshots.files.check(scan, dataset);
     snapshots.bookmarks.check(scan, dataset);
@@ -225,6 +249,26 @@ pub(crate) fn meet_in(
         pass.meet(scan, &shower, run, what);
     }
     scan.passes.insert(dataset, pass);
+}
+
+/// What clones of files have of files of other datasets is kept there. Behind all datasets.
+pub(crate) async fn look_across(scan: &mut Scan<'_>) {
+    while let Some(Across { origin: (dataset, snapshot), what }) = scan.across.pop() {
+        let Some(mut pass) = scan.passes.remove(&dataset) else { continue };
+        if let Some((shower, of)) = pass.needed.get(&snapshot).cloned() {
+            // The file may be such a clone itself, of something older: so this comes to an end.
+            let of = Some(of).filter(|of| of.floor < shower.txg).unwrap_or_default();
+            match what {
+                AcrossWhat::Sectors(run, kind) => {
+                    pass.meet(scan, &shower, run, (kind, of));
+                }
+                AcrossWhat::Tree(object, root) => {
+                    pass.began_as(scan, (&shower, of), (object, root)).await;
+                }
+            }
+        }
+        scan.passes.insert(dataset, pass);
+    }
 }
 
 fn invalid(scan: &mut Scan<'_>, dataset: DatasetId, why: impl Fn() -> String) {

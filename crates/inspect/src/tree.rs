@@ -197,9 +197,11 @@ impl<F: Form> Walk<F> {
         let own = owner.object == self.owner.object
             || owner.object == self.origin
             || scan.is_cloned(pointer.birth);
-        // Nodes of an old head name the dataset whose head it was, inherited ones the origin.
+        // Nodes of an old head name the dataset whose head it was, inherited ones the origin, those
+        // that a clone of a file began with that file.
         let is_of_dataset = owner.dataset == self.owner.dataset
             || scan.floor > Txg(0)
+            || scan.is_cloned(pointer.birth)
             || scan.is_inherited(pointer.birth);
         if !is_of_dataset || !own || node.written != pointer.written {
             scan.findings.add(Kind::NodeOwner, at(), || {

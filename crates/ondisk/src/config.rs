@@ -74,11 +74,13 @@ pub const FEATURE_USER_PROPERTIES: &str = "user-properties";
 pub const FEATURE_LOGICAL_SPACE: &str = "logical-space";
 /// A file was rolled back past later snapshots.
 pub const FEATURE_FILE_LINES: &str = "file-lines";
+/// A file began as a snapshot of a file of another dataset.
+pub const FEATURE_FILE_CLONES_ACROSS: &str = "file-clones-across";
 /// Dead trees say of which file each block was, also if it was cut off it. Only a pool that began
 /// with it has it.
 pub const FEATURE_TAILS_BY_FILE: &str = "tails-by-file";
 /// The features that this software knows.
-pub const FEATURES: [&str; 18] = [
+pub const FEATURES: [&str; 19] = [
     FEATURE_SNAPSHOTS,
     FEATURE_KEEPING,
     FEATURE_MOVED,
@@ -96,6 +98,7 @@ pub const FEATURES: [&str; 18] = [
     FEATURE_USER_PROPERTIES,
     FEATURE_LOGICAL_SPACE,
     FEATURE_FILE_LINES,
+    FEATURE_FILE_CLONES_ACROSS,
     FEATURE_TAILS_BY_FILE,
 ];
 /// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.

@@ -21,6 +21,7 @@
 //!   class 17  what such a one alone showed is freed; the same number
 //!   class 20  a file was rolled back to such a one; the same number
 //!   class 21  a clone of a file (see [`crate::file_clone`]); number = its object id
+//!   class 27  a clone of a file of another dataset; the same number
 //!   class 22  what is being received into the head (see [`crate::receiving`]); number = 0
 //!   class 23  how far a stream has come that may go on (see [`crate::resume`]); number = 0
 //!   class 25  a piece of a property that a user made up (see [`crate::user_property`])

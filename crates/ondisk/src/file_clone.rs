@@ -5,6 +5,8 @@
 //!   version u16  flags u16 (0)  snapshot u64  forked u64  died u64
 //! item of a dataset, class 26, number = forked << 16 | index: a file began again as a snapshot
 //!   version u16  flags u16 (0)  object u64  snapshot u64  forked u64  died u64
+//! item of a dataset, class 27, number = object id of the clone, whose origin is in another dataset
+//!   version u16  flags u16 (0)  dataset u64  snapshot u64  forked u64  died u64
 //! ```
 //! The record pins the snapshot of a file with which the clone began (see
 //! [`crate::file_snapshot`]; the clone's floor is its txg). It lives as long as anything shows the
@@ -18,7 +20,7 @@
 use crate::codec::{FormatError, Reader, Writer};
 use crate::dataset::{begin, open};
 use crate::file_snapshot::FileSnapshotId;
-use crate::types::{ObjectId, Txg};
+use crate::types::{DatasetId, ObjectId, Txg};
 
 /// Ids of clones are below this: they are numbers of items.
 pub const CLONE_ID_LIMIT: u64 = 1 << 56;
@@ -108,5 +110,34 @@ impl FileLineRecord {
             return Err(FormatError::invalid("file line record: object", object.0));
         }
         Ok(FileLineRecord { object, of: FileCloneRecord::decode_fields(&mut r)? })
+    }
+}
+
+/// What a clone of a file of another dataset began as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileCloneAcrossRecord {
+    /// The dataset of the snapshot.
+    pub dataset: DatasetId,
+    /// As that of any clone.
+    pub of: FileCloneRecord,
+}
+
+impl FileCloneAcrossRecord {
+    /// The item's value.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = begin();
+        w.u64(self.dataset.0);
+        self.of.encode_fields(&mut w);
+        w.into_bytes()
+    }
+
+    /// Reads an item's value.
+    pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
+        let mut r = open(value, "file clone record")?;
+        let dataset = DatasetId(r.sequence()?);
+        if dataset == DatasetId(0) {
+            return Err(FormatError::invalid("file clone record: dataset", dataset.0));
+        }
+        Ok(FileCloneAcrossRecord { dataset, of: FileCloneRecord::decode_fields(&mut r)? })
     }
 }

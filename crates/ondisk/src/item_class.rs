@@ -54,6 +54,8 @@ pub enum ItemClass {
     UserProperty = 25,
     /// A line of a file.
     FileLine = 26,
+    /// A clone of a file of another dataset.
+    FileCloneAcross = 27,
 }
 
 impl ItemClass {
@@ -85,6 +87,7 @@ impl ItemClass {
             24 => ItemClass::Bookmark,
             25 => ItemClass::UserProperty,
             26 => ItemClass::FileLine,
+            27 => ItemClass::FileCloneAcross,
             _ => return None,
         })
     }

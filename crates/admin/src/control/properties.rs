@@ -75,6 +75,7 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
         | DatasetError::ReceiveEnded(_)
         | DatasetError::Increment(_)
         | DatasetError::HasClones { .. }
+        | DatasetError::NeededByFiles { .. }
         | DatasetError::GaveUp => ApiError::conflict(message),
         DatasetError::Labels(_) | DatasetError::DeadUnreadable(_) | DatasetError::Pool(_) => {
             ApiError::failed(message)

@@ -54,7 +54,7 @@ fn a_hundred_disks_are_cloned_from_a_template() {
         (vec!["clone", "tank/vms:disk.raw@v1", "tank/vms:no/x"], "make it first"),
         (vec!["clone", "tank/vms:disk.raw@none", "tank/vms:x"], "there is no snapshot"),
         (vec!["clone", "tank/vms:disk.raw@v1", "tank/new"], "names no file"),
-        (vec!["clone", "tank/vms:disk.raw@v1", "tank:x"], "in another dataset"),
+        (vec!["clone", "tank/vms:disk.raw@v1", "tank/vms:x", "tank:x"], "in another dataset"),
         (vec!["clone", "tank/vms:disk.raw@v1", "tank/vms:x", "tank/vms:x"], "given twice"),
         (vec!["clone", "-o", "quota=1G", "tank/vms:disk.raw@v1", "tank/vms:x"], "no property"),
         (vec!["clone", "tank/vms@none", "tank/a", "tank/b"], "one name too many"),
@@ -88,6 +88,46 @@ fn a_hundred_disks_are_cloned_from_a_template() {
     assert!(refer < MIB as u64, "{used} and {refer} bytes are left");
     let history = place.must(&["pool", "history", "tank"]);
     assert!(history.contains("aquifer clone tank/vms:disk.raw@v1"), "{history}");
+    place.must(&["pool", "export", "tank"]);
+    place.must(&["inspect", "--deep", "-d", &disk, "tank"]);
+}
+
+/// A template in a dataset of its own, and a disk that is cloned from it into another one.
+#[test]
+fn a_disk_is_cloned_into_another_dataset() {
+    let Served { place, disk, daemon, mut client, root, file } = served();
+    let gold = noise(1, MIB);
+    client.write(&file, 0, &gold, true);
+    place.must(&["snapshot", "tank/vms:disk.raw@v1"]);
+    place.must(&["create", "-o", "sharenfs=insecure", "tank/web"]);
+    place.must(&["clone", "tank/vms:disk.raw@v1", "tank/web:web07.raw"]);
+    let mut web = Client::new(&place, "127.0.0.1");
+    let there = web.mount("/tank/web");
+    let clone = web.lookup(&there, "web07.raw").unwrap();
+    assert!(web.read_bytes(&clone, 0, MIB as u32).unwrap() == gold);
+    let own = noise(2, 65536);
+    web.write(&clone, 131_072, &own, true);
+
+    // The template goes, with its snapshot: the dataset keeps what the clone began with.
+    place.must(&["destroy", "-f", "tank/vms:disk.raw@v1"]);
+    client.remove(&root, "disk.raw");
+    let said = place.ask(&["destroy", "-f", "-r", "tank/vms"]);
+    let why = "keeps what files of tank/web began as";
+    assert!(said.code != 0 && said.err.contains(why), "{said:?}");
+    daemon.kill9();
+    let _daemon = place.serve();
+    inspected(&place, &disk);
+    let mut web = Client::new(&place, "127.0.0.1");
+    let there = web.mount("/tank/web");
+    assert!(web.lookup(&there, "web07.raw").unwrap() == clone, "handles stay");
+    let bytes = web.read_bytes(&clone, 0, MIB as u32).unwrap();
+    assert!(bytes[..131_072] == gold[..131_072] && bytes[131_072..196_608] == own);
+    assert!(bytes[196_608..] == gold[196_608..]);
+
+    // With the clone the rest goes, and the dataset can.
+    web.remove(&there, "web07.raw");
+    let destroys = || place.ask(&["destroy", "-f", "-r", "tank/vms"]).code == 0;
+    place.wait_for(destroys);
     place.must(&["pool", "export", "tank"]);
     place.must(&["inspect", "--deep", "-d", &disk, "tank"]);
 }

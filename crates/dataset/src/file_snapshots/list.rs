@@ -8,7 +8,7 @@ use aquifer_object::{FileLists, Object, Returning};
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::dead::DeadKey;
-use aquifer_ondisk::file_clone::{FileCloneRecord, FileLineRecord};
+use aquifer_ondisk::file_clone::{FileCloneAcrossRecord, FileCloneRecord, FileLineRecord};
 use aquifer_ondisk::file_snapshot::{
     FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
 };
@@ -64,14 +64,20 @@ impl FileSnapshots {
             ItemClass::FileRollback => self.load_rollback(id, FileRollbackRecord::decode(value)?),
             ItemClass::FileClone => {
                 let record = FileCloneRecord::decode(value)?;
-                self.put_line(ObjectId(number), FileLine { record, number: None });
+                self.put_line(ObjectId(number), FileLine { record, number: None, across: None });
+            }
+            ItemClass::FileCloneAcross => {
+                let FileCloneAcrossRecord { dataset, of } = FileCloneAcrossRecord::decode(value)?;
+                let line = FileLine { record: of, number: None, across: Some(dataset) };
+                self.put_line(ObjectId(number), line);
             }
             ItemClass::FileLine => {
                 let FileLineRecord { object, of } = FileLineRecord::decode(value)?;
                 if of.forked != id.txg() {
                     return Err(FormatError::invalid("file line record: number", number));
                 }
-                self.put_line(object, FileLine { record: of, number: Some(number) });
+                let line = FileLine { record: of, number: Some(number), across: None };
+                self.put_line(object, line);
             }
             _ => {
                 let record = FileSnapshotRecord::decode(value)?;

@@ -3,12 +3,16 @@
 //! A clone of a file began as a snapshot of another one. A file that was rolled back past later
 //! snapshots began again as a snapshot of itself: that is a line, one after the other. Each needs
 //! its snapshot as long as something shows the file as it was on it.
+//!
+//! The snapshot may be of a file of another dataset. Then the record is where the clone is, since
+//! it comes and goes with that dataset's rollbacks, and the pin where the snapshot is: a set, which
+//! all records of the pool make ([`crate::across`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
-use aquifer_ondisk::file_clone::{FileCloneRecord, FileLineRecord};
+use aquifer_ondisk::file_clone::{FileCloneAcrossRecord, FileCloneRecord, FileLineRecord};
 use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::{DatasetId, ObjectId, Txg};
 
@@ -22,6 +26,8 @@ pub(crate) struct FileLine {
     pub record: FileCloneRecord,
     /// The number of its item among the lines of files; `None`: the file was made as a clone.
     pub number: Option<u64>,
+    /// The dataset of the snapshot, if it is another one.
+    pub across: Option<DatasetId>,
 }
 
 /// See the module's head.
@@ -31,6 +37,10 @@ pub(crate) struct Pins {
     lines: BTreeMap<(ObjectId, Txg), FileLine>,
     /// How many of them need a snapshot.
     counts: BTreeMap<FileSnapshotId, usize>,
+    /// Those of them that need one of another dataset.
+    across: usize,
+    /// What files of other datasets began as.
+    of_others: BTreeSet<FileSnapshotId>,
 }
 
 /// One of them needs a snapshot no more.
@@ -51,15 +61,19 @@ impl FileLine {
     /// Its item, or that it has none any more.
     pub fn item(&self, dataset: DatasetId, object: ObjectId, stays: bool) -> PinItem {
         let key = self.key(dataset, object);
-        let value = match self.number {
-            None => self.record.encode(),
-            Some(_) => FileLineRecord { object, of: self.record }.encode(),
+        let value = match (self.number, self.across) {
+            (None, None) => self.record.encode(),
+            (None, Some(dataset)) => FileCloneAcrossRecord { dataset, of: self.record }.encode(),
+            (Some(_), _) => FileLineRecord { object, of: self.record }.encode(),
         };
         (key, stays.then_some(Item { key, value }))
     }
 
     fn key(&self, dataset: DatasetId, object: ObjectId) -> ItemKey {
         match self.number {
+            None if self.across.is_some() => {
+                ItemKey::new(dataset, ItemClass::FileCloneAcross, object.0)
+            }
             None => ItemKey::new(dataset, ItemClass::FileClone, object.0),
             Some(number) => ItemKey::new(dataset, ItemClass::FileLine, number),
         }
@@ -73,12 +87,18 @@ impl Pins {
         let key = (object, line.record.forked);
         self.take(key);
         self.lines.insert(key, line);
-        *self.counts.entry(line.record.snapshot).or_default() += 1;
+        match line.across {
+            Some(_) => self.across += 1,
+            None => *self.counts.entry(line.record.snapshot).or_default() += 1,
+        }
     }
 
     fn take(&mut self, key: (ObjectId, Txg)) {
         if let Some(line) = self.lines.remove(&key) {
-            unpin(&mut self.counts, line.record.snapshot);
+            match line.across {
+                Some(_) => self.across -= 1,
+                None => unpin(&mut self.counts, line.record.snapshot),
+            }
         }
     }
 
@@ -97,6 +117,11 @@ impl Pins {
     /// The keys of their items.
     pub fn keys(&self, dataset: DatasetId) -> impl Iterator<Item = ItemKey> {
         self.lines.iter().map(move |((object, _), line)| line.key(dataset, *object))
+    }
+
+    /// Whether a file began as one, here or elsewhere.
+    fn is_needed(&self, id: FileSnapshotId) -> bool {
+        self.counts.contains_key(&id) || self.of_others.contains(&id)
     }
 
     /// Whether nothing shows a file as it was on a line: not the head, nor a snapshot of the
@@ -143,7 +168,35 @@ impl FileSnapshots {
 
     /// Whether a file began as one.
     pub fn is_pinned(&self, id: FileSnapshotId) -> bool {
-        self.pins.counts.contains_key(&id) && !left_out(Rule::FilePinsAreKept)
+        self.pins.is_needed(id) && !left_out(Rule::FilePinsAreKept)
+    }
+
+    /// Snapshots of files of other datasets that files of this one began as.
+    pub fn needs_of_others(&self) -> Vec<(DatasetId, FileSnapshotId)> {
+        if self.pins.across == 0 || left_out(Rule::FileClonesPinAcross) {
+            return Vec::new();
+        }
+        let need = |line: &FileLine| Some((line.across?, line.record.snapshot));
+        self.pins.lines.values().filter_map(need).collect()
+    }
+
+    /// A file of another dataset began as one.
+    pub fn need(&mut self, id: FileSnapshotId) {
+        self.pins.of_others.insert(id);
+    }
+
+    /// What files of other datasets began as.
+    pub fn needed_by_others(&self) -> &BTreeSet<FileSnapshotId> {
+        &self.pins.of_others
+    }
+
+    /// The same, from now on. Returns those that they need no more.
+    pub fn set_needed_by_others(
+        &mut self,
+        needed: BTreeSet<FileSnapshotId>,
+    ) -> BTreeSet<FileSnapshotId> {
+        let before = std::mem::replace(&mut self.pins.of_others, needed);
+        before.difference(&self.pins.of_others).copied().collect()
     }
 
     /// Takes out the lines of which the head has nothing, and that no snapshot shows: neither one
@@ -180,7 +233,7 @@ impl FileSnapshots {
     /// those that clones and lines need, and with hidden ones that none needs then.
     pub fn with_pinned(&self, listed: impl FnOnce() -> Vec<Txg>, these: &These) -> These {
         let mut these = these.clone();
-        if self.pins.lines.is_empty() {
+        if self.pins.lines.is_empty() && self.pins.of_others.is_empty() {
             return these;
         }
         let left: Vec<Txg> =
@@ -194,7 +247,8 @@ impl FileSnapshots {
             let before = (goes.len(), over.len());
             for (id, of) in &self.list {
                 let is_hidden = of.record.hidden && !self.is_walked(*id);
-                if !counts.contains_key(id) && (wanted(&these, of) || is_hidden) {
+                let is_needed = counts.contains_key(id) || self.pins.of_others.contains(id);
+                if !is_needed && (wanted(&these, of) || is_hidden) {
                     goes.insert(*id);
                 }
             }
@@ -202,7 +256,10 @@ impl FileSnapshots {
                 let of_it =
                     self.list.iter().filter(|(id, of)| of.object() == key.0 && !goes.contains(id));
                 let of_it: Vec<Txg> = of_it.map(|(id, _)| id.txg()).collect();
-                if self.pins.is_over(*key, line, [&left, &of_it]) && over.insert(*key) {
+                if self.pins.is_over(*key, line, [&left, &of_it])
+                    && over.insert(*key)
+                    && line.across.is_none()
+                {
                     unpin(&mut counts, line.record.snapshot);
                 }
             }

@@ -212,7 +212,9 @@ impl From<DatasetError> for FsError {
             DatasetError::NotFound(_) | DatasetError::FilesGone { .. } => FsError::NotFound,
             DatasetError::Exists(_) => FsError::Exists,
             // NFSv3 has no "busy".
-            DatasetError::Held { .. } | DatasetError::HasClones { .. } => FsError::NotPermitted,
+            DatasetError::Held { .. }
+            | DatasetError::HasClones { .. }
+            | DatasetError::NeededByFiles { .. } => FsError::NotPermitted,
             DatasetError::Pool(error) => error.into(),
             // Nothing was done, and may be later.
             DatasetError::Labels(_) | DatasetError::GaveUp => FsError::TryLater,

@@ -7,6 +7,7 @@
     reason = "a test says what went wrong by ending"
 )]
 
+mod across;
 mod attributes;
 mod bed;
 mod bookmarks;

@@ -5,14 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use aquifer_blockio::sabotage::{Rule, leave_out};
 
 use crate::{
-    bookmarks, control_file, damage, destroy, file_clones, file_lines, file_returns, file_rollback,
-    file_versions, full, handles, increments, l2arc, large, quota, replay, rollback, scrub,
-    version_acts, walk,
+    across, bookmarks, control_file, damage, destroy, file_clones, file_lines, file_returns,
+    file_rollback, file_versions, full, handles, increments, l2arc, large, quota, replay, rollback,
+    scrub, version_acts, walk,
 };
 
 type Scenario = fn();
 
-const FOUND_BY: [(Rule, Scenario); 34] = [
+const FOUND_BY: [(Rule, Scenario); 35] = [
     (
         Rule::ReplayRaisesIds,
         replay::a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names,
@@ -52,6 +52,7 @@ const FOUND_BY: [(Rule, Scenario); 34] = [
         bookmarks::a_rollback_takes_later_bookmarks_away_and_leaves_others,
     ),
     (Rule::FileClonesPin, file_clones::what_a_clone_began_with_stays_until_it_is_gone),
+    (Rule::FileClonesPinAcross, across::what_a_clone_elsewhere_began_with_stays_until_it_is_gone),
     (Rule::FilePinsOutliveHeads, file_clones::what_a_snapshot_shows_of_a_clone_stays),
     (Rule::FilePinsOutliveTails, file_clones::a_part_of_a_clone_keeps_what_it_began_with),
     (Rule::FilePinsGoBack, file_clones::a_dataset_goes_back),

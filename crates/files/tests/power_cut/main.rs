@@ -8,6 +8,7 @@
     reason = "a test says what went wrong by ending"
 )]
 
+mod across;
 mod calls;
 mod control;
 mod copies;

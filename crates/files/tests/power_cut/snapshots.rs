@@ -20,7 +20,7 @@ mod ends;
 mod file_clones;
 mod file_rollbacks;
 mod file_schedules;
-mod files;
+pub(crate) mod files;
 mod holds;
 mod moves;
 mod past;
@@ -50,12 +50,12 @@ use crate::machine::Machine;
 use crate::{Shape, inspected, open, story, with_datasets};
 
 const DATASET: &str = "tank/snapped";
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 /// Pages of a file at most.
 const PAGES: u64 = 48;
 
 /// The files, each with a mark for each of its pages; 0 for zeros.
-type Tree = BTreeMap<String, Vec<u64>>;
+pub(crate) type Tree = BTreeMap<String, Vec<u64>>;
 
 /// What is known of a snapshot.
 #[derive(Debug, Clone)]
@@ -209,7 +209,7 @@ fn tell(what: &str) {
 }
 
 /// A page with a mark; half of them can be compressed.
-fn page(mark: u64) -> Vec<u8> {
+pub(crate) fn page(mark: u64) -> Vec<u8> {
     let mut page = vec![0; PAGE];
     page[..8].copy_from_slice(&mark.to_le_bytes());
     if mark.is_multiple_of(2) {
@@ -222,7 +222,7 @@ fn page(mark: u64) -> Vec<u8> {
 }
 
 /// All files below a root.
-async fn look(files: &Files, root: FileHandle) -> Result<Tree, FsError> {
+pub(crate) async fn look(files: &Files, root: FileHandle) -> Result<Tree, FsError> {
     let cred = Credentials::root();
     let mut tree = Tree::new();
     let (entries, _, _) = files.readdir(&cred, root, 2, 1000, false).await?;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use aquifer_ondisk::types::{DatasetId, Txg};
 
 use super::Items;
-use crate::snapshots::Inherits;
+use crate::snapshots::{Inherits, Snapshots};
 
 impl Items {
     /// What a clone began with.
@@ -17,6 +17,31 @@ impl Items {
 
     pub(super) fn has_clones(&self, id: DatasetId) -> bool {
         self.lines.values().any(|line| line.origin_dataset == id)
+    }
+
+    /// Datasets learn which snapshots of their files are needed by others.
+    pub(super) fn link_files(&mut self) {
+        let stays = |(id, _): &(&DatasetId, &Snapshots)| {
+            self.datasets.get(id).is_some_and(|dataset| !dataset.destroyed)
+        };
+        let needs = self.snapshots.iter().filter(stays).flat_map(|(_, of)| of.files.needs());
+        for (dataset, id) in needs.collect::<Vec<_>>() {
+            self.snapshots.entry(dataset).or_default().files.need(id);
+        }
+    }
+
+    /// What a file of another dataset began as is there.
+    pub(super) fn check_across(&self, invalid: &mut impl FnMut(DatasetId, String)) {
+        for (id, snapshots) in &self.snapshots {
+            let is_there = self.datasets.get(id).is_some_and(|of| !of.destroyed);
+            if !is_there && snapshots.files.are_needed() {
+                invalid(*id, "is not there, and a file of another began as one of it".into());
+            }
+            if let Some(missing) = snapshots.files.missing().next() {
+                let (txg, index) = (missing.txg(), missing.index());
+                invalid(*id, format!("has no snapshot {txg}:{index} that a file began as"));
+            }
+        }
     }
 
     /// Each clone has the snapshot that it began as, whose txg is its floor.

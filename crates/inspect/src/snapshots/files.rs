@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use aquifer_ondisk::FormatError;
 use aquifer_ondisk::dataset::{ItemClass, SnapshotRecord};
 use aquifer_ondisk::dead::Bucket;
-use aquifer_ondisk::file_clone::{FileCloneRecord, FileLineRecord};
+use aquifer_ondisk::file_clone::{FileCloneAcrossRecord, FileCloneRecord, FileLineRecord};
 use aquifer_ondisk::file_snapshot::{
     FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
 };
@@ -24,6 +24,10 @@ pub(crate) struct Files {
     rollbacks: BTreeMap<FileSnapshotId, FileRollbackRecord>,
     /// Clones and lines of files, by the file and the txg in which it began so.
     lines: BTreeMap<(ObjectId, Txg), FileCloneRecord>,
+    /// Of them, those that began as a snapshot of a file of another dataset.
+    across: BTreeMap<(ObjectId, Txg), DatasetId>,
+    /// What files of other datasets began as.
+    needed: BTreeSet<FileSnapshotId>,
     shown: BTreeSet<(ObjectId, Txg)>,
     gathering: BTreeSet<(ObjectId, Txg)>,
     swept: BTreeSet<(ObjectId, Txg)>,
@@ -89,6 +93,15 @@ impl Files {
             self.lines.insert((ObjectId(number), record.forked), record);
             return Ok(());
         }
+        if class == ItemClass::FileCloneAcross as u8 {
+            let FileCloneAcrossRecord { dataset, of } = FileCloneAcrossRecord::decode(value)?;
+            let key = (ObjectId(number), of.forked);
+            self.across.insert(key, dataset);
+            return match self.lines.insert(key, of) {
+                None => Ok(()),
+                Some(_) => Err(FormatError::invalid("file clone record: number", number)),
+            };
+        }
         if class == ItemClass::FileLine as u8 {
             let FileLineRecord { object, of } = FileLineRecord::decode(value)?;
             if of.forked != id.txg() || self.lines.insert((object, of.forked), of).is_some() {
@@ -121,7 +134,11 @@ impl Files {
 
     /// What each clone or line of a file began as: the snapshot, and what its file was judged by.
     pub(super) fn origins(&self) -> BTreeMap<Of, (Shower, Of)> {
-        let origin = |((object, _), record): (&(ObjectId, Txg), &FileCloneRecord)| {
+        let origin = |(key, record): (&(ObjectId, Txg), &FileCloneRecord)| {
+            if self.across.contains_key(key) {
+                return None;
+            }
+            let object = &key.0;
             let (txg, known) = (record.floor(), self.list.get(&record.snapshot)?);
             let above = (Shower::of_file(txg, known), Of::inode(&known.inode));
             Some((Of { object: *object, floor: txg }, above))
@@ -129,9 +146,51 @@ impl Files {
         self.lines.iter().filter_map(origin).collect()
     }
 
+    /// What each clone of a file of another dataset began as.
+    pub(super) fn origins_across(&self) -> BTreeMap<Of, (DatasetId, FileSnapshotId)> {
+        let origin = |(key, dataset): (&(ObjectId, Txg), &DatasetId)| {
+            let record = self.lines.get(key)?;
+            let of = Of { object: key.0, floor: record.floor() };
+            Some((of, (*dataset, record.snapshot)))
+        };
+        self.across.iter().filter_map(origin).collect()
+    }
+
+    /// What other datasets keep for files of this one.
+    pub fn needs(&self) -> Vec<(DatasetId, FileSnapshotId)> {
+        self.origins_across().into_values().collect()
+    }
+
+    /// A file of another dataset began as one.
+    pub fn need(&mut self, id: FileSnapshotId) {
+        self.needed.insert(id);
+    }
+
+    /// Whether files of other datasets began as some of them.
+    pub fn are_needed(&self) -> bool {
+        !self.needed.is_empty()
+    }
+
+    /// Those that files of other datasets began as, and are not there.
+    pub fn missing(&self) -> impl Iterator<Item = FileSnapshotId> {
+        self.needed.iter().filter(|id| !self.list.contains_key(id)).copied()
+    }
+
+    /// Those that they began as, and what their files were judged by.
+    pub(super) fn needed(&self) -> BTreeMap<FileSnapshotId, (Shower, Of)> {
+        let known = |id: &FileSnapshotId| {
+            let known = self.list.get(id)?;
+            Some((*id, (Shower::of_file(id.txg(), known), Of::inode(&known.inode))))
+        };
+        self.needed.iter().filter_map(known).collect()
+    }
+
     /// Whether a file was cloned from one, or began again as it.
     fn is_pinned(&self, id: FileSnapshotId) -> bool {
-        self.lines.values().any(|record| record.snapshot == id)
+        let is_of_it = |(key, record): (&(ObjectId, Txg), &FileCloneRecord)| {
+            record.snapshot == id && !self.across.contains_key(key)
+        };
+        self.needed.contains(&id) || self.lines.iter().any(is_of_it)
     }
 
     /// The line that an object of the head is on: the newest one that its file began before the
@@ -163,7 +222,7 @@ impl Files {
         for (key, record) in &self.lines {
             let FileCloneRecord { snapshot, forked, died } = *record;
             let id = key.0;
-            if !self.list.contains_key(&snapshot) {
+            if !self.across.contains_key(key) && !self.list.contains_key(&snapshot) {
                 invalid(scan, dataset, || {
                     let txg = snapshot.txg();
                     format!("file {id} began as a snapshot of a file of {txg}, which is not")

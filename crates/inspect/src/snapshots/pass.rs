@@ -3,12 +3,13 @@
 use aquifer_ondisk::block_pointer::BlockKind;
 use aquifer_ondisk::dead::{Bucket, DeadBlock, DeadKind};
 use aquifer_ondisk::extent::Extent;
+use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::tree_node::{Directory, Extents, Form, Node, NodeBody, NodeOwner, Objects};
-use aquifer_ondisk::types::{ObjectId, Run, Txg};
+use aquifer_ondisk::types::{DatasetId, ObjectId, Run, Txg};
 use aquifer_ondisk::{BlockPointer, FormatError};
 
 use super::files::Shower;
-use super::{Inherits, Kept, Of, Pass, Snapshots, invalid, meet_in};
+use super::{Across, AcrossWhat, Inherits, Kept, Of, Pass, Snapshots, invalid, meet_in};
 use crate::extents;
 use crate::finding::{At, Kind};
 use crate::scan::Scan;
@@ -47,6 +48,14 @@ impl Pass {
                 });
                 continue;
             }
+            if let Some(origin) = self.across_of(pointer.birth, node.of) {
+                // So is all below: there it is looked at, and met.
+                if self.left.insert((pointer.places[0], pointer.written)) {
+                    let what = AcrossWhat::Tree(node.object, *pointer);
+                    scan.across.push(Across { origin, what });
+                }
+                continue;
+            }
             for place in pointer.copies() {
                 let run = Run::new(place, pointer.sectors());
                 self.meet(scan, shower, run, ((DeadKind::Node, pointer.birth), node.of));
@@ -77,29 +86,67 @@ impl Pass {
     fn is_kept(&self, of: Of) -> bool {
         of.floor == Txg(0)
             || self.origins.contains_key(&of)
+            || self.across.contains_key(&of)
             || self.inherits.is_some_and(|inherits| of.floor <= inherits.floor)
     }
 
     /// A clone of a file in the head: what it began with is kept. What it owns, the head has.
     pub(super) async fn file_clone(&mut self, scan: &mut Scan<'_>, of: Of, root: BlockPointer) {
+        if let Some(origin) = self.across.get(&of).copied() {
+            let what = AcrossWhat::Tree(of.object, root);
+            scan.across.push(Across { origin, what });
+            return;
+        }
         // That it has none was reported with the records.
         let Some((shower, _)) = self.origins.get(&of).cloned() else { return };
-        let (object, above, floor) = (of.object, scan.txg, Txg(0));
+        self.clone_of(scan, (&shower, of), (of, root)).await;
+    }
+
+    /// The same of a clone in another dataset of this snapshot of a file here. `of`: what the file
+    /// was judged by then.
+    pub(super) async fn began_as(
+        &mut self,
+        scan: &mut Scan<'_>,
+        (shower, of): (&Shower, Of),
+        (object, root): (ObjectId, BlockPointer),
+    ) {
+        let clone = Of { object, floor: shower.txg };
+        self.clone_of(scan, (shower, of), (clone, root)).await;
+    }
+
+    /// `of`: what tells who shows it; `clone`: the clone and its floor.
+    async fn clone_of(
+        &mut self,
+        scan: &mut Scan<'_>,
+        (shower, of): (&Shower, Of),
+        (clone, root): (Of, BlockPointer),
+    ) {
+        let (object, above, floor) = (clone.object, scan.txg, Txg(0));
         let mut own = vec![Coming { pointer: root, object, above, floor, of }];
         while let Some(node) = own.pop() {
-            if node.pointer.birth <= of.floor {
-                self.snapshot(scan, &shower, Some(node)).await;
+            if node.pointer.birth <= clone.floor {
+                self.snapshot(scan, shower, Some(node)).await;
                 continue;
             }
-            match self.read(scan, &node, &shower).await {
+            match self.read(scan, &node, shower).await {
                 Some(mut below) => {
-                    below.extents.retain(|extent| extent.birth <= of.floor);
-                    self.data(scan, &shower, (object, of), below.extents).await;
+                    below.extents.retain(|extent| extent.birth <= clone.floor);
+                    self.data(scan, shower, (object, of), below.extents).await;
                     own.extend(below.nodes);
                 }
                 None => self.whole = false,
             }
         }
+    }
+
+    /// The snapshot in another dataset that shows something of this birth.
+    fn across_of(&self, birth: Txg, mut of: Of) -> Option<(DatasetId, FileSnapshotId)> {
+        while birth <= of.floor
+            && let Some((_, above)) = self.origins.get(&of)
+        {
+            of = *above;
+        }
+        self.across.get(&of).filter(|_| birth <= of.floor).copied()
     }
 
     fn who(&self, shower: &Shower) -> String {
@@ -175,6 +222,10 @@ impl Pass {
         run: Run,
         ((kind, birth), mut of): ((DeadKind, Txg), Of),
     ) -> bool {
+        if let Some(origin) = self.across_of(birth, of) {
+            scan.across.push(Across { origin, what: AcrossWhat::Sectors(run, (kind, birth)) });
+            return false;
+        }
         let mut shower = shower.clone();
         // What a clone of a file began with, the snapshot shows that it began as.
         while birth <= of.floor
@@ -259,8 +310,11 @@ impl Pass {
                     true => "no snapshot between shows it",
                     false => "no snapshot is between, and no sweep",
                 };
-                let place = run.place;
-                format!("a dead {kind:?} of dataset {dataset} at {place:?}, {birth} to {hi}: {why}")
+                let (place, object) = (run.place, kept.object);
+                format!(
+                    "a dead {kind:?} of object {dataset}:{object} in the group of {group} at \
+                     {place:?}, {birth} to {hi}: {why}"
+                )
             });
         }
     }

@@ -80,6 +80,7 @@ fn values_and_pointers() {
     round_trips(snapshots::file_rollback());
     round_trips(snapshots::file_clone());
     round_trips(snapshots::file_line());
+    round_trips(snapshots::file_clone_across());
     round_trips(damages::damage());
     round_trips(damages::scrub());
     round_trips(damages::free_work());

@@ -15,9 +15,9 @@ use crate::keeping::{hold_clock, keep};
 use crate::memory::peak_of;
 use crate::saving::{saving, saving_file, saving_list, saving_sums};
 use crate::snapshots::{
-    one_bookmark, one_cloned, one_destroyed_bookmark, one_file_clone, one_file_line,
-    one_file_rollback, one_file_sweep, one_inherited, one_lister, one_of_file, one_receiving,
-    one_resume, one_rollback, one_scheduled, one_user_property,
+    one_bookmark, one_cloned, one_destroyed_bookmark, one_file_clone, one_file_clone_across,
+    one_file_line, one_file_rollback, one_file_sweep, one_inherited, one_lister, one_of_file,
+    one_receiving, one_resume, one_rollback, one_scheduled, one_user_property,
 };
 use crate::structures::Structure;
 use crate::values::{
@@ -147,6 +147,11 @@ fn small() -> Vec<Sample> {
         ),
         sample("file_clone_record_v1", "value of a namespace item of class 21", one_file_clone()),
         sample("file_line_record_v1", "value of a namespace item of class 26", one_file_line()),
+        sample(
+            "file_clone_across_record_v1",
+            "value of a namespace item of class 27",
+            one_file_clone_across(),
+        ),
         sample("receiving_record_v1", "value of a namespace item of class 22", one_receiving()),
         sample("resume_record_v1", "value of a namespace item of class 23", one_resume()),
         sample("bookmark_record_v1", "value of a namespace item of class 24", one_bookmark()),

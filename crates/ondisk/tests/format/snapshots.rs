@@ -8,7 +8,7 @@ use aquifer_ondisk::dataset::{
 use aquifer_ondisk::dead::{
     Bucket, DEAD_BLOCKS_MAX, DeadBlock, DeadBody, DeadEntry, DeadKey, DeadKind, DeadSums,
 };
-use aquifer_ondisk::file_clone::{FileCloneRecord, FileLineRecord};
+use aquifer_ondisk::file_clone::{FileCloneAcrossRecord, FileCloneRecord, FileLineRecord};
 use aquifer_ondisk::file_snapshot::{
     FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
 };
@@ -190,6 +190,15 @@ pub fn one_file_clone() -> FileCloneRecord {
 /// The one in the document.
 pub fn one_file_line() -> FileLineRecord {
     FileLineRecord { object: ObjectId(42), of: one_file_clone() }
+}
+
+pub fn one_file_clone_across() -> FileCloneAcrossRecord {
+    FileCloneAcrossRecord { dataset: DatasetId(3), of: one_file_clone() }
+}
+
+pub fn file_clone_across() -> impl Strategy<Value = FileCloneAcrossRecord> {
+    let dataset = (1..1u64 << 40).prop_map(DatasetId);
+    (dataset, file_clone()).prop_map(|(dataset, of)| FileCloneAcrossRecord { dataset, of })
 }
 
 pub fn file_line() -> impl Strategy<Value = FileLineRecord> {

@@ -14,7 +14,7 @@ use aquifer_ondisk::dataset::{
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
-use aquifer_ondisk::file_clone::{FileCloneRecord, FileLineRecord};
+use aquifer_ondisk::file_clone::{FileCloneAcrossRecord, FileCloneRecord, FileLineRecord};
 use aquifer_ondisk::file_snapshot::{FileRollbackRecord, FileSnapshotRecord, FileSweepRecord};
 use aquifer_ondisk::free_work::FreeWorkRecord;
 use aquifer_ondisk::history::{HistoryCounters, HistoryRecord};
@@ -396,6 +396,17 @@ impl Structure for FileCloneRecord {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         FileCloneRecord::decode(bytes)
+    }
+}
+
+impl Structure for FileCloneAcrossRecord {
+    const NAME: &'static str = "file clone record of another dataset";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        FileCloneAcrossRecord::decode(bytes)
     }
 }
 

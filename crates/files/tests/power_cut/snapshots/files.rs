@@ -50,7 +50,7 @@ impl FileSet {
 }
 
 /// What a snapshot of a file shows.
-pub(super) async fn content(
+pub(crate) async fn content(
     service: &Service,
     dataset: &Dataset,
     snapshot: &FileSnapshot,
