@@ -55,6 +55,12 @@ pub struct ApiArgs {
     /// The file with its token.
     #[arg(long, global = true, value_name = "FILE")]
     pub api_token: Option<PathBuf>,
+    /// The certificate that it is shown, if it asks for one (PEM).
+    #[arg(long, global = true, value_name = "FILE")]
+    pub api_client_certificate: Option<PathBuf>,
+    /// The key of that certificate.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub api_client_key: Option<PathBuf>,
 }
 
 /// What is asked of a daemon.

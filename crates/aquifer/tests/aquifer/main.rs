@@ -38,6 +38,7 @@ mod listing;
 mod logs;
 mod lost;
 mod many;
+mod mutual;
 mod once;
 mod page;
 mod paper;

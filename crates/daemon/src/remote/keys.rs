@@ -1,17 +1,22 @@
 //! What the API over TCP is protected by: a certificate, its key, and the first token.
 //!
-//! They are three files in a directory of their own, made at the first start:
+//! They are files in a directory of their own, made at the first start:
 //!
 //! ```text
 //! certificate.pem   0644  what clients must know to know the server
 //! key.pem           0600
 //! token             0600  64 hexadecimal digits, what the server must hear to know a client
+//! client.pem        0644  what this machine shows to its peers, once it has any
+//! client-key.pem    0600
 //! ```
+//! The client's certificate is one of its own. Peers bind tokens to it, so it must stay when an
+//! authority renews that of the server.
+//!
 //! Beside them `tokens.json` may lie, with further tokens (see [`tokens`](super::tokens)). To use a
 //! certificate of another authority, put it there. All files hold from the moment they change.
 
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use aquifer_api::keys::{KeysError, read_token};
 
@@ -38,18 +43,39 @@ impl Keys {
         make_directory(directory)?;
         let [certificate, key, token] =
             ["certificate.pem", "key.pem", FIRST_TOKEN].map(|name| directory.join(name));
-        if !certificate.exists() && !key.exists() {
-            let (chain, secret) =
-                self_signed(names, addresses).map_err(KeysError::content(&certificate))?;
-            replace(&key, secret.as_bytes(), 0o600)?;
-            replace(&certificate, chain.as_bytes(), 0o644)?;
-        }
+        make_once(&certificate, &key, || self_signed(names, addresses))?;
         if !token.exists() {
             replace(&token, new_token().map_err(KeysError::file(&token))?.as_bytes(), 0o600)?;
         }
         read_token(&token)?;
         Ok(Keys { certificate: Certificate::open(&certificate, &key)? })
     }
+}
+
+/// The files of the certificate that this machine shows to its peers, and of its key, in
+/// `directory`. They are made if neither is there.
+///
+/// # Errors
+/// They cannot be made.
+pub fn client_files(directory: &Path) -> Result<[PathBuf; 2], KeysError> {
+    make_directory(directory)?;
+    let files = ["client.pem", "client-key.pem"].map(|name| directory.join(name));
+    let [certificate, key] = &files;
+    make_once(certificate, key, || self_signed(&[], &[]))?;
+    Ok(files)
+}
+
+fn make_once(
+    certificate: &Path,
+    key: &Path,
+    make: impl FnOnce() -> Result<(String, String), String>,
+) -> Result<(), KeysError> {
+    if certificate.exists() || key.exists() {
+        return Ok(());
+    }
+    let (chain, secret) = make().map_err(KeysError::content(certificate))?;
+    replace(key, secret.as_bytes(), 0o600)?;
+    replace(certificate, chain.as_bytes(), 0o644)
 }
 
 /// A certificate and its key, in PEM.
@@ -72,6 +98,8 @@ pub(super) const FIRST_TOKEN: &str = "token";
 mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    use aquifer_api::keys::{Identity, read_fingerprint};
 
     use super::*;
 
@@ -98,6 +126,40 @@ mod tests {
         assert_eq!(fs::read(at.join("certificate.pem")).unwrap(), certificate);
         fs::remove_file(at.join("token")).unwrap();
         assert_ne!(open(), token);
+    }
+
+    /// Peers bind tokens to it: a restart must not change it, nor a renewed certificate of the API.
+    #[test]
+    fn the_clients_certificate_is_made_once_and_is_of_use() {
+        let home = tempfile::tempdir().unwrap();
+        let at = home.path().join("api");
+        let [certificate, key] = client_files(&at).unwrap();
+        assert_eq!([mode(&at), mode(&key)], [0o700, 0o600]);
+        let first = read_fingerprint(&certificate).unwrap();
+        Identity::read(&certificate, &key).unwrap();
+        Keys::open(&at, &[], &[]).unwrap();
+        client_files(&at).unwrap();
+        assert_eq!(read_fingerprint(&certificate).unwrap(), first);
+        assert_ne!(read_fingerprint(&at.join("certificate.pem")).unwrap(), first);
+        // As `openssl x509 -fingerprint -sha256` does.
+        let der = aquifer_api::keys::read_certificates(&certificate).unwrap();
+        assert_eq!(super::super::secret::Hash::of(&der[0]).text(), first);
+        let said = |read: Result<Identity, KeysError>| read.unwrap_err().to_string();
+        let error = said(Identity::read(&certificate, &at.join("key.pem")));
+        assert!(
+            error.contains("key.pem: is no key for") && error.contains("client.pem"),
+            "{error}"
+        );
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(said(Identity::read(&certificate, &key)).contains("chmod 600"));
+        let pem = |bytes: &str| {
+            format!("-----BEGIN CERTIFICATE-----\n{bytes}\n-----END CERTIFICATE-----\n")
+        };
+        for wrong in ["", "none", &pem("AAAA"), &pem("")] {
+            fs::write(&certificate, wrong).unwrap();
+            let error = read_fingerprint(&certificate).unwrap_err().to_string();
+            assert!(error.contains("client.pem: holds no certificate"), "{error}");
+        }
     }
 
     #[test]

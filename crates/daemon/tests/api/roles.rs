@@ -100,6 +100,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "POST /locks/clear",
             "POST /tokens",
             "POST /tokens/{name}/rotate",
+            "POST /tokens/{name}/bind",
             "POST /tokens/{name}/revoke",
         ],
     ),
@@ -214,7 +215,12 @@ async fn what_a_request_asks_for_may_need_more_than_its_route() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_are_administered_by_the_socket() {
     let daemon = Daemon::start().await;
-    let create = |name: &str| CreateToken { name: name.into(), role: Role::Read, expires_s: None };
+    let create = |name: &str| CreateToken {
+        name: name.into(),
+        role: Role::Read,
+        expires_s: None,
+        certificates: Vec::new(),
+    };
     let made = daemon.client.create_token(&create("ci")).await.unwrap();
     let rotated = daemon.client.rotate_token("ci", &RotateToken::default()).await.unwrap();
     assert_ne!(made.token, rotated.token);
