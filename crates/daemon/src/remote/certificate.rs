@@ -52,8 +52,8 @@ impl Certificate {
         Ok(Certificate { chain: chain.into(), key: key.into(), shown: Mutex::new(shown) })
     }
 
-    /// What the next connection is shown, and whether it asks for the client's certificate. Both files are read for each: that costs little beside a
-    /// handshake, and notices every change.
+    /// What the next connection is shown, and whether it asks for the client's certificate. Both
+    /// files are read for each: that costs little beside a handshake, and notices every change.
     pub fn current(&self, asks: bool) -> Arc<ServerConfig> {
         let Tls { plain, asking } = self.look_again();
         if asks { asking } else { plain }

@@ -296,8 +296,8 @@ impl Tokens {
         })
     }
 
-    /// Binds a token to these certificates instead of those before; that which a rotation kept, too.
-    /// None: to none.
+    /// Binds a token to these certificates instead of those before, also the one that a rotation
+    /// kept. None: to none.
     ///
     /// # Errors
     /// That there is no such token, or that it is a file's; no fingerprints; a full disk.

@@ -257,8 +257,9 @@ fn told(peer: &str, error: ClientError) -> ApiError {
             let what = match error.kind {
                 ErrorKind::Unauthorized => format!(
                     "; make one there (`aquifer token create NAME --role receive`), and put it \
-                     into the file that peers.{peer}.token names. One that is bound needs the \
-                     certificate of this machine: `aquifer token bind NAME --certificate FILE` there"
+                     into the file that peers.{peer}.token names. Bind it to the certificate that \
+                     this machine shows, or to none: `aquifer token bind NAME --certificate FILE` \
+                     there"
                 ),
                 ErrorKind::Forbidden => format!(
                     "; put a token of such a role into the file of peers.{peer}.token (`aquifer \

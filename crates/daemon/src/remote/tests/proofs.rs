@@ -214,3 +214,30 @@ async fn hostile_certificates_are_refused() {
     assert!(served.ask_showing(&chain, &token).await.contains("is here"));
     assert!(served.ask(at(2), &served.token).await.unwrap().contains("is here"));
 }
+
+/// Why a handshake failed is told apart, so that the log can say it of certificates.
+#[tokio::test]
+async fn a_handshake_that_failed_by_a_certificate_is_known() {
+    let keys = tempfile::tempdir().unwrap();
+    let certificate = Keys::open(keys.path(), &[], &[]).unwrap().certificate;
+    let own = Own::new();
+    let shaken = async |resolver: Arc<Shows>| {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let tls = ClientConfig::builder().with_root_certificates(roots(keys.path()));
+        let connector = TlsConnector::from(Arc::new(tls.with_client_cert_resolver(resolver)));
+        let name = ServerName::try_from("localhost").unwrap();
+        let acceptor = TlsAcceptor::from(certificate.current(true));
+        let (accepted, _) = tokio::join!(acceptor.accept(far), connector.connect(name, near));
+        accepted.map(|stream| proof::Proof::of(stream.get_ref().1))
+    };
+    let proof = shaken(own.shows()).await.unwrap();
+    assert_eq!(proof.text(), own.fingerprint());
+    for chain in [vec![b"garbage".to_vec()], vec![own.certificate.clone(), vec![0; 17 << 10]]] {
+        let error = shaken(shows(chain, &own.key)).await.unwrap_err();
+        assert!(proof::is_of_certificate(&error), "{error:?}");
+    }
+    let other = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let error = shaken(shows(vec![own.certificate.clone()], &other)).await.unwrap_err();
+    assert!(proof::is_of_certificate(&error), "{error:?}");
+    assert!(!proof::is_of_certificate(&io::Error::other("a connection that was cut")));
+}
