@@ -4,7 +4,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use aquifer_api::client::ClientError;
-use aquifer_api::{CreateToken, ErrorKind, Role, RotateToken};
+use aquifer_api::{BindToken, CreateToken, ErrorKind, Role, RotateToken};
 use aquifer_daemon::caller::Caller;
 use aquifer_daemon::http::{Api, router, routes};
 use axum::extract::Request;
@@ -229,6 +229,15 @@ async fn tokens_are_administered_by_the_socket() {
         panic!("two tokens of one name");
     };
     assert_eq!(error.kind, ErrorKind::Conflict);
+    let bind = BindToken { certificates: vec!["AB:".repeat(31) + "AB"] };
+    let bound = daemon.client.bind_token("ci", &bind).await.unwrap();
+    assert_eq!(bound.certificates, ["ab".repeat(32)]);
+    assert_eq!(daemon.client.tokens().await.unwrap(), [bound]);
+    let nothing = BindToken { certificates: vec!["ab".into()] };
+    let Err(ClientError::Api(error)) = daemon.client.bind_token("ci", &nothing).await else {
+        panic!("bound to what is no fingerprint");
+    };
+    assert_eq!(error.kind, ErrorKind::Invalid);
     assert_eq!(daemon.client.revoke_token("ci").await.unwrap().name, "ci");
     assert!(daemon.client.tokens().await.unwrap().is_empty());
 }
