@@ -19,6 +19,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use aquifer_api::keys::{KeysError, read_token};
+use rcgen::{CertificateParams, KeyPair};
 
 use super::certificate::Certificate;
 use super::secret::{make_directory, new_token, replace};
@@ -43,7 +44,7 @@ impl Keys {
         make_directory(directory)?;
         let [certificate, key, token] =
             ["certificate.pem", "key.pem", FIRST_TOKEN].map(|name| directory.join(name));
-        make_once(&certificate, &key, || self_signed(names, addresses))?;
+        make_once(&certificate, &key, names_of(names, addresses))?;
         if !token.exists() {
             replace(&token, new_token().map_err(KeysError::file(&token))?.as_bytes(), 0o600)?;
         }
@@ -53,7 +54,7 @@ impl Keys {
 }
 
 /// The files of the certificate that this machine shows to its peers, and of its key, in
-/// `directory`. They are made if neither is there.
+/// `directory`. They are made if they are not both there.
 ///
 /// # Errors
 /// They cannot be made.
@@ -61,25 +62,38 @@ pub fn client_files(directory: &Path) -> Result<[PathBuf; 2], KeysError> {
     make_directory(directory)?;
     let files = ["client.pem", "client-key.pem"].map(|name| directory.join(name));
     let [certificate, key] = &files;
-    make_once(certificate, key, || self_signed(&[], &[]))?;
+    // Without its key it is of no use, and nobody else puts one there.
+    if certificate.exists() && !key.exists() {
+        std::fs::remove_file(certificate).map_err(KeysError::file(certificate))?;
+    }
+    make_once(certificate, key, names_of(&[], &[]))?;
     Ok(files)
 }
 
-fn make_once(
-    certificate: &Path,
-    key: &Path,
-    make: impl FnOnce() -> Result<(String, String), String>,
-) -> Result<(), KeysError> {
-    if certificate.exists() || key.exists() {
+/// Makes a key, then a certificate of it for these names. A start that ended between the two leaves
+/// the key alone: the next one makes the certificate of it. A certificate that is there stays.
+fn make_once(certificate: &Path, key: &Path, names: Vec<String>) -> Result<(), KeysError> {
+    if certificate.exists() {
         return Ok(());
     }
-    let (chain, secret) = make().map_err(KeysError::content(certificate))?;
-    replace(key, secret.as_bytes(), 0o600)?;
-    replace(certificate, chain.as_bytes(), 0o644)
+    if !key.exists() {
+        let made = KeyPair::generate().map_err(wrong(key))?;
+        replace(key, made.serialize_pem().as_bytes(), 0o600)?;
+    }
+    let secret = std::fs::read_to_string(key).map_err(KeysError::file(key))?;
+    let secret = KeyPair::from_pem(&secret).map_err(wrong(key))?;
+    let made = CertificateParams::new(names).and_then(|names| names.self_signed(&secret));
+    let made = made.map_err(wrong(certificate))?;
+    replace(certificate, made.pem().as_bytes(), 0o644)
 }
 
-/// A certificate and its key, in PEM.
-fn self_signed(names: &[String], addresses: &[IpAddr]) -> Result<(String, String), String> {
+fn wrong(path: &Path) -> impl FnOnce(rcgen::Error) -> KeysError {
+    let content = KeysError::content(path);
+    |error| content(error.to_string())
+}
+
+/// What a certificate of this machine is for.
+fn names_of(names: &[String], addresses: &[IpAddr]) -> Vec<String> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut all: Vec<String> = vec!["localhost".into(), "127.0.0.1".into(), "::1".into()];
     all.extend((!host.is_empty()).then_some(host));
@@ -87,8 +101,7 @@ fn self_signed(names: &[String], addresses: &[IpAddr]) -> Result<(String, String
     all.extend(addresses.iter().filter(|at| !at.is_unspecified()).map(IpAddr::to_string));
     all.sort();
     all.dedup();
-    let made = rcgen::generate_simple_self_signed(all).map_err(|error| error.to_string())?;
-    Ok((made.cert.pem(), made.signing_key.serialize_pem()))
+    all
 }
 
 /// The file of the token that was there before there were others, and its name: an administrator's.
@@ -160,6 +173,42 @@ mod tests {
             let error = read_fingerprint(&certificate).unwrap_err().to_string();
             assert!(error.contains("client.pem: holds no certificate"), "{error}");
         }
+    }
+
+    /// A start may end between the files.
+    #[test]
+    fn half_a_pair_is_made_whole() {
+        let home = tempfile::tempdir().unwrap();
+        let [certificate, key] = client_files(home.path()).unwrap();
+        let is_whole = || {
+            client_files(home.path()).unwrap();
+            Identity::read(&certificate, &key).unwrap();
+            assert_eq!([mode(&certificate), mode(&key)], [0o644, 0o600]);
+            (read_fingerprint(&certificate).unwrap(), fs::read(&key).unwrap())
+        };
+        let first = is_whole();
+        fs::remove_file(&certificate).unwrap();
+        // The key that was made stays.
+        assert_eq!(is_whole().1, first.1);
+        let second = is_whole();
+        fs::remove_file(&key).unwrap();
+        let third = is_whole();
+        assert!(second.0 != third.0 && second.1 != third.1);
+        // One that is none is not written over.
+        fs::remove_file(&certificate).unwrap();
+        fs::write(&key, "none").unwrap();
+        let error = client_files(home.path()).unwrap_err().to_string();
+        assert!(error.contains("client-key.pem: "), "{error}");
+        // That of the server as well: a certificate of an authority stays, whatever is with it.
+        let open = || Keys::open(home.path(), &[], &[]);
+        open().unwrap();
+        let [certificate, key] = ["certificate.pem", "key.pem"].map(|name| home.path().join(name));
+        fs::remove_file(&certificate).unwrap();
+        open().unwrap();
+        let stays = fs::read(&certificate).unwrap();
+        fs::remove_file(&key).unwrap();
+        assert!(open().unwrap_err().to_string().contains("key.pem"));
+        assert_eq!(fs::read(&certificate).unwrap(), stays);
     }
 
     #[test]
