@@ -59,6 +59,7 @@ mod spares;
 mod status;
 mod support;
 mod top;
+mod tree_rows;
 mod trees;
 mod trim;
 mod unprivileged;
