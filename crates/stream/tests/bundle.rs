@@ -40,7 +40,7 @@ fn sealed(bundle: &Bundle, names: Option<&[&str]>) -> Vec<u8> {
     list.count(bundle.members.len());
     for (at, of) in bundle.members.iter().enumerate() {
         list.string(of.below.as_bytes());
-        names.iter().for_each(|names| list.string(names[at].as_bytes()));
+        names.iter().flat_map(|names| names.get(at)).for_each(|of| list.string(of.as_bytes()));
         list.u64(of.to.0);
         list.u64(of.from.map_or(0, |from| from.0));
     }
