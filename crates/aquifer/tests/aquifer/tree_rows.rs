@@ -1,6 +1,11 @@
 //! All snapshots of a tree since an older one go through a file: whole, again, broken off, and
 //! where some of them are there already.
 
+use std::io::Write;
+use std::process::Stdio;
+
+use serde_json::json;
+
 use crate::bed::{fill, has, with_file};
 use crate::eyes::client::Client;
 use crate::replicate::{fails, snapshots};
@@ -15,7 +20,7 @@ const ROWS: [&str; 4] = ["-R", "-I", "@s1", "tank/vms@s4"];
 /// Two datasets with a disk each, which has other content in each of four snapshots; and a pool for
 /// copies.
 struct Bed {
-    _daemons: [Daemon; 2],
+    daemons: [Daemon; 2],
     here: Place,
     there: Place,
     other: String,
@@ -43,7 +48,7 @@ impl Bed {
             here.must(&["snapshot", "-r", &format!("tank/vms@s{at}")]);
         }
         there.must(&["pool", "create", "backup", &other]);
-        Bed { _daemons: daemons, here, there, other }
+        Bed { daemons, here, there, other }
     }
 
     fn send(&self, words: &[&str], name: &str) {
@@ -144,6 +149,33 @@ fn what_a_copy_skipped_is_passed_over_and_one_that_lacks_the_first_comes_whole()
     bed.is_right();
 }
 
+/// In the middle of the second stream of a row.
+#[test]
+fn what_came_before_a_daemon_died_stays() {
+    let mut bed = Bed::new();
+    bed.send(&["-R", "tank/vms@s1"], "first");
+    assert_eq!(bed.receive(&[], "first").code, 0);
+    bed.send(&ROWS, "rows");
+    let bytes = std::fs::read(bed.here.path("rows")).unwrap();
+    let mut receiving = bed.there.command(&["receive", "backup/vms"]);
+    let receiving = receiving.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut receiving = receiving.spawn().unwrap();
+    let mut input = receiving.stdin.take().unwrap();
+    // Parts have a MiB.
+    input.write_all(&bytes[..2 * MIB + 5]).unwrap();
+    bed.there.wait_for(|| bed.has() == ["s1 s2", "s1"]);
+    let [here, there] = bed.daemons;
+    there.kill9();
+    drop(input);
+    assert_eq!(receiving.wait().unwrap().code(), Some(1));
+    bed.daemons = [here, bed.there.serve()];
+    assert_eq!(bed.has(), ["s1 s2", "s1"]);
+    let said = bed.receive(&[], "rows");
+    assert_eq!((said.code, lines(&said, "was there already, and stays")), (0, 1), "{said:?}");
+    assert_eq!(bed.has(), ["s1 s2 s3 s4", "s1 s2 s3 s4"]);
+    bed.is_right();
+}
+
 #[test]
 fn rows_go_on_by_a_token_and_begin_at_a_bookmark() {
     let bed = Bed::new();
@@ -166,6 +198,38 @@ fn rows_go_on_by_a_token_and_begin_at_a_bookmark() {
     assert!(lines(&said, "backup/vms/a@s1 is passed over, since backup/vms/a@s2 is") == 1);
     assert_eq!(bed.has(), ["s2 s3 s4", "s2 s3 s4"]);
     bed.is_right();
+}
+
+/// The size alone is asked for: as with the stream, from part to part.
+#[test]
+fn a_snapshot_between_that_goes_meanwhile_ends_the_bundle() {
+    let bed = Bed::new();
+    let mut query = json!({
+        "snapshot": "tank/vms@s4", "from": "@s1", "recursive": true, "between": true,
+        "size_only": true,
+    });
+    let next = |head: &str| {
+        let mut lines = head.lines();
+        lines.find_map(|line| line.strip_prefix("x-aquifer-next: ").map(str::to_string))
+    };
+    let (head, _) = bed.here.post("/v1/send", &query);
+    query["after"] = next(&head).unwrap().into();
+    let (head, _) = bed.here.post("/v1/send", &query);
+    assert!(head.contains(" 200 OK") && next(&head).is_some(), "{head}");
+    query["after"] = next(&head).unwrap().into();
+    bed.here.must(&["destroy", "-f", "tank/vms/a@s3"]);
+    let (head, said) = bed.here.post("/v1/send", &query);
+    assert!(head.contains(" 409 ") && said.contains("begin again"), "{head} {said}");
+
+    for (field, value, why) in [
+        ("from", json!(null), "say since which snapshot"),
+        ("recursive", json!(false), "ask for each after the other"),
+    ] {
+        let mut wrong = query.clone();
+        (wrong["after"], wrong[field]) = (json!(null), value);
+        let (head, said) = bed.here.post("/v1/send", &wrong);
+        assert!(head.contains(" 400 ") && said.contains(why), "{head} {said}");
+    }
 }
 
 #[test]
