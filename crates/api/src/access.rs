@@ -91,6 +91,10 @@ pub struct CreateToken {
     /// When it expires, in seconds since 1970; without this, never.
     #[serde(default)]
     pub expires_s: Option<u64>,
+    /// SHA-256 fingerprints of client certificates, in hexadecimal: it counts only on a connection
+    /// that shows one of them. None: on each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<String>,
 }
 
 /// `POST /tokens/{name}/rotate`.
@@ -105,6 +109,19 @@ pub struct RotateToken {
     /// have.
     #[serde(default)]
     pub expires_s: Option<u64>,
+    /// Client certificates of the new token, as in [`CreateToken`]; without this, those of the
+    /// previous one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificates: Option<Vec<String>>,
+}
+
+/// `POST /tokens/{name}/bind`: the token stays, and counts with other client certificates.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct BindToken {
+    /// As in [`CreateToken`]: these, in place of those before.
+    pub certificates: Vec<String>,
 }
 
 /// A new token. No other answer contains a token.
@@ -141,4 +158,8 @@ pub struct TokenInfo {
     pub expired: bool,
     /// How long the previous token is valid, if it still is.
     pub earlier_until_s: Option<u64>,
+    /// SHA-256 fingerprints of the client certificates with which it counts; none: with or without
+    /// any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<String>,
 }

@@ -16,13 +16,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
+use crate::keys::Identity;
 use crate::{
-    AddVdevs, AlertsInfo, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset,
-    CreatePool, CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyPool,
-    DiskRequest, DrillRequest, Event, EventQuery, ExportPool, FreeWorkRequest, HistoryEntry,
-    ImportRequest, LocksInfo, MemoryStat, NfsStat, OfflineDisk, OnlineDisk, PATH, PoolCreated,
-    PoolDone, PoolIo, PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult,
-    ScrubRequest, SetProperties, TestAlerts, TestedOutlet, TokenInfo, TokenMade,
+    AddVdevs, AlertsInfo, ApiError, BindToken, ClearDamage, ClearLocks, ClearedLocks,
+    CreateDataset, CreatePool, CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery,
+    DestroyPool, DiskRequest, DrillRequest, Event, EventQuery, ExportPool, FreeWorkRequest,
+    HistoryEntry, ImportRequest, LocksInfo, MemoryStat, NfsStat, OfflineDisk, OnlineDisk, PATH,
+    PoolCreated, PoolDone, PoolIo, PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest,
+    ScanResult, ScrubRequest, SetProperties, TestAlerts, TestedOutlet, TokenInfo, TokenMade,
 };
 
 mod datasets;
@@ -86,7 +87,8 @@ impl Client {
     }
 
     /// A client of the daemon at `url` (`https://HOST:PORT`), which must show one of `certificates`
-    /// or one that they vouch for. The client sends it `token`. Does not connect yet.
+    /// or one that they vouch for. The client sends it `token`, and shows it `own` if the daemon
+    /// asks for a certificate. Does not connect yet.
     ///
     /// # Errors
     /// [`ClientError::Address`]; [`ClientError::Broken`] for unusable certificates.
@@ -94,8 +96,9 @@ impl Client {
         url: &str,
         certificates: Vec<CertificateDer<'static>>,
         token: String,
+        own: Option<Identity>,
     ) -> Answer<Self> {
-        let remote = Remote::new(url, certificates, token)?;
+        let remote = Remote::new(url, certificates, token, own)?;
         Ok(Client { endpoint: Endpoint::Tcp(remote) })
     }
 
@@ -319,6 +322,11 @@ impl Client {
         self.post(&format!("/tokens/{}/rotate", escaped(name)), request).await
     }
 
+    /// Binds a token to client certificates.
+    pub async fn bind_token(&self, name: &str, request: &BindToken) -> Answer<TokenInfo> {
+        self.post(&format!("/tokens/{}/bind", escaped(name)), request).await
+    }
+
     /// Ends a token.
     pub async fn revoke_token(&self, name: &str) -> Answer<TokenInfo> {
         self.post(&format!("/tokens/{}/revoke", escaped(name)), &()).await
@@ -441,7 +449,7 @@ mod tests {
 
     #[test]
     fn an_address_is_https_with_a_port_and_nothing_else() {
-        let of = |url| Client::remote(url, Vec::new(), "secret".into());
+        let of = |url| Client::remote(url, Vec::new(), "secret".into(), None);
         for good in ["https://pool.example:9443", "https://10.0.0.1:1/", "https://[fd00::1]:9443"] {
             let shown = format!("{:?}", of(good).unwrap());
             assert!(!shown.contains("secret"), "{shown}");

@@ -7,9 +7,13 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustls::pki_types::CertificateDer;
+use ring::digest;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::ParsedCertificate;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 /// The keys cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +89,59 @@ pub fn certificates_of(path: &Path, pem: &str) -> Result<Vec<CertificateDer<'sta
         Ok(_) => Err(wrong("holds no certificate in PEM".into())),
         Err(error) => Err(wrong(error.to_string())),
     }
+}
+
+/// A certificate of our own and its key: what we show to a daemon that asks for a certificate.
+#[derive(Clone, Debug)]
+pub struct Identity(Arc<CertifiedKey>);
+
+impl Identity {
+    /// The certificate in one file, first of those there, and its key in another.
+    ///
+    /// # Errors
+    /// Files that cannot be read or do not belong together; a key that others can read.
+    pub fn read(certificate: &Path, key: &Path) -> Result<Identity, KeysError> {
+        let chain = read_certificates(certificate)?;
+        fingerprint_of(certificate, &chain)?;
+        let text = read_secret(key)?;
+        let wrong = |why: String| KeysError::content(key)(why);
+        let secret = PrivateKeyDer::from_pem_slice(text.as_bytes());
+        let secret = secret.map_err(|error| wrong(error.to_string()))?;
+        let provider = rustls::crypto::ring::default_provider();
+        let certified = CertifiedKey::from_der(chain, secret, &provider)
+            .map_err(|error| wrong(format!("is no key for {} ({error})", certificate.display())))?;
+        Ok(Identity(Arc::new(certified)))
+    }
+
+    /// For a configuration of rustls.
+    pub(crate) fn resolver(self) -> Arc<SingleCertAndKey> {
+        Arc::new(SingleCertAndKey::from(self.0))
+    }
+}
+
+/// The fingerprint of the first certificate in a file: SHA-256, as 64 hexadecimal digits.
+///
+/// # Errors
+/// A file that cannot be read, or whose first certificate no client can show.
+pub fn read_fingerprint(path: &Path) -> Result<String, KeysError> {
+    fingerprint_of(path, &read_certificates(path)?)
+}
+
+fn fingerprint_of(path: &Path, chain: &[CertificateDer<'_>]) -> Result<String, KeysError> {
+    let wrong =
+        |why: &str| KeysError::content(path)(format!("holds no certificate to show: {why}"));
+    let first = chain.first().ok_or_else(|| wrong("there is none"))?;
+    ParsedCertificate::try_from(first).map_err(|error| wrong(&error.to_string()))?;
+    let sum = digest::digest(&digest::SHA256, first);
+    Ok(sum.as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// A fingerprint as people write it, such as `openssl x509 -fingerprint -sha256` does, in the form
+/// of [`read_fingerprint`].
+pub fn parse_fingerprint(text: &str) -> Option<String> {
+    let digits = text.replace(':', "").to_ascii_lowercase();
+    let is_one = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_one.then_some(digits)
 }
 
 /// A file's text.

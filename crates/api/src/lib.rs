@@ -46,7 +46,9 @@ use serde::{Deserialize, Serialize};
 
 pub use aquifer_meter::time;
 
-pub use access::{CreateToken, LogIn, Role, RotateToken, SessionInfo, TokenInfo, TokenMade};
+pub use access::{
+    BindToken, CreateToken, LogIn, Role, RotateToken, SessionInfo, TokenInfo, TokenMade,
+};
 pub use alerts::{
     ActiveAlert, AlertsInfo, OutletInfo, OutletKind, Problem, Severity, TestAlerts, TestedOutlet,
 };

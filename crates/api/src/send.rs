@@ -22,6 +22,10 @@ pub struct SendQuery {
     /// `from` are sent whole, those that have no such snapshot are left out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub recursive: bool,
+    /// With `recursive`, also all snapshots since `from`, as a stream of each behind the other;
+    /// those that have no `from`, with all that are older than the last one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub between: bool,
     /// Only the size of the stream is wanted: the answers have no bytes, and say in the header
     /// [`SIZE`] how many there would be.
     #[serde(default)]
@@ -177,7 +181,7 @@ pub struct ReceiveSummary {
     pub bytes: u64,
     /// What to know.
     pub notes: Vec<String>,
-    /// Of a bundle, the same of each dataset below.
+    /// Of a bundle, the same of each stream behind the first one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub below: Vec<ReceiveSummary>,
 }

@@ -1,7 +1,6 @@
 //! The command line.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use aquifer_api::{Hypervisor, VdevKind, VdevRequest};
 use aquifer_meter::size;
@@ -9,6 +8,7 @@ use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 mod alerts;
+mod api;
 mod list;
 mod past;
 mod pool;
@@ -17,6 +17,7 @@ mod tests;
 mod token;
 
 pub use alerts::AlertsCommand;
+pub use api::ApiArgs;
 pub use list::{GetArgs, GetColumn, ListArgs, ListKind, SortKey, Source};
 pub use past::PastArgs;
 pub use pool::{DrillArgs, InitializeArgs, PoolCommand, TrimArgs};
@@ -38,23 +39,6 @@ pub struct Options {
     /// Sizes in bytes.
     #[arg(short = 'p', long, global = true)]
     pub exact: bool,
-}
-
-/// Which daemon is asked.
-#[derive(Debug, clap::Args)]
-pub struct ApiArgs {
-    /// The daemon's socket.
-    #[arg(long, global = true, value_name = "PATH", default_value = API_SOCKET)]
-    pub api_socket: PathBuf,
-    /// A daemon on another machine instead: https://HOST:PORT.
-    #[arg(long, global = true, value_name = "URL")]
-    pub api: Option<String>,
-    /// The certificate that it must show, or its authority's (PEM).
-    #[arg(long, global = true, value_name = "FILE")]
-    pub api_certificate: Option<PathBuf>,
-    /// The file with its token.
-    #[arg(long, global = true, value_name = "FILE")]
-    pub api_token: Option<PathBuf>,
 }
 
 /// What is asked of a daemon.

@@ -43,7 +43,7 @@ pub use top::TopArgs;
 use std::io::{IsTerminal, Write};
 
 use aquifer_api::client::Client;
-use aquifer_api::keys;
+use aquifer_api::keys::{self, Identity};
 use aquifer_api::shown::{PLAIN, RED, lines_shown, shown};
 use aquifer_api::time;
 use aquifer_api::{ConnectQuery, ImportRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
@@ -218,12 +218,22 @@ async fn rename(
 /// # Errors
 /// Half of what a daemon on another machine needs, and files that cannot be read.
 pub fn client(api: &ApiArgs) -> Result<Client, Failure> {
+    let own = match (&api.api_client_certificate, &api.api_client_key) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        _ => {
+            let why = "--api-client-certificate and --api-client-key belong together";
+            return Err(Failure::usage(why));
+        }
+    };
     match (&api.api, &api.api_certificate, &api.api_token) {
-        (None, None, None) => Ok(Client::new(&api.api_socket)),
+        (None, None, None) if own.is_none() => Ok(Client::new(&api.api_socket)),
         (Some(url), Some(certificate), Some(token)) => {
             let certificates = keys::read_certificates(certificate).map_err(Failure::usage)?;
             let token = keys::read_token(token).map_err(Failure::usage)?;
-            Client::remote(url, certificates, token).map_err(Failure::usage)
+            let own = own.map(|(certificate, key)| Identity::read(certificate, key));
+            let own = own.transpose().map_err(Failure::usage)?;
+            Client::remote(url, certificates, token, own).map_err(Failure::usage)
         }
         _ => {
             let why = "a daemon on another machine needs --api, --api-certificate and --api-token";

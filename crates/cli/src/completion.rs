@@ -149,6 +149,8 @@ fn daemon(words: &[String]) -> ApiArgs {
         api: value("--api").map(String::from),
         api_certificate: value("--api-certificate").map(PathBuf::from),
         api_token: value("--api-token").map(PathBuf::from),
+        api_client_certificate: value("--api-client-certificate").map(PathBuf::from),
+        api_client_key: value("--api-client-key").map(PathBuf::from),
     }
 }
 

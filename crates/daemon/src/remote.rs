@@ -7,11 +7,15 @@
 //!   is closed.
 //! - Tokens and certificate are those of the moment: each request is judged by what holds when it
 //!   comes, each connection shown the certificate that is there then.
+//! - A token that is bound to a client's certificate counts only where the connection has proved
+//!   its key: see [`proof`]. Clients are asked for one only while there is such a token: browsers
+//!   that have certificates ask people which to show.
 
 mod certificate;
 mod guests;
 pub mod keys;
 mod page;
+mod proof;
 mod secret;
 mod sessions;
 pub mod tokens;
@@ -32,8 +36,8 @@ use aquifer_api::time::now_s;
 use axum::Router;
 use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, CONNECTION};
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::serve::{IncomingStream, Listener};
@@ -49,6 +53,7 @@ use crate::http::{Api, refusal, router};
 use certificate::Certificate;
 use guests::{Guest, Guests, Place};
 use keys::Keys;
+use proof::Proof;
 use sessions::Sessions;
 use tokens::{Shown, Tokens};
 
@@ -135,11 +140,11 @@ impl Door {
     /// # Errors
     /// A browser sends it that is not logged in, or not for the page. Nobody guesses that way, so
     /// the answer does not wait.
-    fn look(&self, request: &Request) -> Result<Shown, ApiError> {
+    fn look(&self, request: &Request, proof: Proof) -> Result<Shown, ApiError> {
         let now_s = now_s();
         if let Some(given) = request.headers().get(AUTHORIZATION) {
             let token = given.to_str().ok().and_then(|value| value.strip_prefix("Bearer "));
-            return Ok(self.tokens.look(token.unwrap_or_default(), now_s));
+            return Ok(self.tokens.look(token.unwrap_or_default(), proof, now_s));
         }
         let Some(cookie) = page::cookie(request) else {
             return match request.headers().contains_key(page::OWN_HEADER) {
@@ -149,7 +154,7 @@ impl Door {
         };
         page::check_origin(request)?;
         let token = self.sessions.token_of(cookie, now_s);
-        let shown = token.map(|token| self.tokens.look_hash(&token, now_s));
+        let shown = token.map(|token| self.tokens.look_hash(&token, proof, now_s));
         match shown.filter(|shown| *shown != Shown::Nothing) {
             Some(shown) => Ok(shown),
             None => Err(ApiError::unauthorized("this session has ended; log in again")),
@@ -157,8 +162,28 @@ impl Door {
     }
 
     /// Refuses who shows no token that is valid, and tells the log.
-    async fn refuse(&self, shown: &Shown, peer: IpAddr, path: &str) -> Response {
+    async fn refuse(&self, shown: &Shown, from: &Visitor, path: &str) -> Response {
+        let (peer, proof) = (from.guest.address, from.proof.text());
         let why = match shown {
+            Shown::Unproven { name } => {
+                if self.guests.is_told(peer, name) {
+                    tracing::warn!(
+                        class = "api.refused", %peer, token = &**name, path, certificate = proof,
+                        "the API was asked with a token that is bound to another certificate than \
+                         the client showed, if it showed any"
+                    );
+                }
+                match proof.is_empty() {
+                    true => {
+                        "this token counts only with a certificate of its client, and none was \
+                             shown"
+                    }
+                    false => {
+                        "this token is bound to another certificate than the one that was \
+                              shown"
+                    }
+                }
+            }
             Shown::Expired { name } => {
                 self.tell(peer, name, path, "the API was asked with a token that has expired");
                 "this token has expired"
@@ -170,7 +195,12 @@ impl Door {
         };
         // Who guesses has few guesses.
         sleep(self.patience.wrong).await;
-        refusal(ApiError::unauthorized(why))
+        let mut response = refusal(ApiError::unauthorized(why));
+        if let Shown::Unproven { .. } = shown {
+            // This connection has no other proof; the next one may have been asked for it.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
     }
 
     /// Logs that a request was refused, so often as is good for the log.
@@ -183,28 +213,32 @@ impl Door {
 
 /// By which connection a request came.
 #[derive(Clone, Debug)]
-struct Visitor(Arc<Guest>);
+struct Visitor {
+    guest: Arc<Guest>,
+    proof: Proof,
+}
 
 impl Connected<IncomingStream<'_, TlsListener>> for Visitor {
     fn connect_info(stream: IncomingStream<'_, TlsListener>) -> Self {
-        Visitor(Arc::clone(&stream.io().place.guest))
+        let Connection { place, proof, .. } = stream.io();
+        Visitor { guest: Arc::clone(&place.guest), proof: *proof }
     }
 }
 
 async fn require_token(
     State(door): State<Door>,
-    ConnectInfo(Visitor(guest)): ConnectInfo<Visitor>,
+    ConnectInfo(visitor): ConnectInfo<Visitor>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let peer = guest.address;
+    let peer = visitor.guest.address;
     let path = request.uri().path().to_owned();
-    let (name, role) = match door.look(&request) {
+    let (name, role) = match door.look(&request, visitor.proof) {
         Ok(Shown::Token { name, role }) => (name, role),
-        Ok(shown) => return door.refuse(&shown, peer, &path).await,
+        Ok(shown) => return door.refuse(&shown, &visitor, &path).await,
         Err(refused) => return refusal(refused),
     };
-    door.guests.know(&guest);
+    door.guests.know(&visitor.guest);
     request.extensions_mut().insert(Caller::of_token(Arc::clone(&name), role, peer));
     let response = next.run(request).await;
     if response.status() == StatusCode::FORBIDDEN {
@@ -260,9 +294,10 @@ async fn accept(
             }
             continue;
         };
-        let acceptor = TlsAcceptor::from(certificate.current());
-        let (ready, patience) = (ready.clone(), door.patience);
+        let acceptor = TlsAcceptor::from(certificate.current(door.tokens.are_bound()));
+        let (ready, door) = (ready.clone(), door.clone());
         tokio::spawn(async move {
+            let patience = door.patience;
             let end = Instant::now() + patience.token;
             let gone = poll_fn(|cx| place.guest.poll_gone(cx));
             let shaken = tokio::select! {
@@ -272,10 +307,18 @@ async fn accept(
             match shaken {
                 Ok(Ok(stream)) => {
                     let (timer, idle) = (Box::pin(sleep_until(end)), patience.idle);
-                    let moved = Instant::now();
-                    let connection = Connection { stream, place, timer, idle, moved };
+                    let (moved, proof) = (Instant::now(), Proof::of(stream.get_ref().1));
+                    let connection = Connection { stream, place, proof, timer, idle, moved };
                     // Nobody takes it: the daemon stops.
                     let _ = ready.send((connection, peer)).await;
+                }
+                Ok(Err(error)) if proof::is_of_certificate(&error) => {
+                    if door.guests.is_told(peer.ip(), "") {
+                        tracing::warn!(
+                            class = "api.refused", %peer, %error,
+                            "a client showed the API a certificate that cannot be used"
+                        );
+                    }
                 }
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS with the API's client"),
                 Err(_) => tracing::debug!(%peer, "the API's client was too slow for TLS"),
@@ -305,6 +348,7 @@ impl Listener for TlsListener {
 struct Connection {
     stream: TlsStream<TcpStream>,
     place: Place,
+    proof: Proof,
     timer: Pin<Box<Sleep>>,
     idle: Duration,
     /// When a byte moved last.

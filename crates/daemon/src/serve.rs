@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_admin::events::EventRing;
-use aquifer_admin::{Control, ControlConfig};
+use aquifer_admin::{Control, ControlConfig, Peers};
 use aquifer_nfsd::limits::{Limits, allow_files};
 use aquifer_nfsd::precedence::yield_to_clients;
 use aquifer_nfsd::{Config, KeyFiles, NamesConfig, Portmap};
@@ -36,7 +36,7 @@ use tokio::task::JoinSet;
 
 use crate::http::{self, Api};
 use crate::remote;
-use crate::remote::keys::Keys;
+use crate::remote::keys::{Keys, client_files};
 use crate::remote::tokens::Tokens;
 
 use crate::args::ServeArgs;
@@ -95,7 +95,7 @@ pub fn serve(
     let keys_dir = keys_dir(&settings.state_dir);
     let names = NamesConfig { servers: settings.names.servers, ..NamesConfig::default() };
     let frontend = NfsFrontend::new(config, locks, names);
-    let config = ControlConfig {
+    let mut config = ControlConfig {
         state_dir: settings.state_dir,
         memory,
         wait_for_disks: Duration::from_secs(settings.wait_for_disks_s.into()),
@@ -106,6 +106,7 @@ pub fn serve(
     };
     let events: Arc<EventRing> = Arc::default();
     log::to_stderr(&settings.log, &events)?;
+    show_own_certificate(&mut config.peers, &keys_dir);
     let control = Control::open(config, Arc::new(frontend), events).map_err(Failure::failed)?;
     let tokens = Tokens::open(&keys_dir).map_err(Failure::failed)?;
     let api = Api { control, tokens: Arc::new(tokens) };
@@ -255,6 +256,26 @@ fn bind_tcp(api: &settings::Api, state_dir: &Path) -> Result<Option<Tcp>, Failur
     let keys = keys.map_err(|error| failed(&error))?;
     let listeners = remote::bind(&api.listen).map_err(|error| failed(&error))?;
     Ok(Some(Tcp { listeners, keys }))
+}
+
+/// Peers to which the configuration shows no other certificate are shown this machine's own.
+fn show_own_certificate(peers: &mut Peers, keys_dir: &Path) {
+    let all = peers.values_mut().filter(|peer| peer.client_certificate.is_none());
+    let mut all = all.peekable();
+    if all.peek().is_none() {
+        return;
+    }
+    match client_files(keys_dir) {
+        Ok([certificate, key]) => all.for_each(|peer| {
+            (peer.client_certificate, peer.client_key) =
+                (Some(certificate.clone()), Some(key.clone()));
+        }),
+        // Peers whose tokens are bound to nothing can be asked all the same.
+        Err(error) => tracing::warn!(
+            class = "api.certificate", %error,
+            "there is no certificate to show to peers; without it, bound tokens are refused there"
+        ),
+    }
 }
 
 /// The directory of certificate, key and tokens.

@@ -61,8 +61,10 @@ pub struct Received {
     pub since: Option<String>,
     /// What came.
     pub counts: Counts,
-    /// The dataset had the snapshot already: the stream was passed over.
+    /// The dataset had the snapshot already, or a later one: the stream was passed over.
     pub was_there: bool,
+    /// The full name of the later one, if the snapshot itself is not there.
+    pub later: Option<String>,
 }
 
 /// Takes the bytes of a stream.

@@ -277,7 +277,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 65] = [
+const ROUTES: [&str; 66] = [
     "GET /v1/alerts",
     "POST /v1/alerts/test",
     "GET /v1/daemon",
@@ -343,8 +343,9 @@ const ROUTES: [&str; 65] = [
     "POST /v1/receive/0/end",
     "POST /v1/receives/give-up",
     "GET /v1/receives?name=",
+    "POST /v1/tokens/ci/bind",
 ];
-const KEYS: [&str; 25] = [
+const KEYS: [&str; 26] = [
     "name",
     "name",
     "properties",
@@ -370,6 +371,7 @@ const KEYS: [&str; 25] = [
     "logs",
     "disk",
     "create_bytes",
+    "certificates",
 ];
 const TEXTS: [&str; 36] = [
     "tank",

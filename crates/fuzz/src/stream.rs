@@ -7,13 +7,13 @@
 
 use aquifer_ondisk::Writer;
 use aquifer_ondisk::codec::checksum128;
-use aquifer_stream::{Bundle, Decoder, Encoder, RECORD_BYTES_MAX, Record};
+use aquifer_stream::{BundleHead, Decoder, Encoder, RECORD_BYTES_MAX, Record};
 
 /// See the module's head.
 pub fn run(bytes: &[u8]) {
     let Some((how, rest)) = bytes.split_first() else { return };
-    if *how == BUNDLE {
-        bundle(&with_sum(rest));
+    if *how >= BUNDLE {
+        bundle(&with_sum(u32::from(u8::MAX - how) + 1, rest));
         return;
     }
     bundle(rest);
@@ -42,16 +42,16 @@ pub fn run(bytes: &[u8]) {
 
 /// A head that was taken is written in one way only.
 fn bundle(bytes: &[u8]) {
-    if let Ok(Some((bundle, head_bytes))) = Bundle::decode(bytes) {
-        assert!(bundle.encode().as_deref() == Ok(&bytes[..head_bytes]), "a head has two forms");
+    if let Ok(Some((head, head_bytes))) = BundleHead::decode(bytes) {
+        assert!(head.encode().as_deref() == Ok(&bytes[..head_bytes]), "a head has two forms");
     }
 }
 
-/// The head of a bundle with this list.
-fn with_sum(list: &[u8]) -> Vec<u8> {
+/// The head of a bundle, of this version, with this list.
+fn with_sum(version: u32, list: &[u8]) -> Vec<u8> {
     let mut head = Writer::new();
     head.put(b"AQBUNDLE");
-    head.u32(1);
+    head.u32(version);
     head.count(list.len());
     head.put(list);
     let sum = checksum128(head.as_bytes());
@@ -59,8 +59,8 @@ fn with_sum(list: &[u8]) -> Vec<u8> {
     head.into_bytes()
 }
 
-/// The first byte of an input that is the list of a bundle.
-const BUNDLE: u8 = 255;
+/// The first byte of an input that is the list of a bundle: 255 of version 1, 254 of version 2.
+const BUNDLE: u8 = 254;
 
 /// Records of these kinds, lengths and payloads, numbered and chained as a sender does.
 fn sealed(mut rest: &[u8]) -> Vec<u8> {

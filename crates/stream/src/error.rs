@@ -40,7 +40,9 @@ pub enum StreamError {
     #[error("the head of the streams of several datasets is invalid: {0}; send them again")]
     Bundle(String),
     /// The head of a bundle has no room for them.
-    #[error("too many datasets for one bundle: send smaller trees")]
+    #[error(
+        "too many datasets, or snapshots, for one bundle: send smaller trees, or fewer snapshots"
+    )]
     TooMany,
     /// Something comes after the last record.
     #[error("the stream goes on after its end: receive one stream at a time")]

@@ -20,7 +20,7 @@ mod order;
 mod record;
 mod token;
 
-pub use bundle::{Bundle, BundleMember};
+pub use bundle::{Bundle, BundleHead, BundleMember};
 pub use decode::Decoder;
 pub use encode::{Chain, Encoder};
 pub use error::StreamError;

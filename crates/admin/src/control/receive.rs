@@ -373,12 +373,14 @@ async fn left(receiver: &mut Option<TreeReceiver>, error: Option<ReceiveError>) 
 }
 
 /// An error in a bundle says of which dataset, and what stays.
-fn in_bundle(BundleProgress { name, came, of }: &BundleProgress, error: ApiError) -> ApiError {
+fn in_bundle(progress: &BundleProgress, error: ApiError) -> ApiError {
+    let BundleProgress { name, came, of, has_rows } = progress;
+    let what = if *has_rows { "streams" } else { "datasets" };
     let ApiError { kind, message } = error;
     let stays = match came {
         0 => String::new(),
         came => format!(
-            ". {came} of {of} datasets came before it, and stay: send all again, and what is there \
+            ". {came} of {of} {what} came before it, and stay: send all again, and what is there \
              is passed over"
         ),
     };
@@ -386,10 +388,11 @@ fn in_bundle(BundleProgress { name, came, of }: &BundleProgress, error: ApiError
 }
 
 fn summary(received: Received) -> ReceiveSummary {
-    let Received { snapshot, sent, since, counts, was_there } = received;
-    let notes = match was_there {
-        true => vec![format!("{snapshot} was there already, and stays as it is")],
-        false => Vec::new(),
+    let Received { snapshot, sent, since, counts, was_there, later } = received;
+    let notes = match later {
+        Some(later) => vec![format!("{snapshot} is passed over, since {later} is there already")],
+        None if was_there => vec![format!("{snapshot} was there already, and stays as it is")],
+        None => Vec::new(),
     };
     if !was_there {
         tracing::info!(class = "dataset.received", %snapshot, %sent, "snapshot received");

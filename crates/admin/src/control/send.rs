@@ -23,7 +23,12 @@ impl Control {
     }
 
     async fn send_one_part(&self, query: SendQuery) -> Result<SentPart, ApiError> {
-        let SendQuery { snapshot, token, from, size_only, after, recursive: _ } = query;
+        let SendQuery { snapshot, token, from, size_only, after, between, recursive: _ } = query;
+        if between {
+            return Err(ApiError::invalid(
+                "a stream of one dataset is from one snapshot to one: ask for each after the other",
+            ));
+        }
         let (snapshot, from, start) = match token {
             None => (snapshot, from, None),
             Some(token) => self.rest_of(&token)?,

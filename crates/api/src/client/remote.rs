@@ -17,6 +17,7 @@ use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 
 use super::{Answer, ClientError, broken};
+use crate::keys::Identity;
 
 /// A daemon on another machine.
 #[derive(Clone)]
@@ -46,6 +47,7 @@ impl Remote {
         url: &str,
         certificates: Vec<CertificateDer<'static>>,
         token: String,
+        own: Option<Identity>,
     ) -> Answer<Remote> {
         let address = || ClientError::Address(url.to_string());
         let uri: Uri = url.parse().map_err(|_| address())?;
@@ -58,7 +60,11 @@ impl Remote {
         for certificate in certificates {
             roots.add(certificate).map_err(broken)?;
         }
-        let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let tls = ClientConfig::builder().with_root_certificates(roots);
+        let tls = match own {
+            Some(own) => tls.with_client_cert_resolver(own.resolver()),
+            None => tls.with_no_client_auth(),
+        };
         let (host, tls) = (host.to_string(), Arc::new(tls));
         Ok(Remote { host, port, name, tls, token, kept: None })
     }

@@ -13,21 +13,9 @@ const ASKED: u32 = 10;
 
 /// Sends a request to the API, and returns the body of its answer.
 fn post(place: &Place, path: &str, body: &Value) -> String {
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
-
-    let mut stream = UnixStream::connect(place.socket()).unwrap();
-    let body = body.to_string();
-    let head = format!(
-        "POST {path} HTTP/1.0\r\nHost: aquifer\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all((head + &body).as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.contains(" 200 OK"), "{path}: {answer}");
-    answer
+    let (head, body) = place.post(path, body);
+    assert!(head.contains(" 200 OK"), "{path}: {head}\n{body}");
+    body
 }
 
 fn create(place: &Place, name: &str) {

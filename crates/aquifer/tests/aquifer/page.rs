@@ -352,6 +352,9 @@ fn the_page_acts_and_is_refused_as_the_command_line() {
 fn the_page_outlives_a_restart_and_fits_a_phone() {
     let Some(mut bed) = bed() else { return };
     let url = bed.url.clone();
+    // From now on clients are asked for a certificate: a browser without one comes in all the same.
+    let bound = ["--role", "receive", "--certificate", &"ab".repeat(32), "store1"];
+    bed.place.must(&[&["token", "create"], &bound[..]].concat());
     bed.daemon.kill9();
     bed.browser.wait_for("document.querySelector('.silent') !== null");
     let config = bed.place.text("config");

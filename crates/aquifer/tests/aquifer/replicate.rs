@@ -43,8 +43,13 @@ impl Pair {
         std::fs::write(own.path("config"), config).unwrap();
     }
 
+    /// The API of the other machine.
+    pub fn url_there(&self) -> String {
+        format!("https://127.0.0.1:{}", self.ports[1])
+    }
+
     /// Starts one of the two.
-    fn serve(&self, place: &Place) -> Daemon {
+    pub fn serve(&self, place: &Place) -> Daemon {
         place.spawn_serving(&["--config", &place.text("config")])
     }
 
@@ -69,7 +74,7 @@ impl Pair {
     }
 }
 
-fn give_token(place: &Place, token: &str) {
+pub fn give_token(place: &Place, token: &str) {
     std::fs::write(place.path("other.token"), token).unwrap();
     let mode = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(place.path("other.token"), mode).unwrap();

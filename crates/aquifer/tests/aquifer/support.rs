@@ -138,10 +138,22 @@ impl Place {
 
     /// Head and body of the API's answer to a GET.
     pub fn get(&self, path: &str) -> (String, String) {
+        self.request(&format!("GET {path} HTTP/1.0\r\nHost: aquifer\r\n\r\n"))
+    }
+
+    /// Head and body of the API's answer to a POST.
+    pub fn post(&self, path: &str, body: &Value) -> (String, String) {
+        let body = body.to_string();
+        self.request(&format!(
+            "POST {path} HTTP/1.0\r\nHost: aquifer\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+    }
+
+    fn request(&self, text: &str) -> (String, String) {
         let mut stream = UnixStream::connect(self.socket()).unwrap();
-        stream
-            .write_all(format!("GET {path} HTTP/1.0\r\nHost: aquifer\r\n\r\n").as_bytes())
-            .unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();

@@ -1,8 +1,11 @@
 //! `aquifer token`.
 
+use std::path::Path;
+
 use aquifer_api::Role;
+use aquifer_api::keys::{parse_fingerprint, read_fingerprint};
 use aquifer_api::time::{now_s, parse_date, parse_span};
-use clap::Subcommand;
+use clap::{ArgGroup, Subcommand};
 
 /// What is done with tokens.
 #[derive(Debug, Subcommand)]
@@ -15,11 +18,28 @@ pub enum TokenCommand {
         /// When it ends: in 90d, 12h, or at the beginning of 2027-01-31. [default: never]
         #[arg(long, value_name = "SPAN|DATE", value_parser = end)]
         expires: Option<u64>,
+        /// Bind it to a certificate: it counts only on connections whose client shows this one and
+        /// has its key. A file (PEM), or its SHA-256 fingerprint; may be given several times.
+        #[arg(long = "certificate", value_name = "FILE|FINGERPRINT", value_parser = fingerprint)]
+        certificates: Vec<String>,
         /// What it is called.
         name: String,
     },
     /// List tokens.
     List,
+    /// Bind a token to other certificates than before; the token stays.
+    #[command(group = ArgGroup::new("to").args(["certificates", "none"]).required(true))]
+    Bind {
+        /// A certificate with which it counts from now on: a file (PEM), or its SHA-256
+        /// fingerprint; may be given several times.
+        #[arg(long = "certificate", value_name = "FILE|FINGERPRINT", value_parser = fingerprint)]
+        certificates: Vec<String>,
+        /// To none: it counts on each connection.
+        #[arg(long)]
+        none: bool,
+        /// The token.
+        name: String,
+    },
     /// End a token, at once.
     Revoke {
         /// The token.
@@ -33,9 +53,19 @@ pub enum TokenCommand {
         /// When the new one ends. [default: when the one before would have]
         #[arg(long, value_name = "SPAN|DATE", value_parser = end)]
         expires: Option<u64>,
+        /// Bind the new one to this certificate, as in `create`. [default: to those of the one
+        /// before]
+        #[arg(long = "certificate", value_name = "FILE|FINGERPRINT", value_parser = fingerprint)]
+        certificates: Vec<String>,
         /// The token.
         name: String,
     },
+}
+
+/// A certificate's fingerprint, or that of the first one in a file.
+fn fingerprint(text: &str) -> Result<String, String> {
+    let of_file = || read_fingerprint(Path::new(text)).map_err(|error| error.to_string());
+    parse_fingerprint(text).map_or_else(of_file, Ok)
 }
 
 fn role(text: &str) -> Result<Role, String> {

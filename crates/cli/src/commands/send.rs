@@ -28,14 +28,13 @@ pub struct SendArgs {
     /// bookmark, as #NAME.
     #[arg(short = 'i', value_name = "OLD")]
     from: Option<String>,
-    /// The same, with all snapshots between: as one stream after the other.
+    /// The same, with all snapshots between: as one stream after the other. With -R, a dataset
+    /// that has no OLD is sent with all snapshots that it has, from its oldest on.
     #[arg(short = 'I', value_name = "OLD", conflicts_with = "from")]
     from_all: Option<String>,
     /// Also the snapshots of this name of all datasets below, one stream behind the other. With
     /// -i, one that has no OLD is sent whole.
-    #[arg(
-        short = 'R', long, visible_short_alias = 'r', conflicts_with_all = ["from_all", "token"]
-    )]
+    #[arg(short = 'R', long, visible_short_alias = 'r', conflicts_with = "token")]
     recursive: bool,
     /// Send the rest of a stream that broke off: what `aquifer get receive_resume_token DATASET`
     /// says at the receiver.
@@ -83,10 +82,12 @@ pub(super) async fn send(client: &Client, output: Output, args: SendArgs) -> Res
     let is_rest = token.is_some();
     let snapshot = snapshot.unwrap_or_default();
     let steps = match from_all {
-        Some(from) => steps(client, &snapshot, from).await?,
-        None => {
-            let snapshot = snapshot.clone();
-            vec![SendQuery { snapshot, token, from, recursive, ..SendQuery::default() }]
+        Some(from) if !recursive => steps(client, &snapshot, from).await?,
+        from_all => {
+            let (snapshot, between) = (snapshot.clone(), from_all.is_some());
+            let from = from.or(from_all);
+            let query = SendQuery { snapshot, token, from, recursive, ..SendQuery::default() };
+            vec![SendQuery { between, ..query }]
         }
     };
     if recursive {
@@ -261,17 +262,17 @@ async fn would_send_changes(
             }
         }
     }
-    let is_tree = last.as_ref().is_some_and(|last| last.recursive);
-    let snapshot = last.map_or_else(String::new, |last| last.snapshot);
+    let SendQuery { snapshot, recursive, between, .. } = last.unwrap_or_default();
     let from = first.and_then(|first| first.from).unwrap_or_default();
     let size = output.size(stream_bytes);
-    let below = if is_tree { ", with all below" } else { "" };
+    let below = if recursive { ", with all below" } else { "" };
+    let (all, streams) = if between { (", with all between", "streams") } else { ("", "a stream") };
     let text = match from.is_empty() {
-        true if is_tree => format!("would send {snapshot}{below}: {size}\n"),
+        true if recursive => format!("would send {snapshot}{below}: {size}\n"),
         true => format!("would send the rest of a stream: {size}\n"),
-        false => {
-            format!("would send {snapshot}{below}, what changed since {from}: a stream of {size}\n")
-        }
+        false => format!(
+            "would send {snapshot}{below}, what changed since {from}{all}: {streams} of {size}\n"
+        ),
     };
     output.answer(&WouldSend { snapshot, from, stream_bytes }, |_| text)
 }

@@ -2,7 +2,7 @@
 
 use aquifer_api::client::Client;
 use aquifer_api::time::text_s;
-use aquifer_api::{CreateToken, RotateToken, TokenInfo, TokenMade};
+use aquifer_api::{BindToken, CreateToken, RotateToken, TokenInfo, TokenMade};
 
 use super::{Output, tell};
 use crate::args::TokenCommand;
@@ -15,8 +15,8 @@ pub(super) async fn run(
     output: Output,
 ) -> Result<(), Failure> {
     match command {
-        TokenCommand::Create { role, expires, name } => {
-            let request = CreateToken { name, role, expires_s: expires };
+        TokenCommand::Create { role, expires, certificates, name } => {
+            let request = CreateToken { name, role, expires_s: expires, certificates };
             show(output, &client.create_token(&request).await?)
         }
         TokenCommand::List => list(client, output).await,
@@ -24,10 +24,25 @@ pub(super) async fn run(
             let gone = client.revoke_token(&name).await?;
             output.answer(&gone, |gone| format!("token {} holds no more\n", gone.name))
         }
-        TokenCommand::Rotate { keep, expires, name } => {
-            let request = RotateToken { keep_s: keep.unwrap_or(0), expires_s: expires };
+        TokenCommand::Bind { certificates, none: _, name } => {
+            let bound = client.bind_token(&name, &BindToken { certificates }).await?;
+            output.answer(&bound, |bound| format!("token {} {}\n", bound.name, counts(bound)))
+        }
+        TokenCommand::Rotate { keep, expires, certificates, name } => {
+            let certificates = Some(certificates).filter(|all| !all.is_empty());
+            let keep_s = keep.unwrap_or(0);
+            let request = RotateToken { keep_s, expires_s: expires, certificates };
             show(output, &client.rotate_token(&name, &request).await?)
         }
+    }
+}
+
+/// Where a token counts.
+fn counts(token: &TokenInfo) -> String {
+    match &token.certificates[..] {
+        [] => "counts on each connection".into(),
+        [one] => format!("counts only with the client certificate {one}"),
+        all => format!("counts only with one of the client certificates {}", all.join(", ")),
     }
 }
 
@@ -41,6 +56,9 @@ fn show(output: Output, made: &TokenMade) -> Result<(), Failure> {
     )];
     let earlier = earlier_until_s.map(text_s);
     notes.extend(earlier.map(|end| format!("the token before it holds until {end}")));
+    if !made.info.certificates.is_empty() {
+        notes.push(format!("it {}", counts(&made.info)));
+    }
     tell(output, &notes);
     output.answer(made, |made| format!("{}\n", made.token))
 }
@@ -57,15 +75,24 @@ async fn list(client: &Client, output: Output) -> Result<(), Failure> {
 }
 
 fn row(token: &TokenInfo) -> Vec<String> {
-    let TokenInfo { name, role, made_s, expires_s, expired, earlier_until_s } = token;
+    let TokenInfo { name, role, made_s, expires_s, expired, earlier_until_s, certificates } = token;
     let state = match (expired, earlier_until_s) {
-        (true, _) => "expired".into(),
+        (true, _) => "expired".to_string(),
         (false, Some(end_s)) => format!("rotated, the one before holds until {}", text_s(*end_s)),
         (false, None) => "valid".into(),
     };
     let expires = expires_s.map_or("never".into(), text_s);
-    vec![name.clone(), role.to_string(), text_s(*made_s), expires, state]
+    let begin = |one: &String| one.chars().take(SHOWN_DIGITS).collect::<String>();
+    let certificates: Vec<String> = certificates.iter().map(begin).collect();
+    let with = match &certificates[..] {
+        [] => String::new(),
+        all => format!(", with certificate {}", all.join(", ")),
+    };
+    vec![name.clone(), role.to_string(), text_s(*made_s), expires, state + &with]
 }
+
+/// Of a fingerprint in a table: enough to know it by. `--json` has all.
+const SHOWN_DIGITS: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -82,12 +109,20 @@ mod tests {
             expires_s: None,
             expired: false,
             earlier_until_s: None,
+            certificates: Vec::new(),
         };
         let of = |token: TokenInfo| row(&token).join(" ");
         assert_eq!(of(token.clone()), "ci read 1970-01-01T00:00:00Z never valid");
         let rotated = TokenInfo { earlier_until_s: Some(60), ..token.clone() };
         assert!(of(rotated).ends_with("the one before holds until 1970-01-01T00:01:00Z"));
-        let expired = TokenInfo { expires_s: Some(1), expired: true, ..token };
+        let expired = TokenInfo { expires_s: Some(1), expired: true, ..token.clone() };
         assert!(of(expired).ends_with("1970-01-01T00:00:01Z expired"));
+        let certificates = vec!["ab".repeat(32), "cd".repeat(32)];
+        let bound = TokenInfo { certificates, ..token };
+        assert!(
+            of(bound.clone())
+                .ends_with(" valid, with certificate abababababababab, cdcdcdcdcdcdcdcd")
+        );
+        assert!(counts(&bound).ends_with(&format!(" {}, {}", "ab".repeat(32), "cd".repeat(32))));
     }
 }

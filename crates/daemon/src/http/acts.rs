@@ -115,7 +115,10 @@ impl Acting {
                 let of = tokens.filter(|token| token.name == *name).map(|token| {
                     let ends = token.expires_s.map_or("never".into(), aquifer_api::time::text_s);
                     let made = aquifer_api::time::text_s(token.made_s);
-                    (format!("token {name}"), format!("{}, made {made}, ends {ends}", token.role))
+                    let bound = token.certificates.iter().map(|one| format!(", bound to {one}"));
+                    let bound: String = bound.collect();
+                    let fact = format!("{}, made {made}, ends {ends}{bound}", token.role);
+                    (format!("token {name}"), fact)
                 });
                 of.collect()
             }

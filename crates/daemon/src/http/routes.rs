@@ -74,6 +74,7 @@
 //! POST /locks/clear             admin     ClearLocks      -> ClearedLocks
 //! POST /tokens                  admin     CreateToken     -> TokenMade
 //! POST /tokens/{name}/rotate    admin     RotateToken     -> TokenMade
+//! POST /tokens/{name}/bind      admin     BindToken       -> TokenInfo
 //! POST /tokens/{name}/revoke    admin                     -> TokenInfo
 //! ```
 //! (1) `admin` if it drops something, or takes the pool from another host ([`import_needs`]).
@@ -97,7 +98,7 @@ use std::sync::Arc;
 
 use aquifer_admin::Control;
 use aquifer_admin::control::history::Leaving;
-use aquifer_api::{self as api, ApiError, DatasetQuery, IoQuery, PATH, Role, ShareQuery};
+use aquifer_api::{self as api, ApiError, DatasetQuery, PATH, Role, ShareQuery};
 use axum::extract::{Extension, State};
 use axum::handler::Handler;
 use axum::http::header::CONTENT_TYPE;
@@ -150,7 +151,7 @@ fn questions(table: Table) -> Table {
         .question(Read, "/snapshots/holds", snapshots::holds)
         .question(Read, "/diff", diff::names)
         .question(Read, "/diff/ranges", diff::ranges)
-        .question(Read, "/iostat", iostat)
+        .question(Read, "/iostat", told::iostat)
         .question(Read, "/nfs", async |State(c): Control_| answer(Ok(c.nfs_stat().await)))
         .question(Read, "/memory", async |State(c): Control_| answer(Ok(c.memory())))
         .question(Read, "/alerts", async |State(c): Control_| answer(Ok(c.alerts())))
@@ -210,6 +211,7 @@ fn acts(table: Table) -> Table {
         .act(Admin, "/locks/clear", clear_locks)
         .act(Admin, "/tokens", tokens::create)
         .act(Admin, "/tokens/{name}/rotate", tokens::rotate)
+        .act(Admin, "/tokens/{name}/bind", tokens::bind)
         .act(Admin, "/tokens/{name}/revoke", tokens::revoke);
     #[cfg(debug_assertions)]
     let table = table.act(Admin, "/pools/{name}/inject", trials::inject);
@@ -392,10 +394,6 @@ async fn import_pool(
 
 async fn datasets(State(control): Control_, Question(query): Question<DatasetQuery>) -> Response {
     answer(control.datasets(&query))
-}
-
-async fn iostat(State(control): Control_, Question(query): Question<IoQuery>) -> Response {
-    answer(control.iostat(&query))
 }
 
 async fn share_why(State(control): Control_, Question(query): Question<ShareQuery>) -> Response {

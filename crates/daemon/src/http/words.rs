@@ -5,12 +5,13 @@ use std::fmt::Write;
 use aquifer_admin::control::history::Leaving;
 use aquifer_api::time::text_s;
 use aquifer_api::{
-    AddVdevs, ClearDamage, ClearLocks, CloneSnapshot, CreateDataset, CreatePool, CreateToken,
-    DestroyBookmarks, DestroyDataset, DestroySnapshots, DiskRequest, DrillRequest, ExportPool,
-    FreeWork, FreeWorkAct, FreeWorkRequest, GiveUpReceive, HoldSnapshots, ImportRequest,
-    MakeBookmark, OfflineDisk, OnlineDisk, Promote, ReceiveRequest, ReleaseSnapshots,
-    RenameDataset, RenameSnapshot, ReplaceDisk, ReplicateRequest, Role, RollBack, RotateToken,
-    ScrubAct, ScrubRequest, SetProperties, StopReplication, TakeSnapshots, VdevKind, VdevRequest,
+    AddVdevs, BindToken, ClearDamage, ClearLocks, CloneSnapshot, CreateDataset, CreatePool,
+    CreateToken, DestroyBookmarks, DestroyDataset, DestroySnapshots, DiskRequest, DrillRequest,
+    ExportPool, FreeWork, FreeWorkAct, FreeWorkRequest, GiveUpReceive, HoldSnapshots,
+    ImportRequest, MakeBookmark, OfflineDisk, OnlineDisk, Promote, ReceiveRequest,
+    ReleaseSnapshots, RenameDataset, RenameSnapshot, ReplaceDisk, ReplicateRequest, Role, RollBack,
+    RotateToken, ScrubAct, ScrubRequest, SetProperties, StopReplication, TakeSnapshots, VdevKind,
+    VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -45,6 +46,11 @@ impl Words {
             Some(value) => self.flag(true, flag).word(&value),
             None => self,
         }
+    }
+
+    fn certificates(self, fingerprints: &[String]) -> Words {
+        let each = fingerprints.iter();
+        each.fold(self, |words, one| words.option("--certificate", Some(one.clone())))
     }
 
     fn words<'a>(self, words: impl IntoIterator<Item = &'a String>) -> Words {
@@ -345,18 +351,24 @@ pub(super) fn clear_locks(ClearLocks { address, client }: &ClearLocks) -> Told {
 }
 
 pub(super) fn create_token(request: &CreateToken) -> Told {
-    let CreateToken { name, role, expires_s } = request;
+    let CreateToken { name, role, expires_s, certificates } = request;
     let words = Words::of("token create").option("--role", Some(role.to_string()));
-    let words = words.option("--expires", expires_s.map(text_s));
+    let words = words.option("--expires", expires_s.map(text_s)).certificates(certificates);
     words.word(name).told(About::Token(name.clone()))
 }
 
 pub(super) fn rotate_token(name: &str, request: &RotateToken) -> Told {
-    let RotateToken { keep_s, expires_s } = request;
+    let RotateToken { keep_s, expires_s, certificates } = request;
     let words = Words::of("token rotate")
         .option("--keep", (*keep_s > 0).then(|| format!("{keep_s}s")))
-        .option("--expires", expires_s.map(text_s));
+        .option("--expires", expires_s.map(text_s))
+        .certificates(certificates.as_deref().unwrap_or_default());
     words.word(name).told(About::Token(name.into()))
+}
+
+pub(super) fn bind_token(name: &str, BindToken { certificates }: &BindToken) -> Told {
+    let words = Words::of("token bind").flag(certificates.is_empty(), "--none");
+    words.certificates(certificates).word(name).told(About::Token(name.into()))
 }
 
 pub(super) fn revoke_token(name: &str) -> Told {

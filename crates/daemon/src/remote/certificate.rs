@@ -11,7 +11,9 @@ use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::server::NoServerSessionStorage;
 
+use super::proof::AnyCertificate;
 use super::secret::Hash;
 
 /// The daemon's certificate and key.
@@ -24,9 +26,16 @@ pub(super) struct Certificate {
 
 #[derive(Debug)]
 struct Shown {
-    tls: Arc<ServerConfig>,
+    tls: Tls,
     /// What the files held, or was wrong with them, when they were looked at last.
     seen: Hash,
+}
+
+/// Of each connection: as it is, and for when clients are asked for certificates.
+#[derive(Debug, Clone)]
+struct Tls {
+    plain: Arc<ServerConfig>,
+    asking: Arc<ServerConfig>,
 }
 
 /// The text of both files, to be compared.
@@ -43,9 +52,14 @@ impl Certificate {
         Ok(Certificate { chain: chain.into(), key: key.into(), shown: Mutex::new(shown) })
     }
 
-    /// What the next connection is shown. Both files are read for each: that costs little beside a
-    /// handshake, and notices every change.
-    pub fn current(&self) -> Arc<ServerConfig> {
+    /// What the next connection is shown, and whether it asks for the client's certificate. Both
+    /// files are read for each: that costs little beside a handshake, and notices every change.
+    pub fn current(&self, asks: bool) -> Arc<ServerConfig> {
+        let Tls { plain, asking } = self.look_again();
+        if asks { asking } else { plain }
+    }
+
+    fn look_again(&self) -> Tls {
         let mut shown = self.shown.lock();
         let read = texts(&self.chain, &self.key);
         let seen = match &read {
@@ -53,7 +67,7 @@ impl Certificate {
             Err(error) => Hash::of(error.to_string().as_bytes()),
         };
         if seen == shown.seen {
-            return Arc::clone(&shown.tls);
+            return shown.tls.clone();
         }
         shown.seen = seen;
         match read.and_then(|texts| server_config(&self.chain, &self.key, &texts)) {
@@ -66,7 +80,7 @@ impl Certificate {
                 "the API goes on with the certificate from before"
             ),
         }
-        Arc::clone(&shown.tls)
+        shown.tls.clone()
     }
 }
 
@@ -78,16 +92,24 @@ fn hash((chain, key): &Texts) -> Hash {
     Hash::of([chain.as_bytes(), b"\0", key.as_bytes()].concat().as_slice())
 }
 
-fn server_config(chain: &Path, key: &Path, texts: &Texts) -> Result<Arc<ServerConfig>, KeysError> {
+fn server_config(chain: &Path, key: &Path, texts: &Texts) -> Result<Tls, KeysError> {
     let wrong = |why: String| KeysError::content(key)(why);
     let certificates = certificates_of(chain, &texts.0)?;
     let secret = PrivateKeyDer::from_pem_slice(texts.1.as_bytes());
     let secret = secret.map_err(|error| wrong(error.to_string()))?;
-    let config =
-        ServerConfig::builder().with_no_client_auth().with_single_cert(certificates, secret);
-    let mut config = config.map_err(|error| wrong(error.to_string()))?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+    let builder = ServerConfig::builder();
+    let config = builder.with_no_client_auth().with_single_cert(certificates, secret);
+    let mut plain = config.map_err(|error| wrong(error.to_string()))?;
+    plain.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // Each connection proves the key of its client's certificate itself.
+    plain.send_tls13_tickets = 0;
+    plain.session_storage = Arc::new(NoServerSessionStorage {});
+    let builder = ServerConfig::builder().with_client_cert_verifier(AnyCertificate::new());
+    let mut asking = builder.with_cert_resolver(Arc::clone(&plain.cert_resolver));
+    asking.alpn_protocols.clone_from(&plain.alpn_protocols);
+    asking.send_tls13_tickets = plain.send_tls13_tickets;
+    asking.session_storage = Arc::clone(&plain.session_storage);
+    Ok(Tls { plain: Arc::new(plain), asking: Arc::new(asking) })
 }
 
 #[cfg(test)]
@@ -105,25 +127,25 @@ mod tests {
         Keys::open(other.path(), &[], &[]).unwrap();
         let put = |name: &str| fs::copy(other.path().join(name), home.path().join(name)).unwrap();
         let certificate = keys.certificate;
-        let first = certificate.current();
-        assert!(Arc::ptr_eq(&first, &certificate.current()));
+        let first = certificate.current(false);
+        assert!(Arc::ptr_eq(&first, &certificate.current(false)));
         // Half of it: the key is another's.
         put("certificate.pem");
-        assert!(Arc::ptr_eq(&first, &certificate.current()));
+        assert!(Arc::ptr_eq(&first, &certificate.current(false)));
         put("key.pem");
-        let second = certificate.current();
+        let second = certificate.current(false);
         assert!(!Arc::ptr_eq(&first, &second));
         // Rubbish, nothing, and a key that others can read.
         let key = home.path().join("key.pem");
         let whole = fs::read(&key).unwrap();
         fs::write(&key, "rubbish").unwrap();
-        assert!(Arc::ptr_eq(&second, &certificate.current()));
+        assert!(Arc::ptr_eq(&second, &certificate.current(false)));
         fs::remove_file(&key).unwrap();
-        assert!(Arc::ptr_eq(&second, &certificate.current()));
+        assert!(Arc::ptr_eq(&second, &certificate.current(false)));
         fs::write(&key, whole).unwrap();
         fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(Arc::ptr_eq(&second, &certificate.current()));
+        assert!(Arc::ptr_eq(&second, &certificate.current(false)));
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
-        assert!(!Arc::ptr_eq(&second, &certificate.current()), "it is usable again");
+        assert!(!Arc::ptr_eq(&second, &certificate.current(false)), "it is usable again");
     }
 }

@@ -212,8 +212,9 @@ mod tests {
         let (guests, now) = (Arc::new(Guests::default()), Instant::now());
         let first = guests.enter(address(0)).unwrap();
         let all: Vec<Place> = (1..128).filter_map(|it| guests.enter(address(it))).collect();
-        for place in all.iter().chain([&first]) {
-            place.guests.know_at(now, &place.guest);
+        for (place, ms) in all.iter().chain([&first]).zip(0..) {
+            // One after the other: of those at one time, any may be forgotten.
+            place.guests.know_at(now + Duration::from_millis(ms), &place.guest);
             place.guest.is_known.store(false, Ordering::Relaxed);
         }
         assert!(guests.enter(address(200)).is_some());

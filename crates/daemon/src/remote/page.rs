@@ -98,7 +98,7 @@ pub(super) async fn protect(request: Request, next: Next) -> Response {
 
 async fn log_in(
     State(door): State<Door>,
-    ConnectInfo(Visitor(guest)): ConnectInfo<Visitor>,
+    ConnectInfo(visitor): ConnectInfo<Visitor>,
     request: Request,
 ) -> Response {
     if let Err(refused) = check_origin(&request) {
@@ -109,17 +109,17 @@ async fn log_in(
         Ok(Body(body)) => body,
         Err(refused) => return refused,
     };
-    let (now_s, peer) = (now_s(), guest.address);
+    let (now_s, peer) = (now_s(), visitor.guest.address);
     let hash = Hash::of(token.trim().as_bytes());
-    let (name, role) = match door.tokens.look_hash(&hash, now_s) {
+    let (name, role) = match door.tokens.look_hash(&hash, visitor.proof, now_s) {
         Shown::Token { name, role } => (name, role),
-        shown => return door.refuse(&shown, peer, &path).await,
+        shown => return door.refuse(&shown, &visitor, &path).await,
     };
     let caller = Caller::of_token(name, role, peer);
     if let Err(refused) = caller.needs(Role::Read) {
         return refusal(refused);
     }
-    door.guests.know(&guest);
+    door.guests.know(&visitor.guest);
     match door.sessions.begin(&hash, now_s) {
         Ok(cookie) => {
             tracing::info!(class = "api.session", %caller, "logged in on the page");

@@ -18,6 +18,7 @@ use super::guests::{ADDRESS_CONNECTIONS_MAX, CONNECTIONS_MAX};
 use super::*;
 
 mod browsers;
+mod proofs;
 
 const SHORT: Patience = Patience {
     token: Duration::from_millis(1500),
@@ -60,13 +61,17 @@ fn serve_here() -> Served {
 
 /// A client that knows the certificate in a directory.
 fn connector(keys: &Path) -> TlsConnector {
+    let tls = ClientConfig::builder().with_root_certificates(roots(keys));
+    TlsConnector::from(Arc::new(tls.with_no_client_auth()))
+}
+
+fn roots(keys: &Path) -> RootCertStore {
     let mut roots = RootCertStore::empty();
     for certificate in aquifer_api::keys::read_certificates(&keys.join("certificate.pem")).unwrap()
     {
         roots.add(certificate).unwrap();
     }
-    let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    TlsConnector::from(Arc::new(tls))
+    roots
 }
 
 type Tls = tokio_rustls::client::TlsStream<TcpStream>;
@@ -80,12 +85,20 @@ impl Served {
     }
 
     async fn tls(&self, from: IpAddr) -> io::Result<Tls> {
+        self.tls_by(&self.connector, from).await
+    }
+
+    async fn tls_by(&self, connector: &TlsConnector, from: IpAddr) -> io::Result<Tls> {
         let name = ServerName::try_from("localhost").unwrap();
-        self.connector.connect(name, self.connect(from).await).await
+        connector.connect(name, self.connect(from).await).await
     }
 
     async fn ask(&self, from: IpAddr, token: &str) -> io::Result<String> {
-        let mut stream = self.tls(from).await?;
+        self.ask_by(&self.connector, from, token).await
+    }
+
+    async fn ask_by(&self, by: &TlsConnector, from: IpAddr, token: &str) -> io::Result<String> {
+        let mut stream = self.tls_by(by, from).await?;
         let request = format!(
             "GET /daemon HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\
              connection: close\r\n\r\n"
@@ -215,7 +228,12 @@ async fn who_is_known_stays_until_nothing_moves() {
 async fn a_token_is_made_rotated_and_revoked_under_a_running_server() {
     let served = serve_here();
     let ask = async |token: &str| served.ask(at(1), token).await.unwrap();
-    let create = |name: &str, role| CreateToken { name: name.into(), role, expires_s: None };
+    let create = |name: &str, role| CreateToken {
+        name: name.into(),
+        role,
+        expires_s: None,
+        certificates: Vec::new(),
+    };
     let made = served.tokens.create(&create("ci", Role::Operator)).unwrap().token;
     assert!(ask(&made).await.ends_with("token ci from 127.0.1.1 is here"));
     assert!(ask(&served.token).await.ends_with("token token from 127.0.1.1 is here"));
@@ -233,7 +251,7 @@ async fn a_token_is_made_rotated_and_revoked_under_a_running_server() {
         stream.write_all(request.as_bytes()).await.unwrap();
         let length = stream.read(&mut answer).await.unwrap();
         statuses.push(String::from_utf8_lossy(&answer[9..length.min(12)]).into_owned());
-        let keep = RotateToken { keep_s: 0, expires_s: None };
+        let keep = RotateToken { keep_s: 0, expires_s: None, certificates: None };
         if statuses.len() == 1 {
             let rotated = served.tokens.rotate("ci", &keep).unwrap().token;
             assert!(ask(&rotated).await.starts_with("HTTP/1.1 200"));
@@ -254,8 +272,12 @@ async fn a_token_is_made_rotated_and_revoked_under_a_running_server() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_expired_token_is_answered_so_and_as_late_as_a_wrong_one() {
     let served = serve_here();
-    let request =
-        CreateToken { name: "ci".into(), role: Role::Admin, expires_s: Some(now_s() + 1) };
+    let request = CreateToken {
+        name: "ci".into(),
+        role: Role::Admin,
+        expires_s: Some(now_s() + 1),
+        certificates: Vec::new(),
+    };
     let made = served.tokens.create(&request).unwrap().token;
     sleep(Duration::from_millis(1100)).await;
     let begun = Instant::now();

@@ -8,18 +8,22 @@
 //!   file `token` is older than this rule, and its owner's.)
 //! - A change is on disk before it is answered, and holds from then on: the next request is judged
 //!   by it, on a connection too that has been there before.
-//! - To guess names nothing: a caller learns that a token has expired only by showing that token.
+//! - To guess names nothing: a caller learns that a token has expired, or is bound, only by showing
+//!   that token.
+//! - A token that is bound to certificates counts on no connection without proof of one of them
+//!   ([`proof`](super::proof)), under none of its texts and by no session.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use aquifer_api::keys::{KeysError, read_secret, read_token};
+use aquifer_api::keys::{KeysError, parse_fingerprint, read_secret, read_token};
 use aquifer_api::time::{now_s, text_s};
-use aquifer_api::{ApiError, CreateToken, Role, RotateToken, TokenInfo, TokenMade};
+use aquifer_api::{ApiError, BindToken, CreateToken, Role, RotateToken, TokenInfo, TokenMade};
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::keys::FIRST_TOKEN;
+use super::proof::Proof;
 use super::secret::{Hash, make_directory, new_token, replace};
 
 #[cfg(test)]
@@ -45,6 +49,12 @@ pub enum Shown {
         /// What it may do.
         role: Role,
     },
+    /// One that holds, but not here: it is bound to certificates, none of which the connection
+    /// showed.
+    Unproven {
+        /// Its name.
+        name: Arc<str>,
+    },
     /// One that held.
     Expired {
         /// Its name.
@@ -65,6 +75,10 @@ struct Kept {
     hash: Hash,
     /// The one before, which holds for a while.
     earlier: Option<Earlier>,
+    /// It counts only with one of these; without any, always. An earlier release refuses a list
+    /// that says so, rather than let the token in without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    certificates: Vec<Hash>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -72,6 +86,8 @@ struct Kept {
 struct Earlier {
     hash: Hash,
     until_s: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    certificates: Vec<Hash>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -105,13 +121,13 @@ impl Tokens {
         &self.directory
     }
 
-    /// What a text is that a caller shows at `now_s`.
-    pub fn look(&self, text: &str, now_s: u64) -> Shown {
-        self.look_hash(&Hash::of(text.as_bytes()), now_s)
+    /// What a text is that a caller shows at `now_s`, on a connection with this proof.
+    pub(super) fn look(&self, text: &str, proof: Proof, now_s: u64) -> Shown {
+        self.look_hash(&Hash::of(text.as_bytes()), proof, now_s)
     }
 
     /// The same by the text's hash.
-    pub(super) fn look_hash(&self, hash: &Hash, now_s: u64) -> Shown {
+    pub(super) fn look_hash(&self, hash: &Hash, proof: Proof, now_s: u64) -> Shown {
         if self.first().is_some_and(|first| first.is(hash)) {
             return Shown::Token { name: FIRST_TOKEN.into(), role: Role::Admin };
         }
@@ -122,14 +138,26 @@ impl Tokens {
         });
         let Some((token, is_earlier)) = found else { return Shown::Nothing };
         let name = Arc::from(token.name.as_str());
-        let until_s = match &token.earlier {
-            Some(earlier) if is_earlier => Some(earlier.until_s),
-            _ => token.expires_s,
+        let (until_s, certificates) = match &token.earlier {
+            Some(earlier) if is_earlier => (Some(earlier.until_s), &earlier.certificates),
+            _ => (token.expires_s, &token.certificates),
         };
+        if !certificates.is_empty() && !proof.is_of(certificates) {
+            return Shown::Unproven { name };
+        }
         match until_s.is_some_and(|until_s| until_s <= now_s) {
             true => Shown::Expired { name },
             false => Shown::Token { name, role: token.role },
         }
+    }
+
+    /// Whether a token is bound: only then are clients asked for certificates.
+    pub(super) fn are_bound(&self) -> bool {
+        let of_earlier = |token: &Kept| {
+            token.earlier.as_ref().is_some_and(|earlier| !earlier.certificates.is_empty())
+        };
+        let kept = self.kept.lock();
+        kept.iter().any(|token| !token.certificates.is_empty() || of_earlier(token))
     }
 
     /// The hash of the token in the file `token`, read each time: a change holds at once. A file
@@ -158,6 +186,7 @@ impl Tokens {
             expires_s: None,
             expired: false,
             earlier_until_s: None,
+            certificates: Vec::new(),
         });
         let mut all: Vec<TokenInfo> =
             self.kept.lock().iter().map(|token| token.info(now_s)).chain(first).collect();
@@ -177,7 +206,7 @@ impl Tokens {
     /// # Errors
     /// A name that is taken or cannot be, an end that is past, too many tokens, a full disk.
     pub fn create(&self, request: &CreateToken) -> Result<TokenMade, ApiError> {
-        let CreateToken { name, role, expires_s } = request;
+        let CreateToken { name, role, expires_s, certificates } = request;
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_plain) {
             return Err(ApiError::invalid(format!(
@@ -186,6 +215,7 @@ impl Tokens {
         }
         let now_s = now_s();
         check_end(*expires_s, now_s)?;
+        let certificates = fingerprints(certificates)?;
         let taken = |kept: &[Kept]| kept.iter().any(|token| token.name == *name);
         self.change(|kept| {
             if *name == FIRST_TOKEN || taken(kept) {
@@ -200,7 +230,8 @@ impl Tokens {
             }
             let (token, hash) = fresh()?;
             let (name, role, expires_s) = (name.clone(), *role, *expires_s);
-            let made = Kept { name, role, made_s: now_s, expires_s, hash, earlier: None };
+            let (made_s, earlier) = (now_s, None);
+            let made = Kept { name, role, made_s, expires_s, hash, earlier, certificates };
             let info = made.info(now_s);
             kept.push(made);
             Ok(TokenMade { info, token })
@@ -230,7 +261,7 @@ impl Tokens {
     /// # Errors
     /// That there is none, an end that is past, a full disk.
     pub fn rotate(&self, name: &str, request: &RotateToken) -> Result<TokenMade, ApiError> {
-        let RotateToken { keep_s, expires_s } = *request;
+        let RotateToken { keep_s, expires_s, ref certificates } = *request;
         let now_s = now_s();
         if keep_s > KEEP_S_MAX {
             let days = KEEP_S_MAX / 86_400;
@@ -239,6 +270,7 @@ impl Tokens {
         if name == FIRST_TOKEN {
             return self.rotate_first(request, now_s);
         }
+        let certificates = certificates.as_deref().map(fingerprints).transpose()?;
         self.change(|kept| {
             let found = kept.iter_mut().find(|token| token.name == name);
             let token = found.ok_or_else(|| unknown(name))?;
@@ -248,7 +280,9 @@ impl Tokens {
             let (text, hash) = fresh()?;
             // It is not kept for longer than it would have held.
             let until_s = ends_s.map_or(now_s + keep_s, |ends_s| ends_s.min(now_s + keep_s));
-            let earlier = Earlier { hash: token.hash, until_s };
+            let before = token.certificates.clone();
+            let certificates = certificates.unwrap_or_else(|| before.clone());
+            let earlier = Earlier { hash: token.hash, until_s, certificates: before };
             *token = Kept {
                 name: token.name.clone(),
                 role: token.role,
@@ -256,8 +290,33 @@ impl Tokens {
                 expires_s,
                 hash,
                 earlier: (until_s > now_s).then_some(earlier),
+                certificates,
             };
             Ok(TokenMade { info: token.info(now_s), token: text })
+        })
+    }
+
+    /// Binds a token to these certificates instead of those before, also the one that a rotation
+    /// kept. None: to none.
+    ///
+    /// # Errors
+    /// That there is no such token, or that it is a file's; no fingerprints; a full disk.
+    pub fn bind(&self, name: &str, request: &BindToken) -> Result<TokenInfo, ApiError> {
+        if name == FIRST_TOKEN {
+            return Err(ApiError::conflict(format!(
+                "{name} is the token of a file, which is bound to nothing: make another one \
+                 (`aquifer token create --certificate`), and keep that file on this machine"
+            )));
+        }
+        let certificates = fingerprints(&request.certificates)?;
+        self.change(|kept| {
+            let found = kept.iter_mut().find(|token| token.name == name);
+            let token = found.ok_or_else(|| unknown(name))?;
+            if let Some(earlier) = &mut token.earlier {
+                earlier.certificates.clone_from(&certificates);
+            }
+            token.certificates = certificates;
+            Ok(token.info(now_s()))
         })
     }
 
@@ -279,6 +338,7 @@ impl Tokens {
             expires_s: None,
             expired: false,
             earlier_until_s: None,
+            certificates: Vec::new(),
         };
         Ok(TokenMade { info, token })
     }
@@ -312,6 +372,7 @@ impl Kept {
             expires_s: self.expires_s,
             expired: self.expires_s.is_some_and(|end_s| end_s <= now_s),
             earlier_until_s: earlier.filter(|until_s| *until_s > now_s),
+            certificates: self.certificates.iter().map(Hash::text).collect(),
         }
     }
 }
@@ -325,7 +386,7 @@ impl Serialize for Hash {
 impl<'de> Deserialize<'de> for Hash {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
-        Hash::from_text(&text).ok_or_else(|| serde::de::Error::custom("no hash of a token"))
+        Hash::from_text(&text).ok_or_else(|| serde::de::Error::custom("no hash"))
     }
 }
 
@@ -339,6 +400,24 @@ fn check_end(expires_s: Option<u64>, now_s: u64) -> Result<(), ApiError> {
         }
         _ => Ok(()),
     }
+}
+
+/// Fingerprints that a token is to be bound to.
+fn fingerprints(texts: &[String]) -> Result<Vec<Hash>, ApiError> {
+    if texts.len() > CERTIFICATES_MAX {
+        let why = format!("a token is bound to {CERTIFICATES_MAX} certificates at most");
+        return Err(ApiError::invalid(why));
+    }
+    let one = |text: &String| {
+        let hash = parse_fingerprint(text).and_then(|digits| Hash::from_text(&digits));
+        hash.ok_or_else(|| {
+            ApiError::invalid(format!(
+                "{text:?} is no SHA-256 fingerprint of a certificate: 64 hexadecimal digits, as \
+                 `openssl x509 -noout -fingerprint -sha256 -in FILE` shows it"
+            ))
+        })
+    };
+    texts.iter().map(one).collect()
 }
 
 fn fresh() -> Result<(String, Hash), ApiError> {
@@ -361,5 +440,7 @@ const FILE_NAME: &str = "tokens.json";
 /// Scripts, collectors and people of one storage server; each request looks at all.
 const TOKENS_MAX: usize = 256;
 const NAME_BYTES_MAX: usize = 64;
+/// Machines that share a token, and the next certificate of each.
+const CERTIFICATES_MAX: usize = 16;
 /// Longer, and rotation ends nothing.
 const KEEP_S_MAX: u64 = 30 * 86_400;

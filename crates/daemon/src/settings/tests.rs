@@ -132,4 +132,15 @@ fn a_peer_has_an_address_and_two_files() {
         assert!(error.contains(why), "{error}");
     }
     assert!(read("[peers.backup]\nurl = \"https://10.0.0.6:9443\"\n").is_err());
+    // A certificate of our own goes with its key.
+    let own = |more: &str| {
+        let start = "url = \"https://10.0.0.6:9443\"\ncertificate = \"/c\"\ntoken = \"/t\"\n";
+        read(&format!("[peers.backup]\n{start}{more}"))
+    };
+    let peer = own("client_certificate = \"/o\"\nclient_key = \"/k\"\n").unwrap();
+    assert_eq!(peer.peers["backup"].client_key, Some(PathBuf::from("/k")));
+    assert!(own("client_certificate = \"/o\"\n").unwrap_err().contains("belong together"));
+    assert!(own("client_key = \"/k\"\n").unwrap_err().contains("belong together"));
+    let near = own("client_certificate = \"o\"\nclient_key = \"/k\"\n");
+    assert!(near.unwrap_err().contains("by an absolute path"));
 }

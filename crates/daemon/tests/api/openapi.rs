@@ -139,7 +139,7 @@ fn of<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
 type Type = (&'static str, fn(&mut SchemaGenerator) -> Value);
 
 /// What the table names.
-const TYPES: [Type; 90] = [
+const TYPES: [Type; 91] = [
     ("AddVdevs", of::<api::AddVdevs>),
     ("AlertsInfo", of::<api::AlertsInfo>),
     ("ApiError", of::<api::ApiError>),
@@ -210,6 +210,7 @@ const TYPES: [Type; 90] = [
     ("ReplicationQuery", of::<api::ReplicationQuery>),
     ("RollBack", of::<api::RollBack>),
     ("RolledBack", of::<api::RolledBack>),
+    ("BindToken", of::<api::BindToken>),
     ("RotateToken", of::<api::RotateToken>),
     ("ScanRequest", of::<api::ScanRequest>),
     ("ScanResult", of::<api::ScanResult>),

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use aquifer_api::client::ClientError;
-use aquifer_api::{CreateToken, ErrorKind, Role, RotateToken};
+use aquifer_api::{BindToken, CreateToken, ErrorKind, Role, RotateToken};
 use aquifer_daemon::caller::Caller;
 use aquifer_daemon::http::{Api, router, routes};
 use axum::extract::Request;
@@ -100,6 +100,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "POST /locks/clear",
             "POST /tokens",
             "POST /tokens/{name}/rotate",
+            "POST /tokens/{name}/bind",
             "POST /tokens/{name}/revoke",
         ],
     ),
@@ -214,7 +215,12 @@ async fn what_a_request_asks_for_may_need_more_than_its_route() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_are_administered_by_the_socket() {
     let daemon = Daemon::start().await;
-    let create = |name: &str| CreateToken { name: name.into(), role: Role::Read, expires_s: None };
+    let create = |name: &str| CreateToken {
+        name: name.into(),
+        role: Role::Read,
+        expires_s: None,
+        certificates: Vec::new(),
+    };
     let made = daemon.client.create_token(&create("ci")).await.unwrap();
     let rotated = daemon.client.rotate_token("ci", &RotateToken::default()).await.unwrap();
     assert_ne!(made.token, rotated.token);
@@ -223,6 +229,15 @@ async fn tokens_are_administered_by_the_socket() {
         panic!("two tokens of one name");
     };
     assert_eq!(error.kind, ErrorKind::Conflict);
+    let bind = BindToken { certificates: vec!["AB:".repeat(31) + "AB"] };
+    let bound = daemon.client.bind_token("ci", &bind).await.unwrap();
+    assert_eq!(bound.certificates, ["ab".repeat(32)]);
+    assert_eq!(daemon.client.tokens().await.unwrap(), [bound]);
+    let nothing = BindToken { certificates: vec!["ab".into()] };
+    let Err(ClientError::Api(error)) = daemon.client.bind_token("ci", &nothing).await else {
+        panic!("bound to what is no fingerprint");
+    };
+    assert_eq!(error.kind, ErrorKind::Invalid);
     assert_eq!(daemon.client.revoke_token("ci").await.unwrap().name, "ci");
     assert!(daemon.client.tokens().await.unwrap().is_empty());
 }

@@ -3,14 +3,16 @@
 //! Invariants:
 //! - A stream goes only where the head of the bundle says: it is of that dataset, and has those
 //!   snapshots.
-//! - What came before an error stays. Sent again, a stream whose snapshot is there is passed over.
+//! - What came before an error stays. Sent again, a stream whose snapshot is there, or a later one
+//!   of its row, is passed over.
 //! - A bundle that ends before its last stream is an error.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use aquifer_ondisk::Guid;
-use aquifer_stream::{Begin, Bundle, StreamError};
+use aquifer_stream::{Begin, Bundle, BundleHead, StreamError};
 
 use super::{ReceiveError, ReceiveOptions, Received, Receiver, Way};
 use crate::core::Files;
@@ -24,6 +26,10 @@ pub(super) struct Member {
     from: Option<Guid>,
     /// The dataset above comes in this bundle.
     above_comes: bool,
+    /// The dataset had this one when its row began: the same, or one that is later in the row.
+    had: Option<(Guid, String)>,
+    /// The stream before it is of the same dataset, and was not passed over.
+    is_behind: bool,
 }
 
 /// Takes the bytes of a stream, a row of them, or a bundle.
@@ -49,9 +55,11 @@ enum Stage {
 /// A bundle that comes.
 #[derive(Debug)]
 struct Many {
-    bundle: Bundle,
+    head: BundleHead,
     /// Those whose stream has ended.
     done: Vec<Received>,
+    /// The last stream of the row that comes whose snapshot the dataset had when the row began.
+    had: Option<(usize, String)>,
     /// The next one; `None`: all came.
     receiver: Option<Receiver>,
 }
@@ -61,10 +69,12 @@ struct Many {
 pub struct BundleProgress {
     /// The full name of the dataset whose stream comes.
     pub name: String,
-    /// Datasets that came.
+    /// Streams that came.
     pub came: usize,
     /// All.
     pub of: usize,
+    /// Of a dataset several may come.
+    pub has_rows: bool,
 }
 
 impl TreeReceiver {
@@ -80,6 +90,7 @@ impl TreeReceiver {
     /// As there.
     pub async fn push(&mut self, bytes: &[u8]) -> Result<(), ReceiveError> {
         let files = self.files.upgrade().ok_or(ReceiveError::Left)?;
+        let new_handles = self.options.new_handles;
         let head = match &mut self.stage {
             Stage::One(receiver) => return receiver.push(bytes).await,
             Stage::Many(many) => return many.push(&files, (&self.name, self.options), bytes).await,
@@ -96,9 +107,12 @@ impl TreeReceiver {
                 pushed
             }
             Some(true) => {
-                let Some((bundle, head_bytes)) = Bundle::decode(head)? else { return Ok(()) };
+                let Some((says, head_bytes)) = BundleHead::decode(head)? else { return Ok(()) };
+                if let Some(old) = says.row().filter(|_| new_handles) {
+                    return Err(ReceiveError::NewHandles(old));
+                }
                 let rest = head.split_off(head_bytes);
-                let mut many = Many { bundle, done: Vec::new(), receiver: None };
+                let mut many = Many { head: says, done: Vec::new(), had: None, receiver: None };
                 many.next(&files, (&self.name, self.options));
                 let pushed = many.push(&files, (&self.name, self.options), &rest).await;
                 self.stage = Stage::Many(Box::new(many));
@@ -153,9 +167,10 @@ impl TreeReceiver {
     /// How far a bundle came; `None`: it is none, or only checked.
     pub fn progress(&self) -> Option<BundleProgress> {
         let Stage::Many(many) = &self.stage else { return None };
-        let (came, of) = (many.done.len(), many.bundle.members.len());
+        let (came, of) = (many.done.len(), many.head.bundle.members.len());
+        let has_rows = !many.head.between.is_empty();
         let is_made = !self.options.dry && came < of;
-        is_made.then(|| BundleProgress { name: self.name().into(), came, of })
+        is_made.then(|| BundleProgress { name: self.name().into(), came, of, has_rows })
     }
 }
 
@@ -182,16 +197,41 @@ impl Many {
 
     /// The next stream, if there is one more.
     fn next(&mut self, files: &Arc<Files>, (first, options): (&str, ReceiveOptions)) {
-        let Bundle { dataset, snapshot, members } = &self.bundle;
-        self.receiver = members.get(self.done.len()).map(|of| {
-            let sent = format!("{}@{snapshot}", Bundle::name_below(dataset, of));
-            let above = of.below.rsplit_once('/').map(|(above, _)| above);
-            let is_member = |above| members.binary_search_by(|of| of.below.as_str().cmp(above));
-            let above_comes = above.is_some_and(|above| is_member(above).is_ok());
-            let name = Bundle::name_below(first, of);
-            let member = Some(Member { sent, to: of.to, from: of.from, above_comes });
-            Receiver { member, ..Receiver::new(files, name, options) }
-        });
+        let at = self.done.len();
+        let Bundle { dataset, members, .. } = &self.head.bundle;
+        let Some(of) = members.get(at) else {
+            self.receiver = None;
+            return;
+        };
+        let name = Bundle::name_below(first, of);
+        let is_row = self.head.bundle.is_behind(at);
+        if !is_row {
+            self.had = self.had_of_row(files, &name);
+        }
+        let had = self.had.as_ref().filter(|(last, _)| at <= *last);
+        let had = had.and_then(|(last, name)| Some((members.get(*last)?.to, name.clone())));
+        let sent = format!("{}@{}", Bundle::name_below(dataset, of), self.head.snapshot(at));
+        let above = of.below.rsplit_once('/').map(|(above, _)| above);
+        let is_member = |above| members.binary_search_by(|of| of.below.as_str().cmp(above));
+        let above_comes = above.is_some_and(|above| is_member(above).is_ok());
+        let is_behind = is_row && self.done.last().is_some_and(|before| !before.was_there);
+        let member = Member { sent, to: of.to, from: of.from, above_comes, had, is_behind };
+        self.receiver =
+            Some(Receiver { member: Some(member), ..Receiver::new(files, name, options) });
+    }
+
+    /// Of the row that begins: the last stream whose snapshot the dataset has, and how that one is
+    /// called there.
+    fn had_of_row(&self, files: &Files, name: &str) -> Option<(usize, String)> {
+        let dataset = files.datasets.by_name(name)?;
+        let listed = dataset.snapshots(files.pool.committed_txg());
+        let names = listed.iter().map(|of| (of.record.guid, &of.record.name));
+        let names = names.collect::<BTreeMap<_, _>>();
+        let begins = self.done.len();
+        let behind = self.head.bundle.members.get(begins..)?;
+        let below = &behind.first()?.below;
+        let row = behind.iter().zip(begins..).take_while(|(of, _)| of.below == *below);
+        row.filter_map(|(of, at)| Some((at, (*names.get(&of.to)?).clone()))).last()
     }
 }
 
@@ -206,10 +246,12 @@ impl Receiver {
         self.decoder.has_ended().then(|| std::mem::take(&mut self.behind))
     }
 
-    /// Whether the dataset has the snapshot of this stream of a bundle already.
+    /// Whether the dataset has the snapshot of this stream of a bundle already, or a later one of
+    /// its row.
     ///
     /// # Errors
-    /// It is another stream than the head of the bundle says.
+    /// It is another stream than the head of the bundle says. It is only to be checked, and goes
+    /// behind one that was.
     pub(super) fn is_passed_over(
         &mut self,
         files: &Files,
@@ -223,14 +265,21 @@ impl Receiver {
             let why = format!("that of {sent:?} comes where the head says {:?}", member.sent);
             return Err(ReceiveError::Contradicts(why));
         }
-        let Some(dataset) = files.datasets.by_name(&self.name) else { return Ok(false) };
-        let mut snapshots = dataset.snapshots(files.pool.committed_txg()).into_iter();
-        let has_it = snapshots.any(|of| of.record.guid == member.to);
+        let Member { to, had, is_behind, .. } = member;
         // One in service is no copy.
-        if has_it && dataset.is_standby() {
+        let copy = files.datasets.by_name(&self.name).filter(|dataset| dataset.is_standby());
+        let listed = copy.map(|copy| copy.snapshots(files.pool.committed_txg()));
+        let has = |guid| listed.iter().flatten().any(|of| of.record.guid == guid);
+        let later = had.as_ref().filter(|(guid, _)| !has(*to) && has(*guid));
+        if later.is_some() || has(*to) {
             (self.way, self.about.was_there) = (Way::Nowhere, true);
+            self.about.later = later.map(|(_, name)| format!("{}@{name}", self.name));
+            return Ok(true);
         }
-        Ok(self.about.was_there)
+        match self.options.dry && *is_behind {
+            true => Err(ReceiveError::DryRow),
+            false => Ok(false),
+        }
     }
 
     /// Whether the dataset above is not there, and comes in the same bundle.

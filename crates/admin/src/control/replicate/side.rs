@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aquifer_api::client::{Answer, Client, ClientError};
-use aquifer_api::keys::{read_certificates, read_token};
+use aquifer_api::keys::{Identity, read_certificates, read_token};
 use aquifer_api::{
     ApiError, DatasetInfo, DatasetQuery, ErrorKind, GiveUpReceive, ReceiveEnd, ReceiveInfo,
     ReceiveRequest, ReceiveSummary, ReceivesQuery, RollBack, SnapshotInfo, SnapshotQuery,
@@ -31,6 +31,12 @@ pub struct Peer {
     pub certificate: PathBuf,
     /// The file with a token of its own.
     pub token: PathBuf,
+    /// The certificate that we show it (PEM), if not this machine's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_certificate: Option<PathBuf>,
+    /// Its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_key: Option<PathBuf>,
 }
 
 /// All peers by their names.
@@ -43,9 +49,13 @@ pub type Peers = BTreeMap<String, Peer>;
 pub fn check_peers(peers: &Peers) -> Result<(), String> {
     for (name, peer) in peers {
         check_peer(name).map_err(|why| format!("peers: {why}"))?;
-        Client::remote(&peer.url, Vec::new(), String::new())
+        Client::remote(&peer.url, Vec::new(), String::new(), None)
             .map_err(|error| format!("peers.{name}.url: {error}"))?;
-        for path in [&peer.certificate, &peer.token] {
+        if peer.client_certificate.is_some() != peer.client_key.is_some() {
+            return Err(format!("peers.{name}: client_certificate and client_key belong together"));
+        }
+        let own = [&peer.client_certificate, &peer.client_key];
+        for path in [&peer.certificate, &peer.token].into_iter().chain(own.into_iter().flatten()) {
             if !path.is_absolute() {
                 return Err(format!("peers.{name}: {path:?}: name files by an absolute path"));
             }
@@ -74,7 +84,7 @@ impl Side {
     pub fn of(control: &Arc<Control>, target: &Target) -> Result<Side, ApiError> {
         let Some(peer) = &target.peer else { return Ok(Side::Here(Arc::clone(control))) };
         let peers = &control.config.peers;
-        let Some(Peer { url, certificate, token }) = peers.get(peer) else {
+        let Some(known) = peers.get(peer) else {
             let known: Vec<&str> = peers.keys().map(String::as_str).collect();
             let known = match known[..] {
                 [] => "there are none".to_string(),
@@ -85,12 +95,17 @@ impl Side {
                  certificate and token, and restart the daemon"
             )));
         };
+        let Peer { url, certificate, token, client_certificate, client_key } = known;
         let unusable = |error: &dyn std::fmt::Display| {
             ApiError::conflict(format!("peer {peer:?} cannot be asked: {error}"))
         };
         let certificates = read_certificates(certificate).map_err(|error| unusable(&error))?;
         let token = read_token(token).map_err(|error| unusable(&error))?;
-        let client = Client::remote(url, certificates, token).map_err(|error| unusable(&error))?;
+        let own = client_certificate.as_deref().zip(client_key.as_deref());
+        let own = own.map(|(certificate, key)| Identity::read(certificate, key)).transpose();
+        let own = own.map_err(|error| unusable(&error))?;
+        let client = Client::remote(url, certificates, token, own);
+        let client = client.map_err(|error| unusable(&error))?;
         let (peer, client) = (peer.clone(), client.keeping_its_connection());
         Ok(Side::There { peer, client, is_away: AtomicBool::new(false) })
     }
@@ -242,7 +257,9 @@ fn told(peer: &str, error: ClientError) -> ApiError {
             let what = match error.kind {
                 ErrorKind::Unauthorized => format!(
                     "; make one there (`aquifer token create NAME --role receive`), and put it \
-                     into the file that peers.{peer}.token names"
+                     into the file that peers.{peer}.token names. Bind it to the certificate that \
+                     this machine shows, or to none: `aquifer token bind NAME --certificate FILE` \
+                     there"
                 ),
                 ErrorKind::Forbidden => format!(
                     "; put a token of such a role into the file of peers.{peer}.token (`aquifer \

@@ -1,16 +1,18 @@
-//! A bundle: a snapshot of a dataset, and those of its name of all datasets below.
+//! A bundle: a snapshot of a dataset, and those of its name of all datasets below; perhaps with all
+//! since an older one.
 //!
 //! The daemon keeps nothing between two parts, as for one stream. Each part finds the datasets
 //! again; the cursor carries a mark of the head, so that the streams are those that it lists.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use aquifer_api::{ApiError, SendQuery, SentPart};
 use aquifer_dataset::{Dataset, Snapshot};
-use aquifer_files::{Bundle, BundleMember, SendError};
-use aquifer_ondisk::Txg;
+use aquifer_files::{Bundle, BundleHead, BundleMember, SendError};
+use aquifer_ondisk::{Guid, Txg};
 
 use super::super::{Control, snapshots};
 use super::api_error;
@@ -29,12 +31,15 @@ struct Cursor {
 impl Control {
     /// Some bytes of a bundle: its head, or a part of one of its streams.
     pub(super) async fn send_tree_part(&self, query: SendQuery) -> Result<SentPart, ApiError> {
-        let SendQuery { snapshot, token, from, size_only, after, recursive: _ } = query;
+        let SendQuery { snapshot, token, from, size_only, after, between, recursive: _ } = query;
         if token.is_some() {
             return Err(ApiError::invalid("the rest of a stream is of one dataset, not of a tree"));
         }
-        let (bundle, from) = self.bundle(&snapshot, from.as_deref())?;
-        let mut head = bundle.encode().map_err(|error| ApiError::conflict(error.to_string()))?;
+        if between && from.is_none() {
+            return Err(ApiError::invalid("say since which snapshot all between are sent"));
+        }
+        let (tree, from) = self.bundle(&snapshot, from.as_deref(), between)?;
+        let mut head = tree.encode().map_err(|error| ApiError::conflict(error.to_string()))?;
         // It ends with a checksum.
         let mark = head.last_chunk::<8>().map_or(0, |last| u64::from_le_bytes(*last));
         let Some(after) = after else {
@@ -51,13 +56,18 @@ impl Control {
             return Err(ApiError::conflict(format!(
                 "datasets below {:?}, or their snapshots, changed while they were sent: begin \
                  again",
-                bundle.dataset
+                tree.bundle.dataset
             )));
         }
-        let member = bundle.members.get(cursor.at).ok_or_else(bad)?;
-        let dataset = Bundle::name_below(&bundle.dataset, member);
+        let Bundle { dataset, members, .. } = &tree.bundle;
+        let member = members.get(cursor.at).ok_or_else(bad)?;
+        let dataset = Bundle::name_below(dataset, member);
+        let from = match tree.bundle.is_behind(cursor.at) {
+            true => Some(format!("@{}", tree.snapshot(cursor.at.saturating_sub(1)))),
+            false => from,
+        };
         let query = SendQuery {
-            snapshot: format!("{dataset}@{}", bundle.snapshot),
+            snapshot: format!("{dataset}@{}", tree.snapshot(cursor.at)),
             from: member.from.and(from),
             size_only,
             after: Some(cursor.within).filter(|within| !within.is_empty()),
@@ -68,14 +78,19 @@ impl Control {
             Some(within) => Some(Cursor { mark, at: cursor.at, within }),
             None => {
                 let at = cursor.at + 1;
-                (at < bundle.members.len()).then(|| Cursor { mark, at, within: String::new() })
+                (at < members.len()).then(|| Cursor { mark, at, within: String::new() })
             }
         };
         Ok(SentPart { next: next.map(|next| next.to_string()), ..part })
     }
 
     /// What a bundle has, and the name of the older snapshots, with its `@` or `#`.
-    fn bundle(&self, full: &str, from: Option<&str>) -> Result<(Bundle, Option<String>), ApiError> {
+    fn bundle(
+        &self,
+        full: &str,
+        from: Option<&str>,
+        between: bool,
+    ) -> Result<(BundleHead, Option<String>), ApiError> {
         let serving = self.serving(snapshots::pool_name(full))?;
         let datasets = serving.service().datasets.clone();
         let committed = serving.service().pool.committed_txg();
@@ -92,7 +107,7 @@ impl Control {
             }
             .map_err(dataset_error)?;
         }
-        let mut members = Vec::new();
+        let mut rows = Vec::new();
         for of in datasets.below(&first) {
             let name = datasets.full_name(&of);
             let Some(to) = named(&of, &snapshot, committed) else { continue };
@@ -103,13 +118,43 @@ impl Control {
                 return Err(api_error(SendError::NotOlder { from, snapshot }));
             }
             let below = name.strip_prefix(&dataset).unwrap_or_default().to_string();
-            let from = old.map(|old| old.record.guid);
-            members.push(BundleMember { below, to: to.record.guid, from });
+            // One that has no older one goes with all that it has.
+            let since = old.as_ref().map(|old| old.txg);
+            let is_between = |txg| between && since.is_none_or(|since| txg > since) && txg < to.txg;
+            let listed = of.snapshots(committed).into_iter();
+            let row = listed.filter(|of| is_between(of.txg)).chain([to.clone()]).collect();
+            rows.push(Row { below, old: old.map(|old| old.record.guid), row });
         }
         // One above comes before those below it.
-        members.sort_by(|a, b| a.below.cmp(&b.below));
-        Ok((Bundle { dataset, snapshot, members }, from))
+        rows.sort_by(|a, b| a.below.cmp(&b.below));
+        Ok((head(dataset, snapshot, rows), from))
     }
+}
+
+/// What is sent of a dataset.
+struct Row {
+    below: String,
+    /// Of the snapshot since which the first one has what changed.
+    old: Option<Guid>,
+    /// From the oldest on.
+    row: Vec<Arc<Snapshot>>,
+}
+
+fn head(dataset: String, snapshot: String, rows: Vec<Row>) -> BundleHead {
+    let bundle = Bundle { dataset, snapshot, members: Vec::new() };
+    let mut head = BundleHead { bundle, between: BTreeMap::new() };
+    for Row { below, old: mut from, row } in rows {
+        let last = row.len().saturating_sub(1);
+        for (at, of) in row.into_iter().enumerate() {
+            if at < last {
+                head.between.insert(head.bundle.members.len(), of.record.name.clone());
+            }
+            let to = of.record.guid;
+            head.bundle.members.push(BundleMember { below: below.clone(), to, from });
+            from = Some(to);
+        }
+    }
+    head
 }
 
 fn named(dataset: &Dataset, name: &str, committed: Txg) -> Option<Arc<Snapshot>> {

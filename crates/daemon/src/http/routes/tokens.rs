@@ -35,6 +35,16 @@ pub(super) async fn rotate(
     acting.carry_out(told, async { tokens.rotate(&name, &request) }).await
 }
 
+pub(super) async fn bind(
+    acting: Acting,
+    State(tokens): Tokens_,
+    Name(name): Name,
+    Body(request): Body<api::BindToken>,
+) -> Response {
+    let told = words::bind_token(&name, &request);
+    acting.carry_out(told, async { tokens.bind(&name, &request) }).await
+}
+
 pub(super) async fn revoke(acting: Acting, State(tokens): Tokens_, Name(name): Name) -> Response {
     acting.carry_out(words::revoke_token(&name), async { tokens.revoke(&name) }).await
 }

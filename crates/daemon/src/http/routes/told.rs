@@ -1,6 +1,6 @@
 //! Routes of what was done and what happened: histories, load, events, alerts.
 
-use aquifer_api::{self as api, EventQuery, LoadQuery};
+use aquifer_api::{self as api, EventQuery, IoQuery, LoadQuery};
 use axum::extract::State;
 use axum::response::Response;
 
@@ -28,6 +28,13 @@ pub(super) async fn loaded_disks(
     Question(query): Question<LoadQuery>,
 ) -> Response {
     answer(control.loaded_disks(&name, &query).await)
+}
+
+pub(super) async fn iostat(
+    State(control): Control_,
+    Question(query): Question<IoQuery>,
+) -> Response {
+    answer(control.iostat(&query))
 }
 
 pub(super) async fn events(

@@ -85,7 +85,8 @@ async fn strangers_get_the_page_and_nothing_else() {
 async fn a_session_does_what_its_token_does_until_either_ends() {
     let served = serve_here();
     let make = |name: &str, role| {
-        let request = CreateToken { name: name.into(), role, expires_s: None };
+        let request =
+            CreateToken { name: name.into(), role, expires_s: None, certificates: Vec::new() };
         served.tokens.create(&request).unwrap().token
     };
     let (reader, operator) = (make("eye", Role::Read), make("ci", Role::Operator));
@@ -172,4 +173,24 @@ fn the_files_of_the_page_are_those_of_its_directory() {
     for (name, bytes) in served {
         assert!(std::fs::read(root.join(name)).unwrap() == bytes, "{name}");
     }
+}
+
+/// A cookie is worth no more than its token: bound, it needs the browser's certificate each time.
+#[tokio::test]
+async fn a_session_of_a_bound_token_needs_the_certificate_too() {
+    let served = serve_here();
+    let request = |certificates| CreateToken {
+        name: "anna".into(),
+        role: Role::Operator,
+        expires_s: None,
+        certificates,
+    };
+    let token = served.tokens.create(&request(Vec::new())).unwrap().token;
+    let cookie = served.session(&token).await;
+    let bind = aquifer_api::BindToken { certificates: vec!["ab".repeat(32)] };
+    served.tokens.bind("anna", &bind).unwrap();
+    let (head, body) = served.say("GET /daemon", &cookie, "").await;
+    assert!(is(&head, 401) && body.contains("none was shown"), "{head} {body}");
+    let (head, _) = served.log_in(&token, OWN).await;
+    assert!(is(&head, 401) && !head.contains("set-cookie"), "{head}");
 }

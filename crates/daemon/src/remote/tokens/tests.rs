@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use super::*;
 
 fn create(name: &str, role: Role) -> CreateToken {
-    CreateToken { name: name.into(), role, expires_s: None }
+    CreateToken { name: name.into(), role, expires_s: None, certificates: Vec::new() }
 }
 
 fn token(name: &str, role: Role) -> Shown {
@@ -24,7 +24,7 @@ fn a_token_holds_over_restarts_until_it_is_revoked_and_is_nowhere_kept() {
     let tokens = Tokens::open(&directory).unwrap();
     assert!(!directory.exists(), "made before there is anything to keep");
     let made = tokens.create(&create("ci", Role::Read)).unwrap();
-    assert_eq!(tokens.look(&made.token, 0), token("ci", Role::Read));
+    assert_eq!(tokens.look(&made.token, Proof::default(), 0), token("ci", Role::Read));
     let path = directory.join("tokens.json");
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o777, 0o700);
@@ -32,18 +32,21 @@ fn a_token_holds_over_restarts_until_it_is_revoked_and_is_nowhere_kept() {
     assert!(!format!("{made:?}").contains(&made.token));
 
     let tokens = Tokens::open(&directory).unwrap();
-    assert_eq!(tokens.look(&made.token, 0), token("ci", Role::Read));
+    assert_eq!(tokens.look(&made.token, Proof::default(), 0), token("ci", Role::Read));
     for other in ["", "x", &made.token[1..], &made.token.to_uppercase(), &Hash::of(b"").text()] {
-        assert_eq!(tokens.look(other, 0), Shown::Nothing, "{other:?}");
+        assert_eq!(tokens.look(other, Proof::default(), 0), Shown::Nothing, "{other:?}");
     }
     // What is kept of it is no token.
     let hash = Hash::of(made.token.as_bytes()).text();
     assert!(fs::read_to_string(&path).unwrap().contains(&hash));
-    assert_eq!(tokens.look(&hash, 0), Shown::Nothing);
+    assert_eq!(tokens.look(&hash, Proof::default(), 0), Shown::Nothing);
 
     assert_eq!(tokens.revoke("ci").unwrap().name, "ci");
-    assert_eq!(tokens.look(&made.token, 0), Shown::Nothing);
-    assert_eq!(Tokens::open(&directory).unwrap().look(&made.token, 0), Shown::Nothing);
+    assert_eq!(tokens.look(&made.token, Proof::default(), 0), Shown::Nothing);
+    assert_eq!(
+        Tokens::open(&directory).unwrap().look(&made.token, Proof::default(), 0),
+        Shown::Nothing
+    );
     assert!(tokens.revoke("ci").is_err() && tokens.list().is_empty());
 }
 
@@ -54,8 +57,8 @@ fn a_token_ends_at_its_second() {
     let end_s = now_s() + 1000;
     let request = CreateToken { expires_s: Some(end_s), ..create("ci", Role::Admin) };
     let made = tokens.create(&request).unwrap();
-    assert_eq!(tokens.look(&made.token, end_s - 1), token("ci", Role::Admin));
-    assert_eq!(tokens.look(&made.token, end_s), expired("ci"));
+    assert_eq!(tokens.look(&made.token, Proof::default(), end_s - 1), token("ci", Role::Admin));
+    assert_eq!(tokens.look(&made.token, Proof::default(), end_s), expired("ci"));
     let past = CreateToken { expires_s: Some(now_s()), ..create("late", Role::Admin) };
     assert!(tokens.create(&past).unwrap_err().message.contains("--expires"));
 }
@@ -69,29 +72,29 @@ fn a_rotated_token_holds_as_long_as_is_said_and_never_longer_than_it_would_have(
     let first = tokens.create(&request).unwrap().token;
     let known = token("ci", Role::Operator);
 
-    let keep = RotateToken { keep_s: 100, expires_s: Some(end_s + 5000) };
+    let keep = RotateToken { keep_s: 100, expires_s: Some(end_s + 5000), certificates: None };
     let second = tokens.rotate("ci", &keep).unwrap();
     let until_s = second.info.earlier_until_s.unwrap();
     let second = second.token;
-    assert_eq!(tokens.look(&first, until_s - 1), known);
-    assert_eq!(tokens.look(&first, until_s), expired("ci"));
-    assert_eq!(tokens.look(&second, end_s + 4999), known);
-    assert_eq!(tokens.look(&second, end_s + 5000), expired("ci"));
+    assert_eq!(tokens.look(&first, Proof::default(), until_s - 1), known);
+    assert_eq!(tokens.look(&first, Proof::default(), until_s), expired("ci"));
+    assert_eq!(tokens.look(&second, Proof::default(), end_s + 4999), known);
+    assert_eq!(tokens.look(&second, Proof::default(), end_s + 5000), expired("ci"));
     // Over a restart.
     let tokens = Tokens::open(home.path()).unwrap();
-    assert_eq!(tokens.look(&first, until_s - 1), known);
+    assert_eq!(tokens.look(&first, Proof::default(), until_s - 1), known);
 
     // At once, and the end stays.
     let third = tokens.rotate("ci", &RotateToken::default()).unwrap();
     assert_eq!((third.info.expires_s, third.info.earlier_until_s), (Some(end_s + 5000), None));
     for gone in [&first, &second] {
-        assert_eq!(tokens.look(gone, 0), Shown::Nothing);
+        assert_eq!(tokens.look(gone, Proof::default(), 0), Shown::Nothing);
     }
     // Kept for longer than it had: no.
-    let long = RotateToken { keep_s: 86_400, expires_s: None };
+    let long = RotateToken { keep_s: 86_400, expires_s: None, certificates: None };
     let fourth = tokens.rotate("ci", &long).unwrap();
     assert_eq!(fourth.info.earlier_until_s, Some(end_s + 5000));
-    let forever = RotateToken { keep_s: KEEP_S_MAX + 1, expires_s: None };
+    let forever = RotateToken { keep_s: KEEP_S_MAX + 1, expires_s: None, certificates: None };
     assert!(tokens.rotate("ci", &forever).is_err());
     assert!(tokens.rotate("other", &long).is_err());
 }
@@ -107,31 +110,34 @@ fn the_file_token_goes_on_as_an_administrators_and_holds_as_it_is_now() {
     let tokens = Tokens::open(home.path()).unwrap();
     let (one, two) = ("1".repeat(64), "2".repeat(40));
     let known = token("token", Role::Admin);
-    assert_eq!(tokens.look(&one, 0), Shown::Nothing);
+    assert_eq!(tokens.look(&one, Proof::default(), 0), Shown::Nothing);
     put(&format!("{one}\n"), 0o600);
-    assert_eq!(tokens.look(&one, 0), known);
+    assert_eq!(tokens.look(&one, Proof::default(), 0), known);
     assert_eq!(tokens.list().len(), 1);
     put(&two, 0o600);
-    assert_eq!([tokens.look(&one, 0), tokens.look(&two, 0)], [Shown::Nothing, known.clone()]);
+    assert_eq!(
+        [tokens.look(&one, Proof::default(), 0), tokens.look(&two, Proof::default(), 0)],
+        [Shown::Nothing, known.clone()]
+    );
     // What others can read is no secret; what is short is none either.
     put(&two, 0o640);
-    assert_eq!(tokens.look(&two, 0), Shown::Nothing);
+    assert_eq!(tokens.look(&two, Proof::default(), 0), Shown::Nothing);
     put("short", 0o600);
-    assert_eq!(tokens.look("short", 0), Shown::Nothing);
+    assert_eq!(tokens.look("short", Proof::default(), 0), Shown::Nothing);
     put("", 0o600);
-    assert_eq!(tokens.look("", 0), Shown::Nothing);
+    assert_eq!(tokens.look("", Proof::default(), 0), Shown::Nothing);
 
     let made = tokens.rotate("token", &RotateToken::default()).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), made.token);
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-    assert_eq!(tokens.look(&made.token, 0), known);
-    let keep = RotateToken { keep_s: 1, expires_s: None };
+    assert_eq!(tokens.look(&made.token, Proof::default(), 0), known);
+    let keep = RotateToken { keep_s: 1, expires_s: None, certificates: None };
     assert!(tokens.rotate("token", &keep).is_err());
     assert!(
         tokens.revoke("token").is_err() && tokens.create(&create("token", Role::Read)).is_err()
     );
     fs::remove_file(&path).unwrap();
-    assert_eq!(tokens.look(&made.token, 0), Shown::Nothing);
+    assert_eq!(tokens.look(&made.token, Proof::default(), 0), Shown::Nothing);
 }
 
 #[test]
@@ -175,5 +181,71 @@ fn what_cannot_be_written_has_not_changed() {
     fs::create_dir(home.path().join("tokens.new")).unwrap();
     assert!(tokens.revoke("ci").unwrap_err().message.contains("nothing has changed"));
     assert!(tokens.rotate("ci", &RotateToken::default()).is_err());
-    assert_eq!(tokens.look(&made.token, 0), token("ci", Role::Read));
+    assert_eq!(tokens.look(&made.token, Proof::default(), 0), token("ci", Role::Read));
+}
+
+#[test]
+fn a_token_is_bound_also_over_restarts_and_rotations() {
+    let home = tempfile::tempdir().unwrap();
+    let tokens = Tokens::open(home.path()).unwrap();
+    let [first, second] = [Hash::of(b"first"), Hash::of(b"second")];
+    let of = |hash: &Hash| Proof::with(*hash);
+    let unproven = Shown::Unproven { name: "ci".into() };
+    let request = CreateToken { certificates: vec![first.text()], ..create("ci", Role::Receive) };
+    let made = tokens.create(&request).unwrap();
+    assert_eq!(made.info.certificates, [first.text()]);
+    drop(tokens);
+    let tokens = Tokens::open(home.path()).unwrap();
+    assert_eq!(tokens.list()[0].certificates, [first.text()]);
+    let known = token("ci", Role::Receive);
+    let look = |text: &str, proof| tokens.look(text, proof, 0);
+    assert_eq!(look(&made.token, of(&first)), known);
+    assert_eq!(look(&made.token, of(&second)), unproven);
+    assert_eq!(look(&made.token, Proof::default()), unproven);
+    // Rotated, each text keeps its certificates; bound, both have the new ones.
+    let certificates = Some(vec![second.text().to_uppercase()]);
+    let keep = RotateToken { keep_s: 100, certificates, ..RotateToken::default() };
+    let rotated = tokens.rotate("ci", &keep).unwrap().token;
+    assert_eq!(
+        (look(&made.token, of(&first)), look(&rotated, of(&second))),
+        (known.clone(), known)
+    );
+    assert_eq!(
+        (look(&made.token, of(&second)), look(&rotated, of(&first))),
+        (unproven.clone(), unproven.clone())
+    );
+    let keep = RotateToken { keep_s: 100, ..RotateToken::default() };
+    let again = tokens.rotate("ci", &keep).unwrap();
+    assert_eq!(again.info.certificates, [second.text()]);
+    assert!(tokens.are_bound());
+    tokens.bind("ci", &BindToken { certificates: vec![first.text()] }).unwrap();
+    assert_eq!(
+        [look(&rotated, of(&second)), look(&again.token, of(&second))],
+        [unproven.clone(), unproven]
+    );
+    tokens.bind("ci", &BindToken::default()).unwrap();
+    assert_eq!(look(&again.token, Proof::default()), token("ci", Role::Receive));
+    assert!(!tokens.are_bound());
+}
+
+#[test]
+fn what_is_no_fingerprint_binds_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let tokens = Tokens::open(home.path()).unwrap();
+    tokens.create(&create("ci", Role::Read)).unwrap();
+    let bind = |name: &str, all: &[&str]| {
+        let certificates = all.iter().map(ToString::to_string).collect();
+        tokens.bind(name, &BindToken { certificates }).map_err(|error| error.message)
+    };
+    let good = "ab".repeat(32);
+    for wrong in ["", "ab", &"g".repeat(64), &"a".repeat(63), &"\u{e9}".repeat(32)] {
+        assert!(bind("ci", &[&good, wrong]).unwrap_err().contains("fingerprint"), "{wrong}");
+    }
+    assert!(bind("ci", &vec![good.as_str(); CERTIFICATES_MAX + 1]).unwrap_err().contains("16"));
+    assert!(bind("nobody", &[&good]).unwrap_err().contains("no token"));
+    assert!(bind(FIRST_TOKEN, &[&good]).unwrap_err().contains("token of a file"));
+    assert!(tokens.list()[0].certificates.is_empty());
+    // As openssl writes it.
+    let colons = vec!["AB"; 32].join(":");
+    assert_eq!(bind("ci", &[&colons]).unwrap().certificates, [good]);
 }
