@@ -1,9 +1,9 @@
 //! Files that began as snapshots of files of other datasets: what datasets keep for each other.
 //!
 //! The record of such a clone is where the clone is, and goes back and forth with its dataset
-//! ([`crate::file_clones`]). The dataset of the origin keeps the snapshot as long as any such record
-//! names it: in its list, or hidden. Which these are says no item of its own. Import finds it in
-//! the records of all datasets, and each sync once more, behind its acts.
+//! ([`crate::file_clones`]). The dataset of the origin keeps the snapshot as long as any such
+//! record names it: in its list, or hidden. Which these are says no item of its own. Import finds
+//! it in the records of all datasets, and each sync once more, behind its acts.
 //!
 //! Invariants:
 //! - No act takes away what another dataset keeps a record for: not the destruction of the

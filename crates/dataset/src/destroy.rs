@@ -250,7 +250,7 @@ impl Datasets {
     }
 
     /// The part of a txg for a destroyed dataset: returns the items that change. The first one
-    /// takes all that it has, as it is then: the sync before may have made some after the act began.
+    /// takes all that it has by then: the sync before may have made some after the act began.
     pub(crate) async fn empty(
         &self,
         sync: &SyncContext,

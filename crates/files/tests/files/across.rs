@@ -165,7 +165,7 @@ pub fn the_dataset_of_the_clone_goes_back() {
     bed.assert_clean();
 }
 
-/// A clone is a file like any other: it is cut, has snapshots, goes back, and is cloned in turn, back
+/// A clone is a file like any other: it is cut, has snapshots, goes back, and is cloned in turn,
 /// into the dataset that it came from.
 #[test]
 pub fn a_clone_elsewhere_is_cut_rolled_back_and_cloned() {

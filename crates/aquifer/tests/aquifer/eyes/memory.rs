@@ -41,6 +41,12 @@ fn a_file_of_four_fifths_of_the_memory_comes_from_the_cache_when_read_again() {
         client.write(&file, at, &noise(at, PIECE as usize), false);
     }
     client.commit(&file);
+    // What is in the log only is found among changes after the restart, not in the cache.
+    let is_written = || {
+        let told = place.json(&["arcstat"]);
+        number(&told["pools"][0]["dirty_bytes"]) < FILE_BYTES / 50
+    };
+    place.wait_for(is_written);
     daemon.kill9();
 
     let _daemon = place.spawn_serving(&["--memory", MEMORY]);
