@@ -344,7 +344,8 @@ fn what_cannot_be_done_is_refused_and_leaves_nothing() {
         let many: Vec<String> = (0..1001).map(|at| format!("c{at}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         refused("gold@v1", &many, "at most 1000").await;
-        let other = service.files.clone_file("tank/d:gold@v1", &["tank/other:x".into()]).await;
+        let two = ["tank/d:x".into(), "tank/other:x".into()];
+        let other = service.files.clone_file("tank/d:gold@v1", &two).await;
         assert!(other.unwrap_err().to_string().contains("another dataset"));
         let set = async |property: &str, value: Option<&str>| {
             service.datasets.set("tank/d", property, value).await.unwrap();
