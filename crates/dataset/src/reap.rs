@@ -95,8 +95,10 @@ impl Datasets {
             return Ok(0);
         }
         let Some(object) = dataset.object(&self.pool, id).await? else {
-            gathered.orphans.insert(orphan_key(id), None);
-            dataset.orphans.lock().remove(&id);
+            // If an act of a later txg destroys the dataset, it is there still, and listed.
+            if !dataset.is_destroyed() {
+                unlist(dataset, id, gathered);
+            }
             return Ok(0);
         };
         let (mut inode, mut tree) = {
@@ -107,8 +109,7 @@ impl Datasets {
                     class = "file.not_orphan", dataset = %self.full_name(dataset), object = %id,
                     "the list of files without a name holds one that has a name: it stays"
                 );
-                gathered.orphans.insert(orphan_key(id), None);
-                dataset.orphans.lock().remove(&id);
+                unlist(dataset, id, gathered);
                 return Ok(0);
             }
             // A change of a later txg: the name went away after this sync's txg closed.
@@ -150,10 +151,9 @@ impl Datasets {
         dataset.mark_dirty(sync.txg(), id);
         if tree.root.is_none() {
             gathered.inodes.insert(id.0, None);
-            gathered.orphans.insert(orphan_key(id), None);
             gathered.gone.push(id);
             gathered.ended.extend([id, inode.origin]);
-            dataset.orphans.lock().remove(&id);
+            unlist(dataset, id, gathered);
         } else {
             tree.put_into(&mut inode);
             gathered.inodes.insert(id.0, Some(inode));
@@ -181,6 +181,12 @@ impl Datasets {
         let file = dataset.object(&self.pool, id).await?;
         Ok(file.map(|file| (file, inode)))
     }
+}
+
+/// An object waits to be freed no more.
+fn unlist(dataset: &Dataset, id: ObjectId, gathered: &mut Gathered) {
+    gathered.orphans.insert(orphan_key(id), None);
+    dataset.orphans.lock().remove(&id);
 }
 
 /// What was freed of a file.
