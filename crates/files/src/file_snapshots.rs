@@ -212,6 +212,17 @@ struct Name {
     name: String,
 }
 
+/// The parts of a path, each of which may be a pattern.
+fn patterns(path: &str) -> Vec<Pattern> {
+    path.split('/').map(Pattern::new).collect()
+}
+
+/// The bytes of a path that means one file.
+fn plain(parts: &[Pattern]) -> Option<Vec<u8>> {
+    let parts: Option<Vec<Vec<u8>>> = parts.iter().map(Pattern::plain).collect();
+    Some(parts?.join(&b'/'))
+}
+
 /// A directory, or a file, that a pattern has come to.
 struct Found {
     inode: Inode,
@@ -223,7 +234,7 @@ impl Files {
     /// The path in a text, without a slash before it, if that means one file.
     pub(crate) fn one_path(&self, text: &str) -> Result<Option<String>, FileNameError> {
         let Name { path, .. } = self.parse(text)?;
-        let is_one = path.split('/').all(|part| Pattern::new(part).plain().is_some());
+        let is_one = plain(&patterns(&path)).is_some();
         Ok(is_one.then_some(path))
     }
 
@@ -302,8 +313,8 @@ impl Files {
         entries: &mut usize,
     ) -> Result<Vec<Found>, FileNameError> {
         let objects = look.objects();
-        let parts: Vec<Pattern> = path.split('/').map(Pattern::new).collect();
-        if parts.iter().all(|part| part.plain().is_some()) {
+        let parts = patterns(path);
+        if plain(&parts).is_some() {
             let found = object_of(&self.pool, objects, &meant(path)).await?;
             let inode = found.ok_or_else(|| FileNameError::NotThere(text.into()))?;
             return match inode.kind {
@@ -359,7 +370,7 @@ impl Files {
     pub async fn file_snapshots(&self, text: &str) -> Result<OfFiles, FileNameError> {
         let Name { dataset, path, name } = self.parse(text)?;
         let all = dataset.file_snapshots(self.pool.committed_txg());
-        let parts: Vec<Pattern> = path.split('/').map(Pattern::new).collect();
+        let parts = patterns(&path);
         let bears = |of: &&Arc<FileSnapshot>| {
             let there: Vec<&str> = of.record.path.split('/').collect();
             let pairs = parts.iter().zip(&there);
@@ -372,7 +383,7 @@ impl Files {
             let is_meant = |of: &&&Arc<FileSnapshot>| pattern.is_of(of.record.name.as_bytes());
             let mut found: Vec<_> =
                 borne.iter().filter(is_meant).map(|of| Arc::clone(of)).collect();
-            if found.is_empty() && parts.iter().all(|part| part.plain().is_some()) {
+            if found.is_empty() && plain(&parts).is_some() {
                 // It had another path then.
                 let now = self.now_at(&dataset, &path).await?;
                 let of_it = |of: &&Arc<FileSnapshot>| {
@@ -396,9 +407,8 @@ impl Files {
     pub async fn listed_file_snapshots(&self, text: &str) -> Result<OfFiles, FileNameError> {
         let (dataset, found) = self.file_snapshots(text).await?;
         let Name { path, .. } = self.parse(text)?;
-        let parts: Vec<Pattern> = path.split('/').map(Pattern::new).collect();
-        if let Some(plain) = parts.iter().map(Pattern::plain).collect::<Option<Vec<_>>>()
-            && let Some(other) = found.iter().find(|of| meant(&of.record.path) != plain.join(&b'/'))
+        if let Some(plain) = plain(&patterns(&path))
+            && let Some(other) = found.iter().find(|of| meant(&of.record.path) != plain)
         {
             let FileSnapshotRecord { path, name, .. } = &other.record;
             let listed = self.datasets.file_snapshot_name(&dataset, path, name);

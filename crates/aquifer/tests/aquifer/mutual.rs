@@ -92,7 +92,7 @@ fn a_stolen_token_without_the_key_is_worth_nothing() {
     pair.inspect();
 }
 
-/// The certificate that the configuration names, and who is asked for one.
+/// The certificate that the configuration names, and when clients are asked for one.
 #[test]
 fn a_peer_is_shown_the_certificate_of_the_configuration() {
     let pair = Pair::new();

@@ -215,7 +215,7 @@ async fn hostile_certificates_are_refused() {
     assert!(served.ask(at(2), &served.token).await.unwrap().contains("is here"));
 }
 
-/// Why a handshake failed is told apart, so that the log can say it of certificates.
+/// Handshakes that fail by a certificate are told from others, so that the log can say it.
 #[tokio::test]
 async fn a_handshake_that_failed_by_a_certificate_is_known() {
     let keys = tempfile::tempdir().unwrap();
