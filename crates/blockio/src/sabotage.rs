@@ -293,6 +293,8 @@ pub enum Rule {
     FilePinsGoBack,
     /// A file is rolled back in line on the line that it is on, and not to before that began.
     InLineOnItsLine,
+    /// A file in a clone of a dataset is not rolled back in line.
+    FilesOfClonesBeginLines,
     /// A file that is rolled back past later snapshots owns nothing of what it began again with.
     FileLinesHaveAFloor,
     /// A dead block of what was cut off a file is known as that file's.

@@ -352,11 +352,30 @@ impl Dataset {
         match self.cached(id) {
             Some(object) => Ok(Some(object)),
             // Rare, and large: kept out of every request's future.
-            None => Box::pin(self.look_up(pool, id)).await,
+            None => Box::pin(self.look_up(pool, id, false)).await,
         }
     }
 
-    async fn look_up(&self, pool: &Pool, id: ObjectId) -> Result<Option<Arc<Object>>, PoolError> {
+    /// The same for a sync of the dataset, which goes on up to the txg of its end: until then the
+    /// objects of a destroyed dataset are there, and change.
+    pub(crate) async fn object_in_sync(
+        &self,
+        pool: &Pool,
+        id: ObjectId,
+    ) -> Result<Option<Arc<Object>>, PoolError> {
+        match self.cached(id) {
+            Some(object) => Ok(Some(object)),
+            None => self.look_up(pool, id, true).await,
+        }
+    }
+
+    /// `to_the_end`: also if it is destroyed.
+    async fn look_up(
+        &self,
+        pool: &Pool,
+        id: ObjectId,
+        to_the_end: bool,
+    ) -> Result<Option<Arc<Object>>, PoolError> {
         loop {
             // Before the root is looked at: from here on nothing below it is reused.
             let _reading = pool.reading();
@@ -379,12 +398,14 @@ impl Dataset {
                 continue;
             }
             // Under the table's lock: an object inserted later would not be marked destroyed.
-            if self.is_destroyed() {
+            let is_destroyed = self.is_destroyed();
+            if is_destroyed && !to_the_end {
                 return Ok(None);
             }
             let Some(inode) = found? else { return Ok(None) };
             let (change, ctime) = table.least;
             let object = Arc::new(Object::new(self.id, inode.at_least(change, ctime)));
+            object.state.lock().destroyed = is_destroyed;
             table.insert(object.clone());
             return Ok(Some(object));
         }

@@ -158,18 +158,13 @@ pub enum DatasetError {
          `aquifer status` shows how it is damaged"
     )]
     DamagedOrigin(String),
-    /// The file is in a clone of a dataset.
+    /// An earlier release made the clone, without a sum of what it inherited.
     #[error(
-        "{0:?} is a snapshot of a file in a clone of a dataset: such a file cannot be cloned by \
-         itself yet. Clone the dataset, or copy the file"
+        "{0:?}: the clone of a dataset was made by an earlier release, which did not count what it \
+         shares with its origin: a file there begins as nothing else. Clone the dataset once more, \
+         or copy the file"
     )]
-    CloneInClone(String),
-    /// The file is in a clone.
-    #[error(
-        "{0:?} is a snapshot of a file in a clone: such a file cannot be rolled back by itself \
-         yet. Roll the clone back, or copy the file"
-    )]
-    FileOfClone(String),
+    UncountedClone(String),
     /// A rollback would drop it.
     #[error(
         "clients have written to {0:?} what waits for their COMMIT, and would be lost: stop them, \

@@ -152,9 +152,7 @@ impl Datasets {
             self.check_no_increment(of)?;
         }
         let Resolved { snapshot, .. } = self.resolve(origin, &version.into(), 0).await?;
-        for of in [dataset, origin] {
-            self.check_clone_file(of, origin, &snapshot)?;
-        }
+        self.check_clone_file(dataset, origin, &snapshot)?;
         self.use_feature(FEATURE_INHERITED).await?;
         self.use_feature(FEATURE_FILE_CLONES).await?;
         if dataset.id != origin.id {
@@ -208,10 +206,7 @@ impl Datasets {
         snapshot: &FileSnapshot,
     ) -> Result<(), DatasetError> {
         let full = || self.name_of_file(origin, snapshot);
-        // What a file of a clone has of its own would have to be known.
-        if dataset.origin.lock().is_some() {
-            return Err(DatasetError::CloneInClone(full()));
-        }
+        dataset.check_counted(&full())?;
         // Its sum of bytes would be that of more than its tree.
         if !snapshot.record.settled {
             return Err(DatasetError::UnsettledOrigin(full()));
@@ -425,6 +420,15 @@ impl Datasets {
 }
 
 impl Dataset {
+    /// Fails if it is a clone of which it is not known what it has of its origin: then it would not
+    /// be known what files have of theirs.
+    pub(crate) fn check_counted(&self, full: &str) -> Result<(), DatasetError> {
+        match self.origin.lock().is_some() && self.inherited.lock().is_none() {
+            true => Err(DatasetError::UncountedClone(full.into())),
+            false => Ok(()),
+        }
+    }
+
     /// From here on it is known what clones and lines of files have of their origins.
     pub(crate) fn knows_inherited(&self) {
         self.inherited.lock().get_or_insert_default();

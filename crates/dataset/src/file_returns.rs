@@ -84,9 +84,7 @@ impl Datasets {
         snapshot: &FileSnapshot,
         full: &str,
     ) -> Result<(), DatasetError> {
-        if dataset.origin.lock().is_some() {
-            return Err(DatasetError::FileOfClone(full.into()));
-        }
+        dataset.check_counted(full)?;
         if !snapshot.record.settled && !left_out(Rule::SettledSnapshotsOnly) {
             return Err(DatasetError::Unsettled(full.into()));
         }

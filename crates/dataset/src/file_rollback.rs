@@ -230,7 +230,11 @@ impl Datasets {
             let full = self.name_of_file(dataset, &snapshot);
             let mut later = snapshots.files.after(snapshot.txg());
             later.retain(|of| of.object() == snapshot.object());
-            let again = is_whole || !is_in_line(&snapshots, &snapshot, &later, options);
+            // In line, what the file has given up of what its dataset began with would have to be
+            // counted again.
+            let of_clone = dataset.origin.lock().is_some() && dataset.inherited.lock().is_some();
+            let of_clone = of_clone && !left_out(Rule::FilesOfClonesBeginLines);
+            let again = is_whole || of_clone || !is_in_line(&snapshots, &snapshot, &later, options);
             if again {
                 // The hidden ones are in nobody's way.
                 later.retain(|of| options.destroy_later && !of.record.hidden);
@@ -238,9 +242,8 @@ impl Datasets {
             if !snapshot.record.settled && !left_out(Rule::SettledSnapshotsOnly) {
                 return Err(DatasetError::Unsettled(full));
             }
-            // What the file has given up of the clone's origin would have to be counted again.
-            if dataset.origin.lock().is_some() && dataset.inherited.lock().is_some() {
-                return Err(DatasetError::FileOfClone(full));
+            if again {
+                dataset.check_counted(&full)?;
             }
             if checked.wanted.contains_key(&snapshot.object()) {
                 let why = "is the second of one file: one command rolls it back to one".into();

@@ -94,11 +94,8 @@ impl Datasets {
             dataset.orphans.lock().remove(&id);
             return Ok(0);
         }
-        let Some(object) = dataset.object(&self.pool, id).await? else {
-            // If an act of a later txg destroys the dataset, it is there still, and listed.
-            if !dataset.is_destroyed() {
-                unlist(dataset, id, gathered);
-            }
+        let Some(object) = dataset.object_in_sync(&self.pool, id).await? else {
+            unlist(dataset, id, gathered);
             return Ok(0);
         };
         let (mut inode, mut tree) = {
@@ -178,7 +175,7 @@ impl Datasets {
             None => btree::lookup::<Objects, _>(sync, dataset.synced_root(), id.0).await?,
         };
         let Some(inode) = known else { return Ok(None) };
-        let file = dataset.object(&self.pool, id).await?;
+        let file = dataset.object_in_sync(&self.pool, id).await?;
         Ok(file.map(|file| (file, inode)))
     }
 }

@@ -400,7 +400,7 @@ impl Datasets {
         if gathered.orphans.is_empty() {
             return Ok(());
         }
-        let list = dataset.object(&self.pool, ORPHANS).await?;
+        let list = dataset.object_in_sync(&self.pool, ORPHANS).await?;
         let list = list.ok_or(Corruption::NoOrphans(dataset.id))?;
         if !self.has_place(sync, dataset, ORPHANS, None).await? {
             return Ok(());

@@ -157,7 +157,7 @@ impl Pass {
             if is_cloned || is_inherited {
                 self.inherited = self.inherited.plus(space);
             }
-            if is_cloned && !is_inherited {
+            if is_cloned && scan.is_begun_here() {
                 continue;
             }
             if is_inherited {

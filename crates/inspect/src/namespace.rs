@@ -103,6 +103,7 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
         let of_it = items.snapshots.get(id).unwrap_or(&none);
         scan.inherits = items.inherits(*id);
         scan.inherited = items.inherited.get(&(*id, Txg(0))).copied();
+        scan.begun_across = of_it.files.begun_across();
         // Of others nobody asks what the head reaches.
         scan.head = of_it.are_there().then(|| Head::new(&scan.reach));
         objects::walk(scan, *id, &dataset.record, how, &mut summary).await;
@@ -110,6 +111,7 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
         let record = (&dataset.record, dataset.birth);
         let pass = snapshots::walk(scan, *id, (record, dataset.destroyed), of_it, head).await;
         (scan.inherits, scan.inherited) = (None, None);
+        scan.begun_across.clear();
         let is_origin = items.has_clones(*id) || of_it.files.are_needed();
         if let Some(pass) = pass.filter(|_| is_origin) {
             scan.passes.insert(*id, pass);

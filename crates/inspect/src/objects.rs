@@ -216,13 +216,12 @@ async fn walk_object(
 fn enter_clone(scan: &mut Scan<'_>, inode: &Inode) {
     let object = if inode.is_tail() { inode.origin } else { inode.object };
     scan.of = Of { object, floor: inode.clone_floor() };
-    // In a clone of a dataset the origin has seen to it.
-    let is_others = scan.is_inherited(inode.clone_floor());
-    if inode.cloned && !is_others {
-        let cut = if inode.is_tail() { Txg(inode.hash_seed) } else { Txg(u64::MAX) };
-        scan.cloned.insert(Cloned { of: scan.of, cut });
+    if !inode.cloned || !scan.is_begun_here() {
+        return;
     }
-    if inode.cloned && inode.floor() == Txg(0) && !is_others {
+    let cut = if inode.is_tail() { Txg(inode.hash_seed) } else { Txg(u64::MAX) };
+    scan.cloned.insert(Cloned { of: scan.of, cut });
+    if inode.floor() == Txg(0) {
         let clone = inode.root.map(|root| (scan.of, root));
         scan.file_clones.extend(clone);
     }

@@ -59,6 +59,8 @@ pub(crate) struct Scan<'a> {
     pub passes: BTreeMap<DatasetId, Pass>,
     /// The object of the present tree, if it is a clone of a file, and its floor.
     pub of: Of,
+    /// Files of the present dataset that began as files of other ones.
+    pub begun_across: BTreeSet<Of>,
     /// Clones of files of which the present head has something, and trees of them.
     pub cloned: BTreeSet<Cloned>,
     pub file_clones: Vec<(Of, BlockPointer)>,
@@ -96,6 +98,7 @@ impl<'a> Scan<'a> {
             counts_saved: false,
             passes: BTreeMap::new(),
             of: Of::default(),
+            begun_across: BTreeSet::new(),
             cloned: BTreeSet::new(),
             file_clones: Vec::new(),
             across: Vec::new(),
@@ -112,6 +115,12 @@ impl<'a> Scan<'a> {
     /// was cloned from. That is looked for later ([`crate::snapshots`]).
     pub fn is_cloned(&self, birth: Txg) -> bool {
         self.of.floor > Txg(0) && birth <= self.of.floor
+    }
+
+    /// Whether the present tree, a clone of a file, began as that in this dataset. Else it did in
+    /// what this one is a clone of, and the origin has seen to it.
+    pub fn is_begun_here(&self) -> bool {
+        !self.is_inherited(self.of.floor) || self.begun_across.contains(&self.of)
     }
 
     /// The present tree, a clone's, refers to what it shares with its origin: that must keep it.

@@ -132,10 +132,10 @@ impl<F: Form> Walk<F> {
     /// and was not seen before.
     fn mark(&self, scan: &mut Scan<'_>, pointer: &BlockPointer) -> bool {
         let what = use_of(F::KIND);
-        let is_inherited = scan.is_inherited(pointer.birth);
-        if !is_inherited && scan.is_cloned(pointer.birth) {
+        if scan.is_cloned(pointer.birth) && scan.is_begun_here() {
             return true;
         }
+        let is_inherited = scan.is_inherited(pointer.birth);
         if let Some(head) = &mut scan.head {
             head.enter_node(pointer);
         }

@@ -62,10 +62,9 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
         | DatasetError::OlderPool(_)
         | DatasetError::FileDamaged(_)
         | DatasetError::Unsettled(_)
-        | DatasetError::FileOfClone(_)
         | DatasetError::UnsettledOrigin(_)
         | DatasetError::DamagedOrigin(_)
-        | DatasetError::CloneInClone(_)
+        | DatasetError::UncountedClone(_)
         | DatasetError::WaitsForCommit(_)
         | DatasetError::NoClone(_)
         | DatasetError::SameNames { .. }

@@ -241,15 +241,7 @@ pub fn what_cannot_be_done_is_refused() {
         let options = RollbackOptions { destroy_later: true, ..GENTLY };
         roll_back(&service, &to, options).await.unwrap();
         is_filled(&service, disk, 0).await;
-        // A clone.
         service.datasets.snapshot(&["tank/d@all".into()], false).await.unwrap();
-        service.datasets.clone_snapshot("tank/d@all", "tank/c", &[]).await.unwrap();
-        let names = ["tank/c:disk@x".to_string()];
-        service.files.snapshot_files(&names).await.unwrap();
-        let (clone, of_clone) = service.files.file_snapshots("tank/c:disk@x").await.unwrap();
-        let refused = service.datasets.rollback_files(&clone, &[of_clone[0].id], GENTLY).await;
-        assert_eq!(refused, Err(DatasetError::FileOfClone("tank/c:disk@x".into())));
-        service.datasets.destroy("tank/c", true).await.unwrap();
         // A file that is gone.
         let all = BTreeSet::from([dataset.snapshots(service.pool.committed_txg())[0].txg]);
         service.datasets.destroy_snapshots(&[(dataset, all)], false).await.unwrap();

@@ -263,13 +263,6 @@ fn what_cannot_be_done_is_refused() {
         let refused = roll_back(&service, "disk@u", GENTLY).await;
         let unsettled = DatasetError::Unsettled("tank/d:disk@u".into());
         assert_eq!(refused, Err(FileNameError::Dataset(unsettled)));
-        // In a clone of the dataset.
-        service.datasets.clone_snapshot("tank/d@x", "tank/c", &[]).await.unwrap();
-        service.datasets.snapshot(&["tank/c@a".into()], false).await.unwrap();
-        let of_clone = service.files.clone_file("tank/c:disk@a", &["tank/c:z".into()]).await;
-        assert!(of_clone.unwrap_err().to_string().contains("in a clone of a dataset"));
-        service.datasets.destroy("tank/c", true).await.unwrap();
-        settle(&service, 100).await;
         assert_eq!(find(&service, "tank/d", "z").await.ok(), None);
     });
     bed.assert_clean();

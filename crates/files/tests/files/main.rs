@@ -26,6 +26,7 @@ mod file_rollback;
 mod file_schedules;
 mod file_snapshots;
 mod file_versions;
+mod files_of_clones;
 mod full;
 mod handles;
 mod history;

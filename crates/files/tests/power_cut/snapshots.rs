@@ -197,6 +197,8 @@ pub struct Run {
     pub clones: u64,
     pub file_clones: u64,
     pub returns: u64,
+    /// Files that were cloned or rolled back in a clone of the dataset.
+    pub in_clones: u64,
     pub promotions: u64,
     pub marks: u64,
     pub trace: u64,
@@ -446,6 +448,7 @@ fn a_snapshot_stays_as_it_was() {
         all.clones += run.clones;
         all.file_clones += run.file_clones;
         all.returns += run.returns;
+        all.in_clones += run.in_clones;
         all.promotions += run.promotions;
         all.marks += run.marks;
     }
@@ -453,7 +456,7 @@ fn a_snapshot_stays_as_it_was() {
     if all.cuts >= 200 {
         // Otherwise nothing was tried. With few cuts the numbers are up to chance.
         let of_files = [all.of_files, all.file_rollbacks, all.file_lines, all.derived];
-        let of_files = of_files.into_iter().chain([all.file_clones, all.returns]);
+        let of_files = of_files.into_iter().chain([all.file_clones, all.returns, all.in_clones]);
         let least = [all.looks, all.rollbacks, all.clones, all.promotions, all.marks];
         let least = least.into_iter().chain(of_files).min();
         assert!(all.acts > all.cuts && least > Some(0), "{all:?}");
@@ -506,6 +509,7 @@ fn a_rule_left_out_is_found() {
         (Rule::FileClonesPin, 100),
         (Rule::FileLinesPin, 200),
         (Rule::FileLinesHaveAFloor, 200),
+        (Rule::FilesOfClonesBeginLines, 200),
         (Rule::DerivedGather, 300),
         (Rule::TailsAreFiledByFile, 1000),
         (Rule::FilePinsAreKept, 200),

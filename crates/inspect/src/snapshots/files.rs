@@ -156,6 +156,11 @@ impl Files {
         self.across.iter().filter_map(origin).collect()
     }
 
+    /// The files that began as files of other datasets.
+    pub fn begun_across(&self) -> BTreeSet<Of> {
+        self.origins_across().into_keys().collect()
+    }
+
     /// What other datasets keep for files of this one.
     pub fn needs(&self) -> Vec<(DatasetId, FileSnapshotId)> {
         self.origins_across().into_values().collect()

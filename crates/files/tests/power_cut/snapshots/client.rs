@@ -8,7 +8,7 @@ use aquifer_files::{
 };
 use aquifer_sim::Rng;
 
-use super::{Model, PAGE, PAGES, Run, Tree, file_clones, look, page, tell};
+use super::{DATASET, Model, PAGE, PAGES, Run, Tree, file_clones, look, page, tell};
 use crate::workload::allowed;
 
 /// An operation on a file.
@@ -115,6 +115,7 @@ pub(super) async fn client(
         }
         if let (Act::Clone(..), Ok(true)) = (&step.act, &done) {
             run.lock().unwrap().file_clones += 1;
+            run.lock().unwrap().in_clones += u64::from(dataset != DATASET);
         }
         if model.lock().unwrap().rolled > rolled {
             met_a_rollback(service, root, model, done).await?;

@@ -227,7 +227,8 @@ async fn make(service: &Service, model: &Mutex<Model>, origin: &str) -> Result<(
         let state = model.snapshots.get(origin).unwrap().states[0].clone();
         // Marks must differ from those of the origin.
         model.families += 1;
-        let own = Model { next: 1_000_000_000 * model.families, ..Model::of(&name, state) };
+        let (next, of_files) = (1_000_000_000 * model.families, model.of_files);
+        let own = Model { next, of_files, ..Model::of(&name, state) };
         let own = Arc::new(Mutex::new(own));
         let clone = Clone { model: own, origin: origin.into(), made: false, doomed: false };
         model.clones.insert(name.clone(), clone);

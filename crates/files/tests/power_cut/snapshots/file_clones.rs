@@ -114,9 +114,7 @@ fn judged(from: &str, done: Result<(), FileNameError>) -> Result<bool, FsError> 
                 | DatasetError::OnAnotherLine(_)
                 | DatasetError::UnsettledOrigin(_)
                 | DatasetError::Unsettled(_)
-                | DatasetError::FileNotRemoved(_)
-                | DatasetError::FileOfClone(_)
-                | DatasetError::CloneInClone(_),
+                | DatasetError::FileNotRemoved(_),
             ),
         ) => Ok(false),
         Err(other) => panic!("clone {from}: {other}"),

@@ -13,7 +13,7 @@ use aquifer_sim::Rng;
 use super::client::Act;
 use super::file_clones::{Shown, one_of_whole};
 use super::files::{are_later, content, dataset_of, doom_later};
-use super::{Model, Run, tell};
+use super::{DATASET, Model, Run, tell};
 
 /// A file that is to go back.
 struct Wanted {
@@ -67,6 +67,7 @@ pub(super) async fn act(
         Ok(destroyed) => {
             run.lock().unwrap().file_rollbacks += ids.len() as u64;
             run.lock().unwrap().file_lines += lines;
+            run.lock().unwrap().in_clones += u64::from(model.dataset != DATASET);
             let is_derived = |of: &&FileVersion| matches!(of, FileVersion::Whole { .. });
             run.lock().unwrap().derived += ids.iter().filter(is_derived).count() as u64;
             assert_eq!(destroyed, later);
@@ -177,7 +178,6 @@ fn changes_names(model: &Model) -> bool {
 
 fn may_be_refused(error: &DatasetError, model: &Model) -> bool {
     match error {
-        DatasetError::FileOfClone(_) => !model.is_top || model.promoted,
         // A change came between.
         DatasetError::FileRemoved(_) => changes_names(model) || model.states.len() > 1,
         DatasetError::Unsettled(_) => true,
