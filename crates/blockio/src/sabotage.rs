@@ -293,6 +293,14 @@ pub enum Rule {
     FilePinsGoBack,
     /// A file is rolled back in line on the line that it is on, and not to before that began.
     InLineOnItsLine,
+    /// A head that was rolled back past later snapshots owns nothing of what it began again with.
+    HeadLinesHaveAFloor,
+    /// And that stays.
+    HeadLinesPin,
+    /// What the old head had is filed, not freed.
+    LeftHeadsAreFiled,
+    /// A dataset is rolled back in line on the line that its head is on.
+    InLineOnItsHeadLine,
     /// A file in a clone of a dataset is not rolled back in line.
     FilesOfClonesBeginLines,
     /// A file that is rolled back past later snapshots owns nothing of what it began again with.

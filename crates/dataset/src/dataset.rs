@@ -7,6 +7,7 @@ use aquifer_blockio::World;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{Object, Shown, TreeRoot, btree};
 use aquifer_ondisk::dataset::{DatasetRecord, RollbackRecord};
+use aquifer_ondisk::head_line::LeftHeadRecord;
 use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::keeping::KeepRecord;
 use aquifer_ondisk::tree_node::{NodeOwner, Objects};
@@ -54,6 +55,8 @@ pub struct Dataset {
     pub(crate) dead: Mutex<DeadTree>,
     /// What it began as, if it is a clone.
     pub(crate) origin: Mutex<Option<Origin>>,
+    /// Of an old head: where what it had belongs ([`crate::head_lines`]).
+    pub(crate) left: Mutex<Option<LeftHeadRecord>>,
     pub(crate) unlogged: Unlogged,
     pub(crate) entrance: Arc<Entrance>,
     /// What is being received into it: see [`crate::increment`].
@@ -129,6 +132,7 @@ impl Dataset {
             keeping: Mutex::default(),
             dead: Mutex::default(),
             origin: Mutex::default(),
+            left: Mutex::default(),
             unlogged: Unlogged::no(),
             entrance: Entrance::new(),
             increment: Slot::default(),
@@ -462,7 +466,7 @@ impl Dataset {
         let floor = self.record.lock().floor;
         let snapshots = self.snapshots.lock();
         Shown {
-            floor,
+            floor: floor.max(snapshots.head_lines.floor()),
             listed: snapshots.listed(),
             bookmarks: snapshots.bookmarks.listed(),
             files: snapshots.files.lists(),

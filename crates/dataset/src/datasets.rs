@@ -174,6 +174,7 @@ impl Datasets {
                 *dataset.keeping.lock() = keeping.remove(&id).unwrap_or_default();
                 *dataset.origin.lock() = found.lines.get(&id).and_then(Origin::of);
                 let receive = (found.receiving.get(&id), found.resumes.get(&id));
+                *dataset.left.lock() = found.left_heads.get(&id).copied();
                 load_receive(&dataset, receive, destroyed.contains(&id));
                 if destroyed.contains(&id) {
                     state.hidden.insert(id);

@@ -34,6 +34,7 @@ use crate::error::DatasetError;
 use crate::increment::IncrementError;
 use crate::lines::{Ending, OnLine};
 use crate::property_name::value_items;
+use crate::reap::deaths_with_room;
 use crate::snapshots::Called;
 use crate::space::SpaceChange;
 use crate::sync::free_dirty;
@@ -262,6 +263,9 @@ impl Datasets {
         let mut items = Vec::new();
         if first {
             items = Self::items_of_line(dataset);
+            // Its lines go: what its head does not own, dead trees name.
+            let floor = dataset.head_floor();
+            dataset.record.lock().floor = floor;
         }
         // From here on no root lists its snapshots: what they show is freed with the rest.
         self.forget_snapshots(dataset, sync.txg());
@@ -277,14 +281,17 @@ impl Datasets {
         if dataset.synced_root().is_none() && (dead.root.is_none() || dead.damaged) {
             self.state.lock().emptied.push(dataset.id);
             items.push((key, None));
+            items.push((ItemKey::new(dataset.id, ItemClass::LeftHead, 0), None));
             return Ok(items);
         }
         if dataset.emptied_to.load(Ordering::Relaxed) == STUCK {
             return Ok(items);
         }
-        if self.empty_some(sync, dataset).await? {
+        let (changed, of) = self.empty_some(sync, dataset).await?;
+        if changed {
             items.push(record());
         }
+        items.extend(of.map(|item| (item.key, Some(item))));
         Ok(items)
     }
 
@@ -293,18 +300,47 @@ impl Datasets {
         self.note_damage(dataset, id, sync.txg(), damage, id.0 == 0);
     }
 
-    /// Frees some of its objects. Returns whether its record changed.
-    async fn empty_some(&self, sync: &SyncContext, dataset: &Dataset) -> Result<bool, PoolError> {
-        let (table, from) = (dataset.synced_root(), dataset.emptied_to.load(Ordering::Relaxed));
+    /// Frees some of its objects, or files them where they belong. Returns whether its record
+    /// changed, and the record of that dataset if it did.
+    async fn empty_some(
+        &self,
+        sync: &SyncContext,
+        dataset: &Dataset,
+    ) -> Result<(bool, Option<Item>), PoolError> {
         let at_most = sync.pool().limits().scale.reap_entries_max;
         let mut budget = at_most.min(sync.frees_left() / 2);
-        if table.is_none() {
-            return self.empty_dead(sync, dataset, budget).await.map(|_| true);
+        if dataset.synced_root().is_none() {
+            return Ok((self.empty_dead(sync, dataset, budget).await.map(|_| true)?, None));
         }
         let floor = dataset.record.lock().floor;
-        let gate = Gate::of_destroyed(sync, floor);
+        let left = *dataset.left.lock();
+        let of = left.and_then(|of| Some((self.by_id(of.dataset)?, of.txg)));
+        let Some((of, txg)) = of else {
+            let gate = Gate::of_destroyed(sync, floor);
+            return Ok((self.empty_objects(&gate, dataset, budget).await?, None));
+        };
+        let gate = Gate::of_left_head(sync, of.shown().until(floor, txg));
+        if gate.files_anything() {
+            budget = budget.min(deaths_with_room(sync));
+        }
+        let changed = self.empty_objects(&gate, dataset, budget).await?;
+        let (filed, _) = gate.into_filed();
+        let is_filed = self.file(sync, &of, filed).await?;
+        Ok((changed, is_filed.then(|| self.record_item(&of, sync.txg()))))
+    }
+
+    /// Frees some of its objects. Returns whether its record changed.
+    async fn empty_objects(
+        &self,
+        gate: &Gate<'_>,
+        dataset: &Dataset,
+        mut budget: usize,
+    ) -> Result<bool, PoolError> {
+        let sync = gate.sync();
+        let (table, from) = (dataset.synced_root(), dataset.emptied_to.load(Ordering::Relaxed));
+        let floor = dataset.record.lock().floor;
         if floor > Txg(0) {
-            return self.empty_above_floor(&gate, dataset, budget).await;
+            return self.empty_above_floor(gate, dataset, budget).await;
         }
         let inodes = btree::collect_range::<Objects, SyncContext>(
             sync,
@@ -336,7 +372,7 @@ impl Datasets {
             }
             let before = inode.refer();
             let id = inode.object;
-            match self.empty_object(&gate, dataset.id, inode, budget).await {
+            match self.empty_object(gate, dataset.id, inode, budget).await {
                 Ok((left, taken)) => {
                     budget = budget.saturating_sub(taken.max(1));
                     let after = left.as_ref().map(Inode::refer).unwrap_or_default();
@@ -359,7 +395,7 @@ impl Datasets {
             sync.pace().await;
         }
         let owner = dataset.owner();
-        let root = btree::merge::<Objects, Gate<'_>>(&gate, table, owner, ops).await?;
+        let root = btree::merge::<Objects, Gate<'_>>(gate, table, owner, ops).await?;
         dataset.set_synced_root(root);
         dataset.change_refer(refer);
         dataset.emptied_to.store(next, Ordering::Relaxed);
@@ -430,6 +466,9 @@ impl Datasets {
         budget: usize,
     ) -> Result<(Option<Inode>, usize), PoolError> {
         let owner = NodeOwner { dataset, object: inode.object };
+        if inode.nlink == 0 {
+            gate.note_tail(inode.object, inode.origin, Txg(inode.hash_seed));
+        }
         let taken = if inode.kind == FileKind::Directory {
             let drained =
                 btree::drain::<Directory, Gate<'_>>(gate, inode.root, owner, budget).await?;

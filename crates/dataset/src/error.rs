@@ -91,17 +91,6 @@ pub enum DatasetError {
          cannot go there. Make a clone of it instead"
     )]
     OnAnotherLine(String),
-    /// There are later snapshots.
-    #[error(
-        "{name:?} is not the newest snapshot: {newest:?} is. Roll back with -r, which destroys the \
-         later ones, or destroy them first"
-    )]
-    LaterSnapshots {
-        /// The snapshot, in full.
-        name: String,
-        /// The newest one, without the dataset's name.
-        newest: String,
-    },
     /// Files of which snapshots were to be taken are gone.
     #[error(
         "not taken, since the files were removed or cannot be read: {}. {taken} others were taken",
@@ -165,6 +154,13 @@ pub enum DatasetError {
          or copy the file"
     )]
     UncountedClone(String),
+    /// Its head was rolled back past later snapshots.
+    #[error(
+        "{0:?} was rolled back past later snapshots, and stays as it is listed: it neither gives \
+         nor takes a promotion. Destroy what is later than the snapshot that it went back to, or \
+         send it to a dataset of its own"
+    )]
+    HasLines(String),
     /// A rollback would drop it.
     #[error(
         "clients have written to {0:?} what waits for their COMMIT, and would be lost: stop them, \

@@ -232,7 +232,8 @@ impl Datasets {
             later.retain(|of| of.object() == snapshot.object());
             // In line, what the file has given up of what its dataset began with would have to be
             // counted again.
-            let of_clone = dataset.origin.lock().is_some() && dataset.inherited.lock().is_some();
+            let of_clone = dataset.origin.lock().is_some() || !snapshots.head_lines.is_first();
+            let of_clone = of_clone && dataset.inherited.lock().is_some();
             let of_clone = of_clone && !left_out(Rule::FilesOfClonesBeginLines);
             let again = is_whole || of_clone || !is_in_line(&snapshots, &snapshot, &later, options);
             if again {

@@ -434,7 +434,8 @@ impl Datasets {
         let snapshot = known.ok_or_else(no_way)?;
         self.wait_for_returning(dataset).await?;
         let options = RollbackOptions { destroy_later: false, force: true };
-        self.go_back(dataset, &snapshot, options, Vec::new()).await?;
+        let kind = dataset.rollback_kind(&snapshot);
+        self.go_back(dataset, &snapshot, (options, kind), Vec::new()).await?;
         dataset.table.lock().let_clean_ones_go();
         Ok(())
     }

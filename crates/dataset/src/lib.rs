@@ -31,6 +31,7 @@ mod file_returns;
 mod file_rollback;
 mod file_schedule;
 mod file_snapshots;
+mod head_lines;
 pub mod history;
 mod holds;
 mod increment;

@@ -28,6 +28,7 @@ use aquifer_ondisk::{DatasetId, Txg};
 
 use crate::dataset::{Dataset, Phase};
 use crate::datasets::Datasets;
+use crate::rollback::RollbackKind;
 use crate::snapshots::{Act, Snapshot};
 
 /// A snapshot on a line.
@@ -155,7 +156,13 @@ impl Datasets {
             let listing = of.listing.lock();
             listing.list.values().map(|of| (of.line, of.txg)).collect::<Vec<_>>()
         });
-        listed.chain(unlisted).for_each(|place| search.unlist(place));
+        // What is hidden for lines of heads goes with these.
+        let hidden = doomed.iter().flat_map(|of| {
+            let snapshots = of.snapshots.lock();
+            let hidden = snapshots.hidden_for_lines();
+            hidden.into_iter().map(|txg| (of.id, txg)).collect::<Vec<_>>()
+        });
+        listed.chain(hidden).chain(unlisted).for_each(|place| search.unlist(place));
         while search.step() {}
         search.ending()
     }
@@ -179,6 +186,7 @@ impl Datasets {
             keys.extend(of(class, snapshots.listed()));
         }
         keys.extend(of(ItemClass::Sweep, snapshots.sweeps()));
+        keys.extend(snapshots.head_lines.keys(line.id));
         keys.extend(snapshots.files.keys(line.id));
         keys.extend(snapshots.bookmarks.keys(line.id));
         keys.into_iter().map(|key| (key, None)).collect()
@@ -195,6 +203,13 @@ impl Search {
         }
     }
 
+    /// Whether a line that a living head began may need a snapshot. If it does not in the end, the
+    /// sync finds that ([`crate::head_lines`]).
+    fn is_needed_by_a_line(&self, (id, snapshot): OnLine) -> bool {
+        let line = self.lines.get(&id).filter(|_| !self.is_hidden(id));
+        line.is_some_and(|line| line.snapshots.lock().needed_by_a_line(snapshot))
+    }
+
     fn unlist(&mut self, place: OnLine) {
         self.touch(place.0);
         self.unlisted.insert(place);
@@ -208,12 +223,15 @@ impl Search {
 
     /// Looks for what goes too. Returns whether something does.
     fn step(&mut self) -> bool {
-        for place in &self.unlisted {
-            let is_pinned = self.pins.get(place).is_some_and(|pins| *pins > 0);
-            if !is_pinned || left_out(Rule::PinnedStaysHidden) {
-                self.removed.insert(*place);
-                self.left.entry(place.0).or_default().remove(&place.1);
-            }
+        let is_pinned = |place: &&OnLine| {
+            let of_lines = self.pins.get(*place).is_some_and(|pins| *pins > 0);
+            of_lines || self.is_needed_by_a_line(**place)
+        };
+        let all = left_out(Rule::PinnedStaysHidden);
+        let removed = self.unlisted.iter().filter(|place| all || !is_pinned(place));
+        for place in removed.copied().collect::<Vec<_>>() {
+            self.removed.insert(place);
+            self.left.entry(place.0).or_default().remove(&place.1);
         }
         let ends = |(id, left): (&DatasetId, &BTreeSet<Txg>)| {
             let is_needed = !left.is_empty() && !left_out(Rule::LinesOutliveDatasets);
@@ -247,7 +265,11 @@ impl Search {
             let newest = line.snapshots.lock().newest();
             let changes = self.doomed.contains(id) || newest != left.last().copied();
             if let Some(to) = left.last().filter(|_| changes && self.is_hidden(*id)) {
-                ending.acts.push(Act::Rollback { dataset: *id, to: *to });
+                ending.acts.push(Act::Rollback {
+                    dataset: *id,
+                    to: *to,
+                    kind: RollbackKind::InLine,
+                });
                 ending.rolled.push(line.clone());
             }
             let these = line.snapshots.lock().bookmarks.after(Txg(0));

@@ -7,6 +7,7 @@ use aquifer_ondisk::dataset::{
     DatasetRecord, InheritedRecord, Item, ItemClass, ItemKey, LineRecord, ListerRecord,
 };
 use aquifer_ondisk::free_work::FreeWorkRecord;
+use aquifer_ondisk::head_line::LeftHeadRecord;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::open_work::OpenWorkRecord;
 use aquifer_ondisk::receiving::ReceivingRecord;
@@ -46,6 +47,8 @@ pub(crate) struct Found {
     pub keeping: BTreeMap<DatasetId, BTreeMap<Txg, KeepRecord>>,
     pub hold_clock: Option<HoldClock>,
     pub lines: BTreeMap<DatasetId, LineRecord>,
+    /// Old heads that die in the dataset whose heads they were.
+    pub left_heads: BTreeMap<DatasetId, LeftHeadRecord>,
     /// Datasets of which the head is half of something, with the snapshots to go back to.
     pub receiving: BTreeMap<DatasetId, Txg>,
     /// How far streams have come that may go on.
@@ -72,6 +75,7 @@ impl Found {
             keeping: BTreeMap::new(),
             hold_clock: None,
             lines: BTreeMap::new(),
+            left_heads: BTreeMap::new(),
             receiving: BTreeMap::new(),
             resumes: BTreeMap::new(),
             inherited: BTreeMap::new(),
@@ -179,6 +183,7 @@ impl Found {
             | ItemClass::Bookmark
             | ItemClass::Sweep
             | ItemClass::Rollback
+            | ItemClass::HeadLine
             | ItemClass::FileSnapshot
             | ItemClass::FileSweep
             | ItemClass::FileRollback
@@ -198,6 +203,9 @@ impl Found {
             }
             ItemClass::UserProperty => {
                 self.users.entry(dataset).or_default().take(number, value);
+            }
+            ItemClass::LeftHead => {
+                self.left_heads.insert(dataset, LeftHeadRecord::decode(value)?);
             }
             ItemClass::Receiving => {
                 self.receiving.insert(dataset, ReceivingRecord::decode(value)?.from);

@@ -42,6 +42,11 @@ impl Datasets {
         let from = origin.lister.and_then(|lister| self.by_id(lister)).ok_or_else(no_clone)?;
         self.check_no_increment(&dataset)?;
         self.check_no_increment(&from)?;
+        for of in [&dataset, &from] {
+            if !of.snapshots.lock().head_lines.is_empty() {
+                return Err(DatasetError::HasLines(self.full_name(of)));
+            }
+        }
         let mut moved = self.shared(&dataset, from.id, origin.txg);
         moved.sort_by_key(|snapshot| snapshot.txg);
         let names = moved.iter().map(|snapshot| snapshot.record.name.clone());

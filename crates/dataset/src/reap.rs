@@ -255,7 +255,7 @@ async fn drain_extents(
 
 /// How many blocks of removed files can be filed at most without going deep into the reserve: what
 /// a snapshot shows takes room in the dead tree, and frees nothing.
-fn deaths_with_room(sync: &SyncContext) -> usize {
+pub(crate) fn deaths_with_room(sync: &SyncContext) -> usize {
     let free = sync.free_sectors().saturating_sub(sync.pool().slop_sectors() / 4);
     // 80 blocks to a list, three lists to a leaf, two copies; and as much again for paths.
     usize::try_from(free.saturating_mul(60)).unwrap_or(usize::MAX)

@@ -30,8 +30,9 @@ use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::btree::{self, Scan};
-use aquifer_ondisk::config::FEATURE_ROLLBACK;
+use aquifer_ondisk::config::{FEATURE_DATASET_LINES, FEATURE_INHERITED, FEATURE_ROLLBACK};
 use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey, RollbackRecord};
+use aquifer_ondisk::head_line::LeftHeadRecord;
 use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::tree_node::{Directory, Objects};
 use aquifer_ondisk::types::SEQUENCE_LIMIT;
@@ -55,6 +56,15 @@ pub struct RollbackOptions {
     pub destroy_later: bool,
     /// Drops UNSTABLE data that waits for COMMIT.
     pub force: bool,
+}
+
+/// How the head becomes a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RollbackKind {
+    /// On its line: nothing later stays.
+    InLine,
+    /// It begins a line ([`crate::head_lines`]).
+    Line,
 }
 
 /// What a snapshot says of the objects in memory, while its dataset is rolled back to it. Every
@@ -89,6 +99,17 @@ impl Back {
 }
 
 impl Dataset {
+    /// How its head becomes a snapshot of which no later one stays.
+    pub(crate) fn rollback_kind(&self, to: &Snapshot) -> RollbackKind {
+        let lines = &self.snapshots.lock().head_lines;
+        // What its line began with is on no line of its own.
+        let on_it = if to.line == self.id { lines.is_current(to.txg) } else { lines.is_first() };
+        match on_it || left_out(Rule::InLineOnItsHeadLine) {
+            true => RollbackKind::InLine,
+            false => RollbackKind::Line,
+        }
+    }
+
     /// Import: the newest rollback, if there was one.
     pub(crate) fn load_rollback(&self) {
         if let Some(RollbackRecord { change, ctime, .. }) = self.snapshots.lock().rollback {
@@ -179,42 +200,65 @@ impl Datasets {
         let later_files = dataset.snapshots.lock().files.after(snapshot.txg);
         let file_name = |of: &Arc<FileSnapshot>| self.name_of_file(&dataset, of);
         let shown: Vec<_> = later_files.iter().filter(|of| !of.record.hidden).collect();
-        let newest = later.last().map(|newest| newest.record.name.clone());
-        if let Some(newest) = newest.or_else(|| shown.last().map(|of| file_name(of)))
-            && !options.destroy_later
-        {
-            return Err(DatasetError::LaterSnapshots { name: full.into(), newest });
+        let is_newest = later.is_empty() && shown.is_empty();
+        let begins_with = dataset.origin.lock().map(|of| (of.dataset, of.snapshot));
+        if snapshot.line != dataset.id && begins_with != Some((snapshot.line, snapshot.txg)) {
+            return Err(DatasetError::OnAnotherLine(full.into()));
+        }
+        self.wait_for_returning(&dataset).await?;
+        if !options.destroy_later && !is_newest {
+            self.use_line(&dataset, full).await?;
+            let line = RollbackKind::Line;
+            self.go_back(&dataset, &snapshot, (options, line), Vec::new()).await?;
+            return Ok(Vec::new());
         }
         self.check_not_held(&dataset, later.iter().map(|snapshot| snapshot.txg))?;
         let clones = self.all_clones();
         for snapshot in &later {
             self.check_clones(&clones, &dataset, snapshot)?;
         }
-        let begins_with = dataset.origin.lock().map(|of| (of.dataset, of.snapshot));
-        if snapshot.line != dataset.id && begins_with != Some((snapshot.line, snapshot.txg)) {
-            return Err(DatasetError::OnAnotherLine(full.into()));
-        }
         let unlisted = later.iter().map(|of| (of.line, of.txg));
-        let Ending { acts: destroys, gone, .. } = self.ending(&[], unlisted);
+        let Ending { mut acts, gone, .. } = self.ending(&[], unlisted);
         // None of them is needed: they would be listed as clones. A hostile namespace may differ.
-        let is_destroyed = |act: &Act| matches!(act, Act::Destroy { .. });
-        if !gone.is_empty() || !destroys.iter().all(is_destroyed) {
+        let has_lines = !dataset.snapshots.lock().head_lines.is_empty();
+        let is_destroyed = |act: &Act| match act {
+            Act::Hide { .. } => has_lines,
+            act => matches!(act, Act::Destroy { .. }),
+        };
+        if !gone.is_empty() || !acts.iter().all(is_destroyed) {
             return Err(DatasetError::OnAnotherLine(full.into()));
         }
         let mut needed = dataset.snapshots.lock().files.needed_by_others().clone();
         needed.retain(|id| id.txg() > snapshot.txg);
         self.check_not_needed(&dataset, &needed, &[])?;
-        self.wait_for_returning(&dataset).await?;
         if dataset.dead.lock().damaged {
             return Err(DatasetError::DeadUnreadable(self.full_name(&dataset)));
         }
         self.use_feature(FEATURE_ROLLBACK).await?;
-        let mut acts = destroys;
         let ids = later_files.iter().map(|of| of.id).collect();
         acts.push(Act::DestroyFiles { line: dataset.id, ids, at_once: true });
-        self.go_back(&dataset, &snapshot, options, acts).await?;
+        let kind = dataset.rollback_kind(&snapshot);
+        if kind == RollbackKind::Line {
+            self.use_line(&dataset, full).await?;
+            let these = dataset.snapshots.lock().bookmarks.after(snapshot.txg);
+            acts.push(Act::DestroyBookmarks { line: dataset.id, these });
+        }
+        self.go_back(&dataset, &snapshot, (options, kind), acts).await?;
         let names = later.iter().map(|of| of.record.name.clone());
         Ok(names.chain(shown.into_iter().map(file_name)).collect())
+    }
+
+    /// A head is about to begin a line.
+    async fn use_line(&self, dataset: &Dataset, full: &str) -> Result<(), DatasetError> {
+        let of_another = |of: &Arc<Snapshot>| of.lister.is_some_and(|lister| lister != dataset.id);
+        if dataset.snapshots.lock().all().iter().any(of_another) {
+            return Err(DatasetError::OnAnotherLine(full.into()));
+        }
+        dataset.check_counted(full)?;
+        self.use_feature(FEATURE_ROLLBACK).await?;
+        self.use_feature(FEATURE_INHERITED).await?;
+        self.use_feature(FEATURE_DATASET_LINES).await?;
+        Ok(())
     }
 
     /// Exchanges the head for a snapshot, and carries out these acts behind that. On disk when this
@@ -223,10 +267,10 @@ impl Datasets {
         &self,
         dataset: &Dataset,
         snapshot: &Snapshot,
-        options: RollbackOptions,
+        (options, kind): (RollbackOptions, RollbackKind),
         more: Vec<Act>,
     ) -> Result<(), DatasetError> {
-        let mut acts = vec![Act::Rollback { dataset: dataset.id, to: snapshot.txg }];
+        let mut acts = vec![Act::Rollback { dataset: dataset.id, to: snapshot.txg, kind }];
         acts.extend(more);
         let queued = match self.begin_rollback(dataset, snapshot, options).await {
             // Once they are queued the sync opens the entrance, also if this is cut off.
@@ -292,9 +336,10 @@ impl Datasets {
         &self,
         txg: Txg,
         id: DatasetId,
-        to: Txg,
+        (to, kind): (Txg, RollbackKind),
     ) -> Vec<(ItemKey, Option<Item>)> {
         let Some(dataset) = self.by_id(id) else { return Vec::new() };
+        let is_line = kind == RollbackKind::Line;
         let own = dataset.snapshots.lock().get(to);
         // What its line began with has not died on it.
         let dies_here = own.is_some();
@@ -303,18 +348,18 @@ impl Datasets {
             self.by_id(origin.dataset)?.snapshots.lock().get(to)
         };
         let Some(snapshot) = own.or_else(begun_with) else { return Vec::new() };
-        let before = self.record_of(&dataset);
+        let before = DatasetRecord { floor: dataset.head_floor(), ..self.record_of(&dataset) };
         let last = dataset.snapshots.lock().rollback;
         // No client has seen what was received: nothing need look changed.
         let is_seen = !dataset.is_receiving();
         let (change, ctime) = least_after(last, is_seen.then(|| self.pool.world().wall_ns()));
-        let pending = dies_here && !left_out(Rule::RollbackRevives);
+        let pending = dies_here && !is_line && !left_out(Rule::RollbackRevives);
         let record = RollbackRecord { txg, to, change, ctime, pending };
         let old = self.record_item(&dataset, txg);
         dataset.set_synced_root(snapshot.record.objects);
         dataset.set_refer(snapshot.record.refer());
         // What its line began with, it has inherited altogether.
-        let inherited = match dies_here {
+        let inherited = match dies_here && !is_line {
             // Before the first clone of a file there was nothing to know.
             true if dataset.origin.lock().is_none() => {
                 snapshot.inherited.or(Some(Space::default()))
@@ -322,7 +367,7 @@ impl Datasets {
             true => snapshot.inherited,
             false => Some(snapshot.record.refer()),
         };
-        let known = dataset.inherited.lock().is_some();
+        let known = dataset.inherited.lock().is_some() || is_line;
         *dataset.inherited.lock() = inherited.filter(|_| known);
         dataset.snapshots.lock().rollback = Some(record);
         let mut items = match left_out(Rule::RecordsFollowActs) {
@@ -333,25 +378,38 @@ impl Datasets {
             }
         };
         items.push(rollback_item(id, Some(record)));
-        items.extend(self.roll_file_clones_back(&dataset, (txg, to)));
-        if !left_out(Rule::RollbackTakesBookmarks) {
+        items.extend(match kind {
+            RollbackKind::InLine => self.roll_file_clones_back(&dataset, (txg, to)),
+            RollbackKind::Line => dataset.begin_line(txg, to),
+        });
+        if !is_line && !left_out(Rule::RollbackTakesBookmarks) {
             let later = dataset.snapshots.lock().bookmarks.after(to);
             items.extend(self.carry_out_destroy_bookmarks(txg, id, &later));
         }
         items.extend([no_record(id), no_resume(id)]);
         items.extend(dataset.inherited.lock().map(|space| inherited_item(id, Txg(0), space)));
-        items.extend(self.leave_head(txg, before, to));
+        items.extend(match kind {
+            // What it has from up to then, the new head has.
+            RollbackKind::InLine => self.leave_head(txg, (before, to), None),
+            RollbackKind::Line => {
+                let (of, floor) = (LeftHeadRecord { dataset: id, txg }, before.floor);
+                self.leave_head(txg, (before, floor), Some(of))
+            }
+        });
         items
     }
 
-    /// The old head becomes a destroyed dataset.
+    /// The old head becomes a destroyed dataset, which owns what was born above a floor. `of`:
+    /// where that belongs, if later snapshots may show it.
     fn leave_head(
         &self,
         txg: Txg,
-        head: DatasetRecord,
-        floor: Txg,
-    ) -> Option<(ItemKey, Option<Item>)> {
-        head.objects?;
+        (head, floor): (DatasetRecord, Txg),
+        of: Option<LeftHeadRecord>,
+    ) -> Vec<(ItemKey, Option<Item>)> {
+        if head.objects.is_none() {
+            return Vec::new();
+        }
         let id = {
             let mut state = self.state.lock();
             let id = DatasetId(state.next_dataset);
@@ -363,9 +421,13 @@ impl Datasets {
         let defaults = Properties::from_values(|property| property.default_value().into());
         let old = Arc::new(Dataset::new(id, record, LocalValues::new(), defaults));
         old.set_destroyed(txg);
+        let of = of.filter(|_| !left_out(Rule::LeftHeadsAreFiled));
+        *old.left.lock() = of;
         let item = self.record_item(&old, txg);
         self.state.lock().enter_destroyed(old);
-        Some((item.key, Some(item)))
+        let key = ItemKey::new(id, ItemClass::LeftHead, 0);
+        let left = of.map(|of| (key, Some(Item { key, value: of.encode() })));
+        left.into_iter().chain([(item.key, Some(item))]).collect()
     }
 }
 

@@ -29,6 +29,7 @@ use aquifer_ondisk::dataset::{
     ItemClass, RollbackRecord, SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord, SweepRecord,
 };
 use aquifer_ondisk::file_snapshot::FileSnapshotId;
+use aquifer_ondisk::head_line::HeadLineRecord;
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::KeepRecord;
 use aquifer_ondisk::{DatasetId, FormatError, Guid, ObjectId, Space, Txg};
@@ -39,7 +40,9 @@ use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::file_snapshots::FileSnapshots;
+use crate::head_lines::HeadLines;
 use crate::lines::OnLine;
+use crate::rollback::RollbackKind;
 
 pub(crate) use acts::{inherited_item, put};
 pub use called::{Called, Gives};
@@ -68,6 +71,8 @@ pub(crate) struct Snapshots {
     sweeps: BTreeMap<Txg, Txg>,
     /// The newest rollback.
     pub rollback: Option<RollbackRecord>,
+    /// The lines that its head began.
+    pub head_lines: HeadLines,
     /// Those of its files.
     pub files: FileSnapshots,
     /// Those that keep nodes alone.
@@ -127,6 +132,7 @@ pub(crate) enum Act {
     Rollback {
         dataset: DatasetId,
         to: Txg,
+        kind: RollbackKind,
     },
     /// Of the snapshot on a line.
     Bookmark {
@@ -172,6 +178,7 @@ impl Snapshots {
             ItemClass::Sweep => {
                 self.sweeps.insert(txg, SweepRecord::decode(value)?.left);
             }
+            ItemClass::HeadLine => self.head_lines.load(txg, HeadLineRecord::decode(value)?),
             ItemClass::Rollback => self.rollback = Some(RollbackRecord::decode(value)?),
             _ => self.files.load(class, number, value)?,
         }
@@ -315,6 +322,7 @@ impl Dataset {
         // Writes ask for each extent: without a copy of the list.
         let floor = self.record.lock().floor;
         let snapshots = self.snapshots.lock();
+        let floor = floor.max(snapshots.head_lines.floor());
         covers(birth, floor, snapshots.newest().max(snapshots.files.newest_of(object)))
     }
 

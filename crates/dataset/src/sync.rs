@@ -148,6 +148,7 @@ impl Datasets {
         loop {
             let pins = |of: &Arc<Dataset>| self.settle_file_pins(sync.txg(), of);
             let mut settled: Vec<_> = datasets.iter().flat_map(pins).collect();
+            settled.extend(datasets.iter().flat_map(|of| self.settle_head_lines(sync.txg(), of)));
             settled.extend(self.settle_needs(sync.txg(), &datasets));
             if settled.is_empty() {
                 break;

@@ -16,6 +16,7 @@ use futures_util::stream::{self, StreamExt};
 use crate::finding::{At, Kind};
 use crate::media::{Breadth, Fetched, Media};
 use crate::scan::{Scan, Use};
+use crate::snapshots::OfLine;
 use crate::tree::{Leaf, Walk, name};
 
 /// Extents whose data is read at a time.
@@ -153,11 +154,19 @@ impl Pass {
             if is_cloned {
                 self.cloned = self.cloned.plus(space);
             }
-            let is_inherited = scan.is_inherited(extent.birth);
+            let is_of_line = scan.is_of_line(extent.birth);
+            let is_inherited = is_of_line || scan.is_inherited(extent.birth);
             if is_cloned || is_inherited {
                 self.inherited = self.inherited.plus(space);
             }
             if is_cloned && scan.is_begun_here() {
+                continue;
+            }
+            if is_of_line {
+                if !scan.is_of_line(leaf.pointer.birth) {
+                    let run = Run::new(extent.place, sectors);
+                    scan.of_line.push(OfLine::Extent { run, birth: extent.birth, of: scan.of });
+                }
                 continue;
             }
             if is_inherited {

@@ -13,6 +13,7 @@ use aquifer_ondisk::dataset::{
     RollbackRecord, SnapshotRecord, SweepRecord,
 };
 use aquifer_ondisk::free_work::FreeWorkRecord;
+use aquifer_ondisk::head_line::LeftHeadRecord;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
 use aquifer_ondisk::open_work::OpenWorkRecord;
 use aquifer_ondisk::pool_root::{PoolRoot, TreeSlot};
@@ -73,6 +74,8 @@ struct Items {
     users: BTreeMap<DatasetId, UserPieces>,
     /// How far streams have come that may go on.
     resumes: BTreeMap<DatasetId, ResumeRecord>,
+    /// Old heads, with where what they had belongs.
+    left_heads: BTreeMap<DatasetId, LeftHeadRecord>,
     /// The counter of dataset ids.
     next: Option<u64>,
 }
@@ -95,23 +98,32 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
     }
     let mut summaries = Vec::new();
     for (id, dataset) in &items.datasets {
-        let mut summary =
-            DatasetSummary { id: *id, name: items.path(*id), ..DatasetSummary::default() };
-        let is_half = items.receiving.contains_key(id);
-        let how = How { birth: dataset.birth, destroyed: dataset.destroyed, is_half };
+        // With that whose head it was.
+        if items.left_in(*id).is_some() {
+            continue;
+        }
         let none = Snapshots::default();
         let of_it = items.snapshots.get(id).unwrap_or(&none);
-        scan.inherits = items.inherits(*id);
-        scan.inherited = items.inherited.get(&(*id, Txg(0))).copied();
-        scan.begun_across = of_it.files.begun_across();
         // Of others nobody asks what the head reaches.
         scan.head = of_it.are_there().then(|| Head::new(&scan.reach));
-        objects::walk(scan, *id, &dataset.record, how, &mut summary).await;
+        for (old, left) in
+            items.datasets.iter().filter(|(old, _)| items.left_in(**old) == Some(*id))
+        {
+            scan.left = Some(*id);
+            summaries.push(walk_head(scan, &items, (*old, left)).await);
+            scan.left = None;
+        }
+        scan.inherits = items.inherits(*id);
+        scan.inherited = items.inherited.get(&(*id, Txg(0))).copied();
+        scan.begun = of_it.files.begun();
+        scan.line_floor = of_it.head_lines.floor();
+        let mut summary = walk_head(scan, &items, (*id, dataset)).await;
+        scan.line_floor = Txg(0);
         let head = scan.head.take().unwrap_or_else(|| Head::new(&[]));
         let record = (&dataset.record, dataset.birth);
         let pass = snapshots::walk(scan, *id, (record, dataset.destroyed), of_it, head).await;
         (scan.inherits, scan.inherited) = (None, None);
-        scan.begun_across.clear();
+        scan.begun.clear();
         let is_origin = items.has_clones(*id) || of_it.files.are_needed();
         if let Some(pass) = pass.filter(|_| is_origin) {
             scan.passes.insert(*id, pass);
@@ -119,6 +131,7 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
         summary.snapshots = of_it.list.len() as u64;
         summaries.push(summary);
     }
+    summaries.sort_by_key(|summary| summary.id);
     snapshots::look_across(scan).await;
     // Replies may name a dataset that is gone.
     let next = items.next.filter(|_| tree.whole);
@@ -126,6 +139,19 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
     crate::history::walk(scan, root).await;
     walk_others(scan, root);
     summaries
+}
+
+/// The objects of a dataset.
+async fn walk_head(
+    scan: &mut Scan<'_>,
+    items: &Items,
+    (id, dataset): (DatasetId, &Dataset),
+) -> DatasetSummary {
+    let mut summary = DatasetSummary { id, name: items.path(id), ..DatasetSummary::default() };
+    let is_half = items.receiving.contains_key(&id);
+    let how = How { birth: dataset.birth, destroyed: dataset.destroyed, is_half };
+    objects::walk(scan, id, &dataset.record, how, &mut summary).await;
+    summary
 }
 
 /// A damage that the pool remembers.
@@ -211,6 +237,15 @@ impl Items {
             (_, CLASS_RECEIVING | CLASS_RESUME) if number == 0 => {
                 self.of_a_receive(dataset, class, &item.value)
             }
+            (_, CLASS_LEFT_HEAD) if number == 0 => {
+                LeftHeadRecord::decode(&item.value).map(|left| {
+                    self.left_heads.insert(dataset, left);
+                })
+            }
+            (_, CLASS_HEAD_LINE) => {
+                let snapshots = self.snapshots.entry(dataset).or_default();
+                snapshots.head_lines.take(Txg(number), &item.value)
+            }
             (_, CLASS_ROLLBACK) if number == 0 => self.of_a_rollback(dataset, &item.value),
             _ => return invalid("of no known class".into()),
         };
@@ -218,7 +253,7 @@ impl Items {
             invalid("it has a record already".into());
         }
         let is_record = matches!(class, CLASS_RECORD | CLASS_DESTROYED | CLASS_HIDDEN_LINE);
-        if !is_record && class != CLASS_RESUME {
+        if !is_record && !matches!(class, CLASS_RESUME | CLASS_LEFT_HEAD) {
             self.others.insert(dataset, class);
         }
         if let Err(error) = read {
@@ -356,6 +391,17 @@ impl Items {
         Some(names)
     }
 
+    /// The dataset, still there, whose head an old head was.
+    fn left_in(&self, id: DatasetId) -> Option<DatasetId> {
+        let of = self.left_heads.get(&id)?.dataset;
+        let is_old = self.datasets.get(&id).is_some_and(|old| old.destroyed);
+        (is_old
+            && of != id
+            && self.datasets.contains_key(&of)
+            && !self.left_heads.contains_key(&of))
+        .then_some(of)
+    }
+
     fn path(&self, id: DatasetId) -> String {
         let record = self.datasets.get(&id).map(|dataset| &dataset.record);
         let own = || record.map_or(String::new(), |record| record.name.clone());
@@ -442,6 +488,8 @@ const OF_FILES: [u8; 6] = [
     ItemClass::FileCloneAcross as u8,
 ];
 const CLASS_RECEIVING: u8 = ItemClass::Receiving as u8;
+const CLASS_HEAD_LINE: u8 = ItemClass::HeadLine as u8;
+const CLASS_LEFT_HEAD: u8 = ItemClass::LeftHead as u8;
 const CLASS_RESUME: u8 = ItemClass::Resume as u8;
 const CLASS_BOOKMARK: u8 = ItemClass::Bookmark as u8;
 const CLASS_USER_PROPERTY: u8 = ItemClass::UserProperty as u8;

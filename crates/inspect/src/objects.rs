@@ -81,6 +81,7 @@ pub(crate) async fn walk(
     scan.floor = if destroyed { record.floor } else { Txg(0) };
     scan.file_clones.clear();
     scan.cloned.clear();
+    scan.of_line.clear();
     let owner = NodeOwner { dataset: id, object: ObjectId(0) };
     let unnamed = destroyed || is_half;
     let mut gathered = Gathered { whole: true, unnamed, destroyed, ..Gathered::default() };

@@ -17,7 +17,7 @@ use crate::finding::{At, Findings, Kind};
 use crate::media::{Breadth, Fetched, Media};
 use crate::report::SectorSummary;
 use crate::sectors::SectorMap;
-use crate::snapshots::{self, Across, Cloned, Head, Inherits, Of, Pass};
+use crate::snapshots::{self, Across, Cloned, Head, Inherits, Of, OfLine, Pass};
 
 /// The use of a sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,8 +59,15 @@ pub(crate) struct Scan<'a> {
     pub passes: BTreeMap<DatasetId, Pass>,
     /// The object of the present tree, if it is a clone of a file, and its floor.
     pub of: Of,
-    /// Files of the present dataset that began as files of other ones.
-    pub begun_across: BTreeSet<Of>,
+    /// Files of the present head that began as snapshots of files.
+    pub begun: BTreeSet<Of>,
+    /// What was born up to there, the present head has of the snapshot as which it began again; 0:
+    /// it did not.
+    pub line_floor: Txg,
+    /// The topmost of that.
+    pub of_line: Vec<OfLine>,
+    /// The dataset whose head the present one was.
+    pub left: Option<DatasetId>,
     /// Clones of files of which the present head has something, and trees of them.
     pub cloned: BTreeSet<Cloned>,
     pub file_clones: Vec<(Of, BlockPointer)>,
@@ -98,7 +105,10 @@ impl<'a> Scan<'a> {
             counts_saved: false,
             passes: BTreeMap::new(),
             of: Of::default(),
-            begun_across: BTreeSet::new(),
+            begun: BTreeSet::new(),
+            line_floor: Txg(0),
+            of_line: Vec::new(),
+            left: None,
             cloned: BTreeSet::new(),
             file_clones: Vec::new(),
             across: Vec::new(),
@@ -120,7 +130,13 @@ impl<'a> Scan<'a> {
     /// Whether the present tree, a clone of a file, began as that in this dataset. Else it did in
     /// what this one is a clone of, and the origin has seen to it.
     pub fn is_begun_here(&self) -> bool {
-        !self.is_inherited(self.of.floor) || self.begun_across.contains(&self.of)
+        let is_before = self.is_inherited(self.of.floor) || self.is_of_line(self.of.floor);
+        !is_before || self.begun.contains(&self.of)
+    }
+
+    /// Whether the present head has what was born then of the snapshot as which it began again.
+    pub fn is_of_line(&self, birth: Txg) -> bool {
+        self.line_floor > Txg(0) && birth <= self.line_floor
     }
 
     /// The present tree, a clone's, refers to what it shares with its origin: that must keep it.

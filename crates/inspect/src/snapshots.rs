@@ -6,6 +6,7 @@
 
 mod bookmarks;
 mod files;
+mod lines;
 mod pass;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -26,6 +27,7 @@ use crate::tree::Walk;
 pub(crate) use bookmarks::Bookmarks;
 pub(crate) use files::Files;
 use files::Shower;
+pub(crate) use lines::{HeadLines, OfLine};
 use pass::Coming;
 
 /// Snapshots of a dataset, and the sweeps of those that were destroyed, by the txgs in which they
@@ -39,6 +41,8 @@ pub(crate) struct Snapshots {
     pub kept: BTreeSet<Txg>,
     /// The newest rollback.
     pub rollback: Option<RollbackRecord>,
+    /// The lines that its head began.
+    pub head_lines: HeadLines,
     /// Those of its files.
     pub files: Files,
     /// Its bookmarks.
@@ -166,6 +170,7 @@ pub(crate) struct Inherits {
 pub(crate) struct Pass {
     dataset: DatasetId,
     list: BTreeMap<Txg, SnapshotRecord>,
+    lines: HeadLines,
     inherits: Option<Inherits>,
     /// What each clone of a file began as: the snapshot, and what its file was cloned from.
     origins: BTreeMap<Of, (Shower, Of)>,
@@ -197,9 +202,23 @@ pub(crate) async fn walk(
     let (list, inherits) = (snapshots.list.clone(), scan.inherits);
     let (met, left, origins) = (HashSet::new(), HashSet::new(), snapshots.files.origins());
     let (across, needed) = (snapshots.files.origins_across(), snapshots.files.needed());
-    let mut pass =
-        Pass { dataset, list, inherits, origins, across, needed, head, dead, met, left, whole };
+    let lines = snapshots.head_lines.clone();
+    let mut pass = Pass {
+        dataset,
+        list,
+        lines,
+        inherits,
+        origins,
+        across,
+        needed,
+        head,
+        dead,
+        met,
+        left,
+        whole,
+    };
     check_records(scan, dataset, record, snapshots);
+    lines::check(scan, dataset, snapshots);
     snapshots.files.check(scan, dataset);
     snapshots.bookmarks.check(scan, dataset);
     let showing = snapshots.list.keys().chain(snapshots.bookmarks.list.keys());
@@ -221,6 +240,8 @@ pub(crate) async fn walk(
         let root = root.map(|pointer| Coming { pointer, object, above, floor, of });
         pass.snapshot(scan, &Shower::of_file(txg, snapshot), root).await;
     }
+    let of_line = std::mem::take(&mut scan.of_line);
+    pass.line(scan, snapshots.head_lines.floor(), of_line).await;
     for (of, pointer) in std::mem::take(&mut scan.file_clones) {
         pass.file_clone(scan, of, pointer).await;
     }

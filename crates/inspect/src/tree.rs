@@ -17,6 +17,7 @@ use aquifer_ondisk::{BlockPointer, ObjectId, Place};
 
 use crate::finding::{At, Kind};
 use crate::scan::{Scan, Use};
+use crate::snapshots::OfLine;
 
 /// Bytes of a node.
 const NODE_BYTES: u32 = 4096;
@@ -112,7 +113,7 @@ impl<F: Form> Walk<F> {
             return None;
         }
         self.check_birth(scan, child);
-        if !self.mark(scan, pointer) {
+        if !self.mark(scan, child) {
             return None;
         }
         let page = self.read(scan, child).await?;
@@ -130,9 +131,19 @@ impl<F: Form> Walk<F> {
 
     /// Enters the copies as used. Returns whether the first one may be read: it lies in the pool
     /// and was not seen before.
-    fn mark(&self, scan: &mut Scan<'_>, pointer: &BlockPointer) -> bool {
+    fn mark(&self, scan: &mut Scan<'_>, child: &Child<F>) -> bool {
+        let pointer = &child.pointer;
         let what = use_of(F::KIND);
         if scan.is_cloned(pointer.birth) && scan.is_begun_here() {
+            return true;
+        }
+        if scan.is_of_line(pointer.birth) {
+            // That is kept by the snapshot as which the head began again.
+            if !scan.is_of_line(child.parent_birth) {
+                let (object, above) = (self.owner.object, child.parent_birth);
+                let (pointer, floor, of) = (*pointer, scan.floor, scan.of);
+                scan.of_line.push(OfLine::Node { object, pointer, above, floor, of });
+            }
             return true;
         }
         let is_inherited = scan.is_inherited(pointer.birth);
@@ -201,6 +212,7 @@ impl<F: Form> Walk<F> {
         // that a clone of a file began with that file.
         let is_of_dataset = owner.dataset == self.owner.dataset
             || scan.floor > Txg(0)
+            || scan.left == Some(owner.dataset)
             || scan.is_cloned(pointer.birth)
             || scan.is_inherited(pointer.birth);
         if !is_of_dataset || !own || node.written != pointer.written {

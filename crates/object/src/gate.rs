@@ -128,6 +128,11 @@ impl<'a> Gate<'a> {
         Gate { whole: true, ..Gate::new(sync, shown) }
     }
 
+    /// The gate of an old head that is taken down: snapshots may show it.
+    pub fn of_left_head(sync: &'a SyncContext, shown: Shown) -> Self {
+        Gate { whole: true, ..Gate::new(sync, shown) }
+    }
+
     /// The sync.
     pub fn sync(&self) -> &'a SyncContext {
         self.sync
@@ -243,6 +248,18 @@ fn is_inherited(birth: Txg, floor: Txg) -> bool {
 }
 
 impl Shown {
+    /// What decides on the blocks of a head that was left in this txg, and owned what was born
+    /// above a floor: the snapshots before.
+    pub fn until(mut self, floor: Txg, left: Txg) -> Shown {
+        let before = |list: &mut Vec<Txg>| list.retain(|txg| *txg < left);
+        before(&mut self.listed);
+        before(&mut self.bookmarks);
+        let mut files = FileLists::unwrap_or_clone(self.files);
+        files.values_mut().for_each(before);
+        files.retain(|_, list| !list.is_empty());
+        Shown { floor, files: Arc::new(files), ..self }
+    }
+
     /// Whether a snapshot, or another, shows what was born in that txg and was an object's until
     /// now.
     pub fn covers(&self, object: ObjectId, birth: Txg) -> bool {

@@ -56,6 +56,10 @@ pub enum ItemClass {
     FileLine = 26,
     /// A clone of a file of another dataset.
     FileCloneAcross = 27,
+    /// A line that the head of a dataset began.
+    HeadLine = 28,
+    /// Where what an old head had belongs.
+    LeftHead = 29,
 }
 
 impl ItemClass {
@@ -88,6 +92,8 @@ impl ItemClass {
             25 => ItemClass::UserProperty,
             26 => ItemClass::FileLine,
             27 => ItemClass::FileCloneAcross,
+            28 => ItemClass::HeadLine,
+            29 => ItemClass::LeftHead,
             _ => return None,
         })
     }

@@ -55,8 +55,7 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
         DatasetError::Exists(_) | DatasetError::HasChildren(_) | DatasetError::HasSnapshots(_) => {
             ApiError::conflict(message)
         }
-        DatasetError::LaterSnapshots { .. }
-        | DatasetError::FileRemoved(_)
+        DatasetError::FileRemoved(_)
         | DatasetError::FileNotRemoved(_)
         | DatasetError::FileNotFreed(_)
         | DatasetError::OlderPool(_)
@@ -65,6 +64,7 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
         | DatasetError::UnsettledOrigin(_)
         | DatasetError::DamagedOrigin(_)
         | DatasetError::UncountedClone(_)
+        | DatasetError::HasLines(_)
         | DatasetError::WaitsForCommit(_)
         | DatasetError::NoClone(_)
         | DatasetError::SameNames { .. }

@@ -8,6 +8,7 @@ use aquifer_pool::{PoolError, SyncContext};
 use super::sweep::{Job, Lists};
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
+use crate::rollback::RollbackKind;
 use crate::snapshots::{Act, Snapshots};
 
 /// What rollbacks of a dataset, and of its files, brought back and the dead tree still names.
@@ -24,7 +25,7 @@ impl Datasets {
         let txg = sync.txg();
         let acts = self.state.lock().snapshot_acts.get(&txg).cloned().unwrap_or_default();
         for act in acts {
-            let Act::Rollback { dataset, to } = act else { continue };
+            let Act::Rollback { dataset, to, kind: RollbackKind::InLine } = act else { continue };
             let Some(dataset) = self.by_id(dataset) else { continue };
             if dataset.snapshots.lock().get(to).is_some() {
                 sum(sync, &dataset, vec![Job::Returning(Returning { txg, to })]).await?;

@@ -211,6 +211,18 @@ impl FileSnapshots {
         over.into_iter().map(|((object, _), line)| (object, line)).collect()
     }
 
+    /// The head begins a line: it has none of them any more. Returns those whose records change.
+    pub fn end_lines(&mut self, txg: Txg) -> Vec<(ObjectId, FileLine)> {
+        let lives = self.pins.lines.iter().filter(|(_, line)| line.record.died.is_none());
+        let end = |((object, _), line): (&(ObjectId, Txg), &FileLine)| {
+            let record = FileCloneRecord { died: Some(txg), ..line.record };
+            (*object, FileLine { record, ..*line })
+        };
+        let ended: Vec<_> = lives.map(end).collect();
+        ended.iter().for_each(|(object, line)| self.pins.put(*object, *line));
+        ended
+    }
+
     /// The head goes back to a txg. Returns the lines whose records change, and whether each stays.
     pub fn roll_lines_back(&mut self, to: Txg) -> Vec<(ObjectId, FileLine, bool)> {
         let mut changed = Vec::new();

@@ -25,7 +25,9 @@ impl Datasets {
         // Acts come one at a time, and no other txg is synced meanwhile: what they name is there.
         let living = |id| self.by_id(id).filter(|of| !of.is_destroyed());
         match act {
-            Act::Rollback { dataset, to } => self.carry_out_rollback(txg, dataset, to),
+            Act::Rollback { dataset, to, kind } => {
+                self.carry_out_rollback(txg, dataset, (to, kind))
+            }
             Act::Destroy { line, snapshot } => self.unlist(txg, (line, snapshot), false),
             Act::Hide { line, snapshot } => self.unlist(txg, (line, snapshot), true),
             Act::Take { dataset, record, keep } => living(dataset)
@@ -81,7 +83,7 @@ impl Datasets {
     }
 
     /// A snapshot leaves its dataset's list. Unless it is only hidden, it leaves its line too.
-    fn unlist(
+    pub(crate) fn unlist(
         &self,
         txg: Txg,
         (line, snapshot): (DatasetId, Txg),

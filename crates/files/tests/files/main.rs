@@ -29,6 +29,7 @@ mod file_versions;
 mod files_of_clones;
 mod full;
 mod handles;
+mod head_lines;
 mod history;
 mod holds;
 mod idle;

@@ -75,7 +75,7 @@ fn the_same_handle_reads_the_old_content_and_sees_a_change() {
 }
 
 #[test]
-fn later_snapshots_stand_in_the_way() {
+fn later_snapshots_go() {
     let mut bed = Bed::new(1, 65536);
     bed.life(async |service| {
         let file = with_file(&service).await;
@@ -83,10 +83,6 @@ fn later_snapshots_stand_in_the_way() {
             take(&service, name).await;
             write(&service, file, 0, &noise(salt, 20), Stability::FileSync).await.unwrap();
         }
-        let refused = service.datasets.rollback("tank/d@a", GENTLY).await;
-        let newest = "c".to_string();
-        let later = DatasetError::LaterSnapshots { name: "tank/d@a".into(), newest };
-        assert_eq!(refused, Err(later));
         assert_eq!(read(&service, file, 0).await.unwrap(), noise(3000, 1));
         let options = RollbackOptions { destroy_later: true, ..GENTLY };
         let destroyed = service.datasets.rollback("tank/d@a", options).await.unwrap();

@@ -83,6 +83,8 @@ struct Model {
     /// States of the head, one after each answered change; the first is that of the import.
     states: Vec<Arc<Tree>>,
     under_way: Option<Arc<Tree>>,
+    /// The head was rolled back while an operation was under way that may go by a handle.
+    met: bool,
     /// The operation that is under way.
     step: Option<Step>,
     /// The state to which the dataset is being rolled back.
@@ -117,6 +119,8 @@ struct Model {
     is_top: bool,
     /// Clones are promoted in this run; and it was promoted, or its place was taken.
     promotes: bool,
+    /// Datasets go back past later snapshots in this run.
+    lines: bool,
     promoted: bool,
     /// The clone that is being promoted, with the snapshots that it will list.
     promoting: Option<(String, Vec<String>)>,
@@ -140,13 +144,24 @@ impl Model {
     /// The states that the head may have now.
     fn may_be(&self) -> Vec<Arc<Tree>> {
         let mut states = vec![self.head()];
-        states.extend(self.under_way.clone());
+        states.extend(self.coming());
         if let Some(target) = &self.target {
             let after = self.step.as_ref().and_then(|step| step.after(target));
             states.extend(after.map(Arc::new));
             states.push(target.clone());
         }
         states
+    }
+
+    /// The states after the operation that is under way.
+    fn coming(&self) -> Vec<Arc<Tree>> {
+        let head = self.head();
+        // A handle stays with its file. The rollback may have given that another name.
+        let by_handle = head.keys().filter(|_| self.met).filter_map(|name| {
+            let step = self.step.clone()?.of_another(name.clone())?;
+            step.after(&head).map(Arc::new)
+        });
+        self.under_way.clone().into_iter().chain(by_handle).collect()
     }
 
     /// Snapshots that are there for certain.
@@ -158,6 +173,7 @@ impl Model {
     /// What was under way is not any more.
     fn stop(&mut self) {
         (self.under_way, self.step, self.target) = (None, None, None);
+        self.met = false;
     }
 
     fn next(&mut self) -> u64 {
@@ -190,6 +206,8 @@ pub struct Run {
     pub acts: u64,
     pub looks: u64,
     pub rollbacks: u64,
+    /// Of them, those that left later snapshots where they were.
+    pub lines: u64,
     pub of_files: u64,
     pub file_rollbacks: u64,
     pub file_lines: u64,
@@ -382,7 +400,9 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
     // A clone that is promoted takes none with it.
     let bookmarks = !promotes && Rng::stream(seed, "bookmarks").coin();
     let first = Model::of(DATASET, Arc::default());
-    let first = Model { is_top: true, promotes, of_files, bookmarks, ..first };
+    // Over those nothing is promoted.
+    let lines = !promotes && Rng::stream(seed, "lines").below(3) > 0;
+    let first = Model { is_top: true, promotes, of_files, bookmarks, lines, ..first };
     let (top, run) = (Top::new(first), Mutex::new(Run::default()));
     // Now and then the dataset goes, with all its snapshots.
     let doomed = rng.below(5) == 0;
@@ -441,6 +461,7 @@ fn a_snapshot_stays_as_it_was() {
         all.acts += run.acts;
         all.looks += run.looks;
         all.rollbacks += run.rollbacks;
+        all.lines += run.lines;
         all.of_files += run.of_files;
         all.file_rollbacks += run.file_rollbacks;
         all.file_lines += run.file_lines;
@@ -457,7 +478,7 @@ fn a_snapshot_stays_as_it_was() {
         // Otherwise nothing was tried. With few cuts the numbers are up to chance.
         let of_files = [all.of_files, all.file_rollbacks, all.file_lines, all.derived];
         let of_files = of_files.into_iter().chain([all.file_clones, all.returns, all.in_clones]);
-        let least = [all.looks, all.rollbacks, all.clones, all.promotions, all.marks];
+        let least = [all.looks, all.rollbacks, all.lines, all.clones, all.promotions, all.marks];
         let least = least.into_iter().chain(of_files).min();
         assert!(all.acts > all.cuts && least > Some(0), "{all:?}");
     }
@@ -510,6 +531,10 @@ fn a_rule_left_out_is_found() {
         (Rule::FileLinesPin, 200),
         (Rule::FileLinesHaveAFloor, 200),
         (Rule::FilesOfClonesBeginLines, 200),
+        (Rule::HeadLinesHaveAFloor, 300),
+        (Rule::HeadLinesPin, 300),
+        (Rule::LeftHeadsAreFiled, 300),
+        (Rule::InLineOnItsHeadLine, 500),
         (Rule::DerivedGather, 300),
         (Rule::TailsAreFiledByFile, 1000),
         (Rule::FilePinsAreKept, 200),

@@ -102,11 +102,16 @@ impl Items {
                 invalid(line, format!("has no snapshot of {txg}, which {lister:?} lists"));
             }
             let is_hidden_line = self.datasets.get(&line).is_some_and(|of| of.hidden);
+            let of_it = self.snapshots.get(&line);
+            let is_needed = match is_hidden_line {
+                true => self.is_pinned(*place),
+                false => of_it.is_some_and(|of| of.head_lines.need(txg)),
+            };
             match lister {
                 Some(lister) if *lister == line || !self.comes_from(*lister, *place) => {
                     invalid(line, format!("has a snapshot of {txg}, which {lister} cannot list"));
                 }
-                None if !is_hidden_line || !self.is_pinned(*place) => {
+                None if !is_needed => {
                     invalid(line, format!("has a hidden snapshot of {txg} that nothing needs"));
                 }
                 _ => {}

@@ -156,9 +156,10 @@ impl Files {
         self.across.iter().filter_map(origin).collect()
     }
 
-    /// The files that began as files of other datasets.
-    pub fn begun_across(&self) -> BTreeSet<Of> {
-        self.origins_across().into_keys().collect()
+    /// The files that began as snapshots of files, and of which the head has something.
+    pub fn begun(&self) -> BTreeSet<Of> {
+        let lives = self.lines.iter().filter(|(_, record)| record.died.is_none());
+        lives.map(|(key, record)| Of { object: key.0, floor: record.floor() }).collect()
     }
 
     /// What other datasets keep for files of this one.

@@ -227,11 +227,15 @@ impl Pass {
             return false;
         }
         let mut shower = shower.clone();
-        // What a clone of a file began with, the snapshot shows that it began as.
-        while birth <= of.floor
-            && let Some((origin, above)) = self.origins.get(&of)
-        {
-            (shower, of) = (origin.clone(), *above);
+        // What a clone of a file, or a line of the head, began with, the snapshot shows that it
+        // began as. That is older, so it ends.
+        loop {
+            let origin = self.origins.get(&of).filter(|_| birth <= of.floor);
+            (shower, of) = match (origin, self.of_line(&shower, birth)) {
+                (Some((origin, above)), _) => (origin.clone(), *above),
+                (None, Some(began_as)) => (began_as, of),
+                (None, None) => break,
+            };
         }
         let shower = &shower;
         if let Some(Inherits { floor, origin }) = self.inherits

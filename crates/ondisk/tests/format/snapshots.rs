@@ -12,6 +12,7 @@ use aquifer_ondisk::file_clone::{FileCloneAcrossRecord, FileCloneRecord, FileLin
 use aquifer_ondisk::file_snapshot::{
     FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
 };
+use aquifer_ondisk::head_line::{HeadLineRecord, LeftHeadRecord};
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::keeping::{CADENCES, Cadence};
 use aquifer_ondisk::receiving::ReceivingRecord;
@@ -190,6 +191,25 @@ pub fn one_file_clone() -> FileCloneRecord {
 /// The one in the document.
 pub fn one_file_line() -> FileLineRecord {
     FileLineRecord { object: ObjectId(42), of: one_file_clone() }
+}
+
+pub fn one_head_line() -> HeadLineRecord {
+    HeadLineRecord { to: Txg(7), left: Some(Txg(30)) }
+}
+
+pub fn head_line() -> impl Strategy<Value = HeadLineRecord> {
+    let to = 1u64..1 << 40;
+    to.prop_flat_map(|to| (Just(Txg(to)), proptest::option::of(to + 1..1 << 41)))
+        .prop_map(|(to, left)| HeadLineRecord { to, left: left.map(Txg) })
+}
+
+pub fn one_left_head() -> LeftHeadRecord {
+    LeftHeadRecord { dataset: DatasetId(3), txg: Txg(30) }
+}
+
+pub fn left_head() -> impl Strategy<Value = LeftHeadRecord> {
+    (1u64..1 << 40, 1u64..1 << 40)
+        .prop_map(|(dataset, txg)| LeftHeadRecord { dataset: DatasetId(dataset), txg: Txg(txg) })
 }
 
 pub fn one_file_clone_across() -> FileCloneAcrossRecord {

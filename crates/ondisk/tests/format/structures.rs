@@ -17,6 +17,7 @@ use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::file_clone::{FileCloneAcrossRecord, FileCloneRecord, FileLineRecord};
 use aquifer_ondisk::file_snapshot::{FileRollbackRecord, FileSnapshotRecord, FileSweepRecord};
 use aquifer_ondisk::free_work::FreeWorkRecord;
+use aquifer_ondisk::head_line::{HeadLineRecord, LeftHeadRecord};
 use aquifer_ondisk::history::{HistoryCounters, HistoryRecord};
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
@@ -407,6 +408,28 @@ impl Structure for FileCloneAcrossRecord {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         FileCloneAcrossRecord::decode(bytes)
+    }
+}
+
+impl Structure for HeadLineRecord {
+    const NAME: &'static str = "head line record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        HeadLineRecord::decode(bytes)
+    }
+}
+
+impl Structure for LeftHeadRecord {
+    const NAME: &'static str = "left head record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        LeftHeadRecord::decode(bytes)
     }
 }
 

@@ -73,7 +73,8 @@ pub(super) async fn act(
             (7, Some(name)) => rename(service, model, &name).await?,
             (8..=9, Some(name)) => {
                 run.lock().unwrap().rollbacks += 1;
-                roll_back(service, world, model, &name).await?;
+                let stays = model.lock().unwrap().lines && rng.below(3) > 0;
+                roll_back(service, world, model, (&name, stays), run).await?;
             }
             (10..=11, Some(name)) if is_top => {
                 holds::hold(service, world, model, rng, &name).await?;
@@ -98,12 +99,13 @@ pub(super) fn full_name(model: &Mutex<Model>, name: &str) -> String {
     format!("{}@{name}", model.lock().unwrap().dataset)
 }
 
-/// Rolls the dataset back to a snapshot, and destroys the later ones.
+/// Rolls the dataset back to a snapshot, and destroys the later ones, if they do not stay.
 async fn roll_back(
     service: &Service,
     world: &Arc<dyn World>,
     model: &Mutex<Model>,
-    name: &str,
+    (name, stays): (&str, bool),
+    run: &Mutex<Run>,
 ) -> Result<(), String> {
     // From here on it has one state.
     compare(service, model, name).await?;
@@ -112,8 +114,15 @@ async fn roll_back(
     let (dataset, snapshot) = found.map_err(|error| format!("{name}: {error}"))?;
     let all = dataset.snapshots(service.pool.committed_txg());
     let later = all.iter().filter(|other| other.txg > snapshot.txg);
-    let later: Vec<String> = later.map(|other| other.record.name.clone()).collect();
-    tell(&format!("roll back to {name}, before {later:?}"));
+    let mut later: Vec<String> = later.map(|other| other.record.name.clone()).collect();
+    let of_files = dataset.file_snapshots(service.pool.committed_txg());
+    let is_newest = later.is_empty() && of_files.iter().all(|of| of.txg() < snapshot.txg);
+    // Also to the newest one: then marks go.
+    let is_line = stays && !is_newest;
+    tell(&format!("roll back to {name}, before {later:?}; they stay: {is_line}"));
+    if is_line {
+        later.clear();
+    }
     let target = {
         let mut model = model.lock().unwrap();
         let target = model.snapshots.get(name).unwrap().states[0].clone();
@@ -122,14 +131,17 @@ async fn roll_back(
             let known = model.snapshots.get_mut(name).unwrap();
             known.doomed = !known.must_stay(served);
         }
-        bookmarks::are_later(&mut model, snapshot.txg, true);
+        bookmarks::are_later(&mut model, snapshot.txg, !is_line);
         model.rolled += 1;
         model.target = Some(target.clone());
         target
     };
-    let mut later_files = files::doom_later(service, model, snapshot.txg, None)?;
+    let mut later_files = match is_line {
+        true => Vec::new(),
+        false => files::doom_later(service, model, snapshot.txg, None)?,
+    };
     let pinned = clones::pinned(model, &later);
-    let options = RollbackOptions { destroy_later: true, force: false };
+    let options = RollbackOptions { destroy_later: !stays, force: false };
     let done = service.datasets.rollback(&full, options).await;
     tell(&format!("  {done:?}"));
     let mut model = model.lock().unwrap();
@@ -139,7 +151,10 @@ async fn roll_back(
             all.append(&mut later_files);
             assert_eq!(destroyed, all);
             files::are_later(&mut model, true);
-            bookmarks::went_back(&mut model, snapshot.txg);
+            run.lock().unwrap().lines += u64::from(is_line);
+            if !is_line {
+                bookmarks::went_back(&mut model, snapshot.txg);
+            }
             let served = model.served.until(world.now());
             if pinned || later.iter().any(|name| model.snapshots[name].must_stay(served)) {
                 return Err(format!("roll back to {name}: {later:?} have clones or holds"));
@@ -149,6 +164,7 @@ async fn roll_back(
                 model.past_snapshots.insert(name.clone(), states);
             }
             // It may have come before: a rewind could show that.
+            model.met = true;
             let before = model.under_way.take();
             model.past.extend(before);
             model.under_way =
@@ -192,7 +208,7 @@ async fn take(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
     match done {
         Ok(_) => {
             let mut states = model.states[from..].to_vec();
-            states.extend(model.under_way.clone());
+            states.extend(model.coming());
             let known = model.snapshots.get_mut(&name).unwrap();
             (known.states, known.taken) = (states, true);
             drop(model);

@@ -36,7 +36,7 @@ pub(super) enum Act {
 
 impl Step {
     /// The same by the handle of a file that has this name now; `None`: it goes by names.
-    fn of_another(self, name: String) -> Option<Step> {
+    pub(super) fn of_another(self, name: String) -> Option<Step> {
         matches!(self.act, Act::Cut(_) | Act::Write(..)).then_some(Step { name, ..self })
     }
 
@@ -99,6 +99,7 @@ pub(super) async fn client(
             let Some(step) = step else { continue };
             model.under_way = step.after(&head).map(Arc::new);
             model.step = Some(step.clone());
+            model.met = false;
             // One that is on its way may come before this or after it.
             (step, model.rolled - u64::from(model.target.is_some()))
         };
@@ -169,17 +170,9 @@ async fn met_a_rollback(
         }
     };
     let mut model = model.lock().unwrap();
-    let after = model.under_way.take().filter(|_| done == Ok(true));
-    let step = model.step.take().filter(|_| done == Ok(true));
     let mut may_be = vec![model.head()];
-    may_be.extend(after);
-    // A handle stays with its file. The rollback may have given that another name.
-    let names: Vec<String> = model.head().keys().cloned().collect();
-    let by_handle = names.into_iter().filter_map(|name| {
-        let step = step.clone()?.of_another(name)?;
-        step.after(&model.head()).map(Arc::new)
-    });
-    may_be.extend(by_handle);
+    may_be.extend(model.coming().into_iter().filter(|_| done == Ok(true)));
+    model.stop();
     let Some(state) = may_be.iter().find(|state| ***state == found) else {
         return Err(format!("after a rollback the head is {found:?}\n, may be {may_be:?}"));
     };

@@ -228,7 +228,7 @@ async fn make(service: &Service, model: &Mutex<Model>, origin: &str) -> Result<(
         // Marks must differ from those of the origin.
         model.families += 1;
         let (next, of_files) = (1_000_000_000 * model.families, model.of_files);
-        let own = Model { next, of_files, ..Model::of(&name, state) };
+        let own = Model { next, of_files, lines: model.lines, ..Model::of(&name, state) };
         let own = Arc::new(Mutex::new(own));
         let clone = Clone { model: own, origin: origin.into(), made: false, doomed: false };
         model.clones.insert(name.clone(), clone);

@@ -146,13 +146,19 @@ pub(super) async fn end(world: Arc<dyn World>, disks: &[SimDisk], top: &Top) -> 
     bookmarks::destroy_all(&service, model).await?;
     file_clones::remove_all(&service, model).await?;
     quiesce(&service).await?;
-    if dataset.dead_bytes() > 0 {
+    // What a head has of the snapshot as which it began again stays with it.
+    let is_on_line = model.lock().unwrap().lines && dataset.dead_bytes() > 0;
+    if dataset.dead_bytes() > 0 && !is_on_line {
         return Err(format!("{} bytes are left of snapshots", dataset.dead_bytes()));
     }
     let root = service.files.root(&name).ok_or("the dataset is gone")?;
     let found = look(&service.files, root).await.map_err(|error| error.to_string())?;
     if found != *model.lock().unwrap().head() {
         return Err("the head went with the snapshots".into());
+    }
+    if is_on_line {
+        let done = service.datasets.destroy(&name, true).await;
+        done.map_err(|error| format!("destroy {name}: {error}"))?;
     }
     settle(&service, disks).await
 }

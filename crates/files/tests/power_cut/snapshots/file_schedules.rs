@@ -66,7 +66,7 @@ async fn due(
     let model = &mut *model.lock().unwrap();
     model.scheduling = false;
     let mut states = model.states[from..].to_vec();
-    states.extend(model.under_way.clone());
+    states.extend(model.coming());
     found(dataset, model, &states);
     match done {
         Err(error) if error.to_string().contains("out of space") => return Ok(()),

@@ -149,7 +149,7 @@ async fn take(service: &Service, model: &Mutex<Model>, rng: &mut Rng) -> Result<
     tell(&format!("  {name}: {done:?}"));
     let model = &mut *model.lock().unwrap();
     let mut states = model.states[from..].to_vec();
-    states.extend(model.under_way.clone());
+    states.extend(model.coming());
     let set = model.file_sets.get_mut(&name).unwrap();
     (set.states, set.taken) = (states, true);
     match done {

@@ -44,7 +44,7 @@ pub(super) async fn work(
     let model = &mut *model.lock().unwrap();
     model.scheduling = false;
     let mut states = model.states[from..].to_vec();
-    states.extend(model.under_way.clone());
+    states.extend(model.coming());
     let before = model.snapshots.len();
     found(model, &there, &states);
     let served = model.served.until(world.now());

@@ -1,0 +1,180 @@
+//! Rollback of a dataset past later snapshots, which stay: its head begins a line.
+
+use std::collections::BTreeSet;
+
+use aquifer_dataset::{DatasetError, RollbackOptions};
+use aquifer_files::{FileHandle, Service};
+
+use crate::bed::{Bed, find, root, settle};
+use crate::file_rollback::{GENTLY, destroy, one, snapshot, take, with_disk};
+use crate::spread::{PAGES, cut, fill, is_filled};
+
+const WITH_LATER: RollbackOptions = RollbackOptions { destroy_later: true, force: false };
+
+async fn go_to(service: &Service, name: &str) {
+    let gone = service.datasets.rollback(&format!("tank/d@{name}"), GENTLY).await.unwrap();
+    assert_eq!(gone, Vec::<String>::new());
+}
+
+async fn disk(service: &Service) -> FileHandle {
+    find(service, "tank/d", "disk").await.unwrap()
+}
+
+async fn destroy_whole(service: &Service, names: &[&str]) {
+    let dataset = service.datasets.by_name("tank/d").unwrap();
+    let all = dataset.snapshots(service.pool.committed_txg());
+    let is_one = |name: &str| names.contains(&name);
+    let all: BTreeSet<_> =
+        all.iter().filter(|of| is_one(&of.record.name)).map(|of| of.txg).collect();
+    assert_eq!(all.len(), names.len());
+    service.datasets.destroy_snapshots(&[(dataset, all)], false).await.unwrap();
+}
+
+fn names(service: &Service) -> Vec<String> {
+    let dataset = service.datasets.by_name("tank/d").unwrap();
+    let all = dataset.snapshots(service.pool.committed_txg());
+    all.iter().map(|of| of.record.name.clone()).collect()
+}
+
+fn used(service: &Service) -> u64 {
+    service.datasets.used_bytes(&service.datasets.by_name("tank/d").unwrap())
+}
+
+/// The file, with snapshots of the dataset `a` (0), `b` (1000) and `c` (2000), and now 3000.
+async fn with_history(service: &Service) -> FileHandle {
+    let (_, disk) = with_disk(service).await;
+    for (name, salt) in [("a", 1000), ("b", 2000), ("c", 3000)] {
+        snapshot(service, name).await;
+        fill(service, disk, salt).await;
+    }
+    disk
+}
+
+async fn shows(service: &Service, name: &str, salt: u64) {
+    is_filled(service, find(service, &format!("tank/d@{name}"), "disk").await.unwrap(), salt).await;
+}
+
+/// The handle stays, and what is later too: so it goes forward again. In the end all is free.
+#[test]
+pub fn a_dataset_goes_back_and_forth() {
+    let mut bed = Bed::of_small_steps();
+    bed.life(async |service| {
+        let disk = with_history(&service).await;
+        for (name, salt) in [("a", 0), ("c", 2000), ("b", 1000), ("a", 0)] {
+            go_to(&service, name).await;
+            is_filled(&service, disk, salt).await;
+        }
+        assert_eq!(names(&service), ["a", "b", "c"]);
+    });
+    bed.assert_clean();
+    for life in 0..8 {
+        // Old heads are half filed.
+        bed.short_life(async |service| {
+            is_filled(&service, disk(&service).await, 0).await;
+            for _ in 0..life {
+                service.pool.sync().await.unwrap();
+            }
+        });
+        bed.assert_clean();
+    }
+    bed.life(async |service| {
+        let disk = disk(&service).await;
+        settle(&service, 200).await;
+        for (name, salt) in [("a", 0), ("b", 1000), ("c", 2000)] {
+            shows(&service, name, salt).await;
+        }
+        // On its new line it is a dataset like any other, with cuts and rollbacks in line.
+        fill(&service, disk, 4000).await;
+        snapshot(&service, "d").await;
+        cut(&service, disk, 7).await;
+        go_to(&service, "d").await;
+        is_filled(&service, disk, 4000).await;
+        fill(&service, disk, 5000).await;
+        go_to(&service, "d").await;
+        settle(&service, 200).await;
+        is_filled(&service, disk, 4000).await;
+        go_to(&service, "b").await;
+        settle(&service, 200).await;
+        shows(&service, "d", 4000).await;
+    });
+    bed.assert_clean();
+    bed.life(async |service| {
+        destroy_whole(&service, &["a", "b", "c", "d"]).await;
+        settle(&service, 300).await;
+        is_filled(&service, disk(&service).await, 1000).await;
+        let used = used(&service);
+        assert!(used < PAGES * 4096 + 400_000, "{used}: one version, and no other, is there");
+    });
+    bed.assert_clean();
+    bed.life(async |service| {
+        service.datasets.destroy("tank/d", true).await.unwrap();
+        settle(&service, 300).await;
+    });
+    bed.assert_clean();
+}
+
+/// Snapshots of files, and clones of files and of the dataset, stay on the line that was left.
+#[test]
+pub fn what_is_on_a_line_stays() {
+    let mut bed = Bed::of_small_steps();
+    bed.life(async |service| {
+        let disk = with_history(&service).await;
+        take(&service, "own").await;
+        fill(&service, disk, 4000).await;
+        service.datasets.clone_snapshot("tank/d@b", "tank/k", &[]).await.unwrap();
+        go_to(&service, "a").await;
+        is_filled(&service, disk, 0).await;
+        let options = RollbackOptions { destroy_later: false, force: false };
+        let own = one(&service, "own").await;
+        let dataset = service.datasets.by_name("tank/d").unwrap();
+        service.datasets.rollback_files(&dataset, &[own.id], options).await.unwrap();
+        is_filled(&service, disk, 3000).await;
+        settle(&service, 200).await;
+        destroy(&service, &dataset, &[&own]).await;
+        destroy_whole(&service, &["a", "c"]).await;
+        settle(&service, 200).await;
+        is_filled(&service, disk, 3000).await;
+        is_filled(&service, find(&service, "tank/k", "disk").await.unwrap(), 1000).await;
+    });
+    bed.assert_clean();
+    bed.life(async |service| {
+        let disk = disk(&service).await;
+        is_filled(&service, disk, 3000).await;
+        fill(&service, disk, 5000).await;
+        let refused = service.datasets.promote("tank/k").await;
+        assert_eq!(refused, Err(DatasetError::HasLines("tank/d".into())));
+        service.datasets.destroy("tank/k", true).await.unwrap();
+        // Later ones go, and the line with them.
+        assert_eq!(service.datasets.rollback("tank/d@b", WITH_LATER).await.unwrap().len(), 0);
+        settle(&service, 300).await;
+        is_filled(&service, disk, 1000).await;
+        let top = service.files.root("tank/d").unwrap();
+        service.files.remove(&root(), top, b"disk").await.kept().await.0.unwrap();
+        settle(&service, 200).await;
+        shows(&service, "b", 1000).await;
+    });
+    bed.assert_clean();
+    bed.life(async |service| {
+        service.datasets.destroy("tank/d", true).await.unwrap();
+        settle(&service, 300).await;
+    });
+    bed.assert_clean();
+}
+
+/// A dataset that goes while its old head is being filed leaves nothing.
+#[test]
+fn a_dataset_goes_with_its_old_heads() {
+    for txgs in 0..6 {
+        let mut bed = Bed::of_small_steps();
+        bed.life(async |service| {
+            with_history(&service).await;
+            go_to(&service, "a").await;
+            for _ in 0..txgs {
+                service.pool.sync().await.unwrap();
+            }
+            service.datasets.destroy("tank/d", true).await.unwrap();
+            settle(&service, 300).await;
+        });
+        bed.assert_clean();
+    }
+}
