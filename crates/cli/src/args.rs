@@ -128,9 +128,9 @@ pub enum Command {
         #[arg(value_name = "CLONE")]
         dataset: String,
     },
-    /// Roll a dataset back to its newest snapshot, or a file to any. What changed since is lost.
+    /// Roll a dataset or a file back to a snapshot. What changed since the newest one is lost.
     Rollback {
-        /// Destroys later snapshots. Those of a dataset stand in its way otherwise.
+        /// Destroys later snapshots. They stay otherwise.
         #[arg(short = 'r')]
         destroy_later: bool,
         /// Also while clients hold locks, or have data that waits for their COMMIT, and of a

@@ -198,8 +198,8 @@ pub fn one_head_line() -> HeadLineRecord {
 }
 
 pub fn head_line() -> impl Strategy<Value = HeadLineRecord> {
-    let to = 1u64..1 << 40;
-    to.prop_flat_map(|to| (Just(Txg(to)), proptest::option::of(to + 1..1 << 41)))
+    let to = 1u64..1 << 39;
+    to.prop_flat_map(|to| (Just(Txg(to)), proptest::option::of(to + 1..1 << 40)))
         .prop_map(|(to, left)| HeadLineRecord { to, left: left.map(Txg) })
 }
 
