@@ -96,6 +96,11 @@ trait Running {
     fn daemon(&self) -> Option<&Daemon> {
         None
     }
+
+    /// The same, to stop and start it.
+    fn daemon_mut(&mut self) -> Option<&mut Daemon> {
+        None
+    }
 }
 
 impl Running for Ganesha {
@@ -268,6 +273,19 @@ impl Target {
         Ok(daemon.ok_or_else(|| Error::Malformed("this is not Aquifer".into()))?.command())
     }
 
+    /// Stops Aquifer's daemon and starts it: nothing is in its memory then but the pool.
+    ///
+    /// # Errors
+    /// It is another server; the daemon's.
+    pub fn restart(&mut self) -> Result<()> {
+        let daemon = self.server.daemon_mut();
+        let daemon = daemon.ok_or_else(|| Error::Malformed("this is not Aquifer".into()))?;
+        daemon.stop(PATIENCE)?;
+        daemon.serve()?;
+        self.pid = self.pid()?;
+        Ok(())
+    }
+
     /// What its file holds now.
     #[must_use]
     pub fn content(&self) -> Pages {
@@ -434,6 +452,10 @@ impl Running for (Daemon, Scratch) {
 
     fn daemon(&self) -> Option<&Daemon> {
         Some(&self.0)
+    }
+
+    fn daemon_mut(&mut self) -> Option<&mut Daemon> {
+        Some(&mut self.0)
     }
 }
 

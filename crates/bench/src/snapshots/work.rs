@@ -29,13 +29,18 @@ impl Bench {
     fn freed_by(&mut self, words: &[&str]) -> Result<Freed> {
         self.settle()?;
         self.rest()?;
-        let (used, device) = (self.until_freed()?, self.device_bytes()?);
-        let cpu = self.processor_time()?;
+        // What it costs to look whether all is free.
+        let (begun, cpu) = (Instant::now(), self.processor_time()?);
+        let used = self.until_freed()?;
+        let idle = (self.processor_time()? - cpu).div_f64(begun.elapsed().as_secs_f64());
+        let device = self.device_bytes()?;
+        let (begun, cpu) = (Instant::now(), self.processor_time()?);
         self.ask(words)?;
         let bytes = used - self.until_freed()?;
+        let spent = self.processor_time()? - cpu;
+        let cpu = spent.saturating_sub(idle.mul_f64(begun.elapsed().as_secs_f64()));
         let after = self.device_bytes()?;
-        let device_bytes = after.0 + after.1 - device.0 - device.1;
-        Ok(Freed { bytes, device_bytes, cpu: self.processor_time()?.saturating_sub(cpu) })
+        Ok(Freed { bytes, device_bytes: after.0 + after.1 - device.0 - device.1, cpu })
     }
 
     fn processor_time(&self) -> Result<Duration> {
