@@ -57,8 +57,6 @@ impl Bench {
     /// The process's own memory after a start, without what its read cache holds.
     fn memory_of_a_start(&mut self) -> Result<f64> {
         self.target.restart()?;
-        // Lists come to memory, if they are not there yet.
-        self.ask(&["list", "-Ht", "snapshot"])?;
         let pid = self.target.pid()?.ok_or_else(|| Error::Malformed("no process".into()))?;
         let cached = number(&self.json(&["arcstat"])?, "/pools/0/cache/size_bytes")?;
         Ok(memory_bytes(pid)? as f64 - cached)
