@@ -129,7 +129,7 @@ fn copied(copied: &Copied) -> String {
         "
 - A copy of the datastore in a second pool: {} MiB in {}, then what had changed, in {} ms. The
   original left service and the copy took its place, in {} ms. An NFS client went on with a file
-  that it had open, and wrote to it; a machine booted from the copy, and found all checksums right.",
+  that it had open, and wrote to it. A machine booted from the copy and found all checksums right.",
         whole_bytes >> 20,
         seconds(*whole_in),
         changed_in.as_millis(),
