@@ -132,7 +132,7 @@ impl Bench {
             }
             self.on(&mut of.file, |bench| bench.target.compare())?;
         }
-        self.file_clones(&mut files)?;
+        let newest = files.each_ref().map(|of| of.file.content.clone());
         for of in &mut files {
             for round in 0..self.rounds {
                 self.change(&mut of.file)?;
@@ -145,6 +145,8 @@ impl Bench {
             }
             self.on(&mut of.file, |bench| bench.target.compare())?;
         }
+        // Last: to empty those that were removed is work beside.
+        self.file_clones(&mut files, &newest)?;
         self.told_of_files(median(asks), &files);
         let all = format!("{DATASET}:*@*");
         self.ask(&["destroy", "-f", &all])?;
@@ -154,10 +156,10 @@ impl Bench {
     }
 
     /// Clones beside the file, and in another dataset.
-    fn file_clones(&mut self, files: &mut [Acts]) -> Result<()> {
+    fn file_clones(&mut self, files: &mut [Acts], newest: &[Pages]) -> Result<()> {
         let mut made = Vec::new();
         for round in 0..self.rounds {
-            for of in &mut *files {
+            for (of, content) in files.iter_mut().zip(newest) {
                 let name = format!("c{round}-{}", of.file.name);
                 let from = of.snapshot(self.rounds - 1);
                 self.rest()?;
@@ -165,8 +167,8 @@ impl Bench {
                 self.rest()?;
                 of.across.push(self.ms(&["clone", &from, &format!("{OTHER}:{name}")])?);
                 if round + 1 == self.rounds {
-                    self.compare_at(DATASET, &name, &of.file.content)?;
-                    self.compare_at(OTHER, &name, &of.file.content)?;
+                    self.compare_at(DATASET, &name, content)?;
+                    self.compare_at(OTHER, &name, content)?;
                 }
                 made.push(name);
             }
