@@ -155,7 +155,7 @@ bench-disks:
 	target/release/aquifer-bench disks $(BENCH)
 
 # What snapshots and clones take, and what clients notice of them, in about ten minutes; for instance
-# make bench-snapshots BENCH="--only destroy --file 4096 --disk 16384".
+# make bench-snapshots BENCH="--only destroy --file 4096 --disk 16384", or BENCH="--aged 90".
 bench-snapshots:
 	scripts/setup-deps.sh build bench
 	cargo build --release -p aquifer -p aquifer-bench

@@ -137,16 +137,23 @@ struct SnapshotsArgs {
     /// How long clients are measured.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Size of the file that is worked on, in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 1024)]
-    file: usize,
-    /// Size of each image, in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 6144)]
-    disk: u64,
-    /// How many snapshots; there are a tenth of it of clones.
+    /// Size of the file that is worked on, in MiB; if not given, 1024, with --aged 256.
+    #[arg(long, value_name = "MIB")]
+    file: Option<usize>,
+    /// What is written of sparse files, in MiB; if not given, as much as the file has.
+    #[arg(long, value_name = "MIB")]
+    sparse: Option<usize>,
+    /// Size of each image, in MiB; if not given, 6144, with --aged 12288.
+    #[arg(long, value_name = "MIB")]
+    disk: Option<u64>,
+    /// How many snapshots; there are a tenth of it of clones and datasets.
     #[arg(long, default_value_t = 10_000)]
     many: usize,
-    /// Only these: acts, each-second, held, destroy, many, clones, send.
+    /// Before, fill the pool to so many percent, and write over random pages of it.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=95))]
+    aged: Option<u8>,
+    /// Only these: acts, each-second, held, destroy, many, clones, send, files, template,
+    /// many-of-file, thinned, ranges, datasets.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Print everything as JSON instead of a table.
@@ -252,11 +259,16 @@ fn disks(args: &DisksArgs) -> ExitCode {
 }
 
 fn snapshots(args: &SnapshotsArgs) -> ExitCode {
-    let ran = setup(args.file, args.disk << 20).and_then(|setup| {
+    let (file, disk) = if args.aged.is_some() { (256, 12 << 10) } else { (1 << 10, 6 << 10) };
+    let file = args.file.unwrap_or(file);
+    let ran = setup(file, args.disk.unwrap_or(disk) << 20).and_then(|setup| {
         snapshots::run(&snapshots::Options {
             setup,
+            sparse: (args.sparse.unwrap_or(file) as u64) << 20,
+            aged: args.aged,
             length: Duration::try_from_secs_f64(args.seconds).unwrap_or(Duration::from_secs(1)),
             many: args.many,
+            rounds: snapshots::ROUNDS,
             only: args.only.clone(),
         })
     });

@@ -161,7 +161,7 @@ fn rates(timeline: &[u32]) -> Vec<f64> {
 
 /// Waits until the server does almost nothing, so that its remaining work does not burden the next
 /// target.
-fn rest(target: &Target) -> Result<()> {
+pub(crate) fn rest(target: &Target) -> Result<()> {
     let Some(pid) = target.pid()? else { return Ok(()) };
     let begun = Instant::now();
     while begun.elapsed() < REST_MAX {

@@ -5,7 +5,11 @@
 //! names the time of a command that only asks. All reads are compared with what was written, also
 //! after rollbacks.
 
+mod aged;
+mod files;
+mod many;
 mod send;
+mod work;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -18,7 +22,6 @@ use crate::figures::{Figure, Figures, median, number};
 use crate::load::{Life, Order, Plan};
 use crate::measure::{self, Sample};
 use crate::pattern::PAGE_BYTES;
-use crate::system::memory_bytes;
 use crate::target::{Setup, Target};
 use crate::{Error, Result, workload};
 
@@ -31,6 +34,12 @@ pub struct Options {
     pub length: Duration,
     /// How many snapshots; there are a tenth of it of clones.
     pub many: usize,
+    /// Bytes that are written of sparse files, in pages at random places.
+    pub sparse: u64,
+    /// The percentage to which the pool is filled before, and aged.
+    pub aged: Option<u8>,
+    /// How often an act is measured.
+    pub rounds: usize,
     /// Only these parts, if any are named.
     pub only: Vec<String>,
 }
@@ -38,7 +47,7 @@ pub struct Options {
 /// A part, which leaves nothing behind.
 type Part = fn(&mut Bench) -> Result<()>;
 
-const PARTS: [(&str, Part); 7] = [
+const PARTS: [(&str, Part); 13] = [
     ("acts", Bench::acts),
     ("each-second", Bench::each_second),
     ("held", Bench::held),
@@ -46,6 +55,12 @@ const PARTS: [(&str, Part); 7] = [
     ("many", Bench::many),
     ("clones", Bench::clones),
     ("send", Bench::send),
+    ("files", Bench::files),
+    ("template", Bench::template),
+    ("many-of-file", Bench::many_of_file),
+    ("thinned", Bench::thinned),
+    ("ranges", Bench::ranges),
+    ("datasets", Bench::datasets),
 ];
 
 /// Measures all of it, on a mirror of two images.
@@ -58,12 +73,16 @@ pub fn run(options: &Options) -> Result<Vec<Figure>> {
         return Err(Error::Malformed(format!("no part {other:?}; there are {names:?}")));
     }
     let target = Target::start("aquifer", &options.setup, WorkDir::open()?.scratch("bench")?)?;
-    let (length, many) = (options.length, options.many);
-    let mut bench = Bench { target, length, many, figures: Figures::default() };
+    let &Options { length, many, sparse, rounds, .. } = options;
+    let mut bench = Bench { target, length, many, sparse, rounds, figures: Figures::default() };
+    let mut ballast = options.aged.map(|percent| bench.age(percent)).transpose()?;
     for (name, part) in PARTS {
         if options.only.is_empty() || options.only.iter().any(|only| only == name) {
             part(&mut bench)?;
         }
+    }
+    if let Some(ballast) = &mut ballast {
+        bench.on(ballast, |bench| bench.target.compare())?;
     }
     Ok(bench.figures.0)
 }
@@ -72,6 +91,8 @@ struct Bench {
     target: Target,
     length: Duration,
     many: usize,
+    sparse: u64,
+    rounds: usize,
     figures: Figures,
 }
 
@@ -105,21 +126,32 @@ impl Bench {
 
     /// Waits until the background has freed what it will; the bytes that are taken then.
     fn until_freed(&self) -> Result<f64> {
+        let (begun, steady) = (Instant::now(), STEADY.min(self.length * 2));
         let (mut least, mut since) = (self.used_bytes()?, Instant::now());
-        while since.elapsed() < STEADY {
+        while since.elapsed() < steady {
             std::thread::sleep(LOOK);
-            let now = self.used_bytes()?;
-            if now < least {
-                (least, since) = (now, Instant::now());
+            let (now, freeing) = (self.used_bytes()?, self.freeing_bytes()?);
+            if now < least || freeing > 0.0 && begun.elapsed() < PATIENCE / 10 {
+                (least, since) = (now.min(least), Instant::now());
             }
         }
         Ok(least)
+    }
+
+    /// Bytes that the background is still to free.
+    fn freeing_bytes(&self) -> Result<f64> {
+        number(&self.json(&["pool", "status", "tank"])?, "/freeing_bytes")
     }
 
     /// Has all that clients wrote on disk.
     fn settle(&self) -> Result<()> {
         self.ask(&["snapshot", SETTLER])?;
         self.ask(&["destroy", "-f", SETTLER]).map(drop)
+    }
+
+    /// Waits until the server does almost nothing, if clients are measured for seconds.
+    fn rest(&self) -> Result<()> {
+        if self.length < REST { Ok(()) } else { measure::rest(&self.target) }
     }
 
     /// A second, if clients are measured for some of them.
@@ -173,7 +205,7 @@ impl Bench {
         self.ask(&["create", SMALL])?;
         let (mut asks, mut small, mut big) = (Vec::new(), Vec::new(), Vec::new());
         let (mut clones, mut rollbacks) = (Vec::new(), Vec::new());
-        for round in 0..ROUNDS {
+        for round in 0..self.rounds {
             asks.push(self.ms(&["list", DATASET])?);
             small.push(self.ms(&["snapshot", &format!("{SMALL}@a{round}")])?);
             big.push(self.ms(&["snapshot", &format!("{DATASET}@a{round}")])?);
@@ -262,38 +294,6 @@ impl Bench {
     fn hold_all(&mut self) -> Result<()> {
         self.ask(&["snapshot", HELD])?;
         self.write_over().map(drop)
-    }
-
-    /// Many snapshots of one dataset.
-    fn many(&mut self) -> Result<()> {
-        let few = [self.clients()?];
-        let memory = self.memory()?;
-        let mut took = Vec::new();
-        for number in 0..self.many {
-            took.push(self.ms(&["snapshot", &format!("{DATASET}@m{number}")])?);
-        }
-        let part = (self.many / 10).max(1);
-        let first = median(took.iter().take(part).copied().collect());
-        let last = median(took.iter().rev().take(part).copied().collect());
-        let more = (self.memory()? - memory) / self.many.max(1) as f64;
-        self.figures.add("the last of many snapshots", (last, "ms"), (last / first, "the first"));
-        self.figures.add("memory of each", (more, "bytes"), (more / 128.0, "128 bytes"));
-        let list = self.ms(&["list", "-Ht", "snapshot"])?;
-        self.figures.add("list of all", (list, "ms"), (list / 1e3, "a second"));
-        let samples = [self.clients()?];
-        self.compared("32 stable 4 KiB writes, many snapshots", &few, &samples);
-        let disk = self.disk()?;
-        let place = disk.rsplit_once('/').map_or(".", |(place, _)| place);
-        self.ask(&["pool", "export", "tank"])?;
-        let import = self.ms(&["pool", "import", "-d", place, "tank"])?;
-        self.figures.add("import with all", (import, "ms"), (import / 2e3, "two seconds"));
-        self.target.compare()?;
-        self.clear()
-    }
-
-    fn memory(&self) -> Result<f64> {
-        let pid = self.target.pid()?.ok_or_else(|| Error::Malformed("no process".into()))?;
-        Ok(memory_bytes(pid)? as f64)
     }
 
     /// Many clones of a dataset, and reads beside them.
@@ -387,8 +387,10 @@ const DESTROY: [&str; 3] = ["destroy", "-f", HELD];
 const SETTLER: &str = "tank@settle";
 const ALONE: &str = "the same without it";
 const WITHOUT: &str = "the same without a snapshot";
-/// How often an act is measured.
-const ROUNDS: usize = 20;
+/// How often acts are measured, if nothing else is wanted.
+pub const ROUNDS: usize = 20;
+/// Shorter measurements wait for no rest.
+const REST: Duration = Duration::from_secs(1);
 /// How often clients are measured, with and without.
 const SAMPLES: usize = 3;
 /// Pages that a rollback takes back.

@@ -4,6 +4,7 @@
 //! mounts. The same happens when this program ends, however that happens.
 
 mod aquifer;
+mod disks;
 mod ganesha;
 
 use std::net::SocketAddr;
@@ -24,9 +25,10 @@ use serde_json::Value;
 use crate::load::{self, Life, Plan, Tally};
 use crate::pages::Pages;
 use crate::pattern::PAGE_BYTES;
-use crate::slow::{Limits, Probe, SlowDisk};
+use crate::slow::{Probe, SlowDisk};
 use crate::workload;
 use crate::{Error, Result};
+pub(crate) use disks::image;
 
 /// The names of targets; the first three may be followed by `@PROGRAM`.
 pub const NAMES: [&str; 6] =
@@ -94,6 +96,11 @@ trait Running {
     fn daemon(&self) -> Option<&Daemon> {
         None
     }
+
+    /// The same, to stop and start it.
+    fn daemon_mut(&mut self) -> Option<&mut Daemon> {
+        None
+    }
 }
 
 impl Running for Ganesha {
@@ -134,7 +141,7 @@ impl Target {
             None => (name, setup.aquifer.as_path()),
         };
         let (disks, probes) = match SLOW_NAMES.contains(&kind) {
-            true => slow_disks(setup, &scratch)?,
+            true => disks::slow(setup, &scratch)?,
             false => Default::default(),
         };
         let devices: Vec<&Path> = disks.iter().map(SlowDisk::device).collect();
@@ -266,6 +273,19 @@ impl Target {
         Ok(daemon.ok_or_else(|| Error::Malformed("this is not Aquifer".into()))?.command())
     }
 
+    /// Stops Aquifer's daemon and starts it: nothing is in its memory then but the pool.
+    ///
+    /// # Errors
+    /// It is another server; the daemon's.
+    pub fn restart(&mut self) -> Result<()> {
+        let daemon = self.server.daemon_mut();
+        let daemon = daemon.ok_or_else(|| Error::Malformed("this is not Aquifer".into()))?;
+        daemon.stop(PATIENCE)?;
+        daemon.serve()?;
+        self.pid = self.pid()?;
+        Ok(())
+    }
+
     /// What its file holds now.
     #[must_use]
     pub fn content(&self) -> Pages {
@@ -275,6 +295,12 @@ impl Target {
     /// Its file was rolled back: this is what it holds.
     pub fn holds(&mut self, content: Pages) {
         self.pages = content;
+    }
+
+    /// Works on another file: what it worked on before is in these.
+    pub fn exchange(&mut self, file: &mut NfsFh3, content: &mut Pages) {
+        std::mem::swap(&mut self.file, file);
+        std::mem::swap(&mut self.pages, content);
     }
 
     /// One of its slow disks.
@@ -323,7 +349,15 @@ impl Target {
     /// # Errors
     /// [`Error::Io`]; [`Error::Failed`] with the status.
     pub fn mount(&self) -> Result<NfsFh3> {
-        Ok(self.connect_to(self.ports.1)?.mount(&self.export)?)
+        self.mount_of(&self.export)
+    }
+
+    /// The same of another export of it.
+    ///
+    /// # Errors
+    /// As [`Target::mount`].
+    pub fn mount_of(&self, export: &str) -> Result<NfsFh3> {
+        Ok(self.connect_to(self.ports.1)?.mount(export)?)
     }
 
     /// A new connection to its NFS.
@@ -389,7 +423,8 @@ impl Target {
     /// # Errors
     /// [`Error::Mismatch`].
     pub fn compare(&mut self) -> Result<()> {
-        self.pass(&workload::sweep(), 1, Life::Once, &mut |_| Ok(())).map(|_| ())
+        let plan = if self.pages.is_sparse() { workload::look() } else { workload::sweep() };
+        self.pass(&plan, 1, Life::Once, &mut |_| Ok(())).map(|_| ())
     }
 
     /// Adds the server's name to an error, and its log if it has ended.
@@ -417,6 +452,10 @@ impl Running for (Daemon, Scratch) {
 
     fn daemon(&self) -> Option<&Daemon> {
         Some(&self.0)
+    }
+
+    fn daemon_mut(&mut self) -> Option<&mut Daemon> {
+        Some(&mut self.0)
     }
 }
 
@@ -447,39 +486,10 @@ fn null(setup: &Setup, scratch: &Scratch) -> Result<Started> {
     Ok(Started { server: Server::Alone(process), ports, export: "/null".into(), tls: None })
 }
 
-/// Two disks that can be slow, but are not yet, and their performance when they were.
-fn slow_disks(setup: &Setup, scratch: &Scratch) -> Result<(Vec<SlowDisk>, Vec<Probe>)> {
-    let (bytes, sparse) = (setup.image_bytes, setup.sparse_disks);
-    let new = |name| SlowDisk::new(&scratch.join(name), bytes, sparse, Limits::default());
-    let disks = vec![new("a.img")?, new("b.img")?];
-    let probes: Result<Vec<Probe>> = std::thread::scope(|scope| {
-        let probe = |disk: &'_ SlowDisk| disk.probe(setup.image_bytes);
-        let probing: Vec<_> = disks.iter().map(|disk| scope.spawn(move || probe(disk))).collect();
-        let gone = |_| Error::Malformed("a probe panicked".into());
-        probing.into_iter().map(|thread| thread.join().map_err(gone)?).collect()
-    });
-    let probes = probes?;
-    disks.iter().try_for_each(|disk| disk.throttle(false))?;
-    Ok((disks, probes))
-}
-
 /// Whether `error` only means that a server lacks the target's feature.
 #[must_use]
 pub fn is_not_offered(error: &Error) -> bool {
     matches!(error, Error::Failed { what, .. } if what == NOT_OFFERED)
-}
-
-/// An image file, sparse or written.
-pub(crate) fn image(path: &Path, bytes: u64, written: bool) -> Result<()> {
-    let file = std::fs::File::create(path).map_err(Error::at("create", path))?;
-    file.set_len(bytes).map_err(Error::at("resize", path))?;
-    if written {
-        let count = format!("count={}", bytes >> 20);
-        let output = format!("of={}", path.display());
-        let dd = Invocation::tool("dd", "build")?.args(["if=/dev/zero", "bs=1M"]);
-        dd.args([&count, &output]).args(["oflag=direct", "conv=notrunc,fsync"]).check(PATIENCE)?;
-    }
-    Ok(())
 }
 
 const NOT_OFFERED: &str = "what the target is about";

@@ -142,6 +142,12 @@ pub fn sweep() -> Plan {
     sequential(100, 1024, 4)
 }
 
+/// The same, page by page: of a sparse file.
+#[must_use]
+pub fn look() -> Plan {
+    sequential(100, 4, 64)
+}
+
 fn random(read_percent: u8, kib: u32, depth: usize) -> Plan {
     Plan {
         mix: Mix::Data { read_percent },

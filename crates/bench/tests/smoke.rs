@@ -14,6 +14,8 @@ use aquifer_bench::target::{Setup, Target};
 use aquifer_bench::{Error, measure, report, snapshots, workload};
 
 const FILE_BYTES: usize = 16 << 20;
+/// The parts of the benchmark of snapshots that run here.
+const PARTS: [&str; 6] = ["acts", "held", "many", "files", "template", "ranges"];
 
 fn setup(bench: PathBuf) -> Setup {
     Setup {
@@ -111,7 +113,10 @@ fn snapshots_are_measured() {
         setup: setup(bench),
         length: Duration::from_millis(300),
         many: 20,
-        only: ["acts", "held", "many"].map(String::from).to_vec(),
+        sparse: 4 << 20,
+        aged: Some(30),
+        rounds: 2,
+        only: PARTS.map(String::from).to_vec(),
     };
     let figures = snapshots::run(&options).unwrap();
     let value = |what: &str| figures.iter().find(|figure| figure.what == what).unwrap().value;
@@ -119,7 +124,10 @@ fn snapshots_are_measured() {
     assert!((1.0..8.0).contains(&held), "two sides were given {held} bytes for each");
     assert!(value("rollback of it, 1,000 pages") > 0.0);
     assert!(value("32 stable 4 KiB writes, many snapshots") > 0.0);
-    let none = snapshots::Options { only: vec!["nothing".into()], ..options };
+    assert!(value("rollback, later snapshots stay, a sparse file of 1 TiB") > 0.0);
+    assert!(value("the same in another dataset: each") < 32.0);
+    assert!(value("ranges of 10,000 changed pages of a sparse file") > 0.0);
+    let none = snapshots::Options { aged: None, only: vec!["nothing".into()], ..options };
     let refused = snapshots::run(&none).unwrap_err().to_string();
     assert!(refused.contains("no part \"nothing\""), "{refused}");
 }

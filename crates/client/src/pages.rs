@@ -6,6 +6,7 @@
 //! a server executes outstanding calls.
 
 use crate::pattern::{self, PAGE_BYTES};
+use crate::random::mix;
 use crate::{Error, Result};
 
 /// A file of the generator's.
@@ -13,6 +14,8 @@ use crate::{Error, Result};
 pub struct Pages {
     states: Vec<State>,
     counts: bool,
+    /// The file has so many pages for each that is written.
+    spread: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,10 +30,24 @@ impl Pages {
     /// returns generation 0. Without `counts`, every write is of that generation.
     #[must_use]
     pub fn new(bytes: usize, counts: bool) -> Self {
-        Pages { states: vec![State::default(); bytes / PAGE_BYTES], counts }
+        Pages { states: vec![State::default(); bytes / PAGE_BYTES], counts, spread: 1 }
     }
 
-    /// Length of the file in bytes.
+    /// The same pages in a sparse file of about `file_bytes`: each alone at a random place of an
+    /// equal part of it.
+    #[must_use]
+    pub fn over(self, file_bytes: u64) -> Self {
+        let spread = file_bytes / (self.bytes() as u64).max(1);
+        Pages { spread: spread.max(1), ..self }
+    }
+
+    /// Whether pages lie apart, so that blocks have one page.
+    #[must_use]
+    pub fn is_sparse(&self) -> bool {
+        self.spread > 1
+    }
+
+    /// Length of all its pages in bytes; that of the file, unless it is sparse.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.states.len() * PAGE_BYTES
@@ -43,17 +60,18 @@ impl Pages {
     pub fn shares(&mut self, shares: usize, block_bytes: usize) -> Result<Vec<Share<'_>>> {
         let block_pages = block_bytes.div_ceil(PAGE_BYTES).max(1);
         let blocks = self.states.len() / block_pages / shares.max(1);
-        if blocks == 0 || !block_bytes.is_multiple_of(PAGE_BYTES) {
+        let apart = self.is_sparse() && block_pages > 1;
+        if blocks == 0 || apart || !block_bytes.is_multiple_of(PAGE_BYTES) {
             let bytes = self.bytes();
             let what =
                 format!("{bytes} bytes give no {shares} shares of {block_bytes}-byte blocks");
             return Err(Error::Malformed(what));
         }
-        let counts = self.counts;
+        let (counts, spread) = (self.counts, self.spread);
         let cut = self.states.chunks_exact_mut(blocks * block_pages).take(shares);
         let share = |(number, states)| {
             let first_page = number * blocks * block_pages;
-            Share { states, first_page, block_pages, blocks, counts }
+            Share { states, first_page, block_pages, blocks, counts, spread }
         };
         Ok(cut.enumerate().map(share).collect())
     }
@@ -67,6 +85,7 @@ pub struct Share<'a> {
     block_pages: usize,
     blocks: usize,
     counts: bool,
+    spread: u64,
 }
 
 impl Share<'_> {
@@ -79,7 +98,9 @@ impl Share<'_> {
     /// Offset of a block in the file, in bytes.
     #[must_use]
     pub fn offset(&self, block: usize) -> u64 {
-        self.page(block) * PAGE_BYTES as u64
+        let page = self.page(block);
+        let place = page * self.spread + mix(page).checked_rem(self.spread).unwrap_or(0);
+        place * PAGE_BYTES as u64
     }
 
     /// Takes a block for reading; `false` if it is being written.
@@ -169,6 +190,24 @@ mod tests {
         let stale = share.end_read(3, &first).unwrap_err();
         assert!(stale.to_string().contains("generation 1 found"), "{stale}");
         assert!(share.begin_read(2) && share.end_read(2, &second[..PAGE_BYTES]).is_err());
+    }
+
+    #[test]
+    fn pages_of_a_sparse_file_lie_apart_each_in_its_part() {
+        let (pages, file) = (1 << 10, 1 << 40);
+        let mut sparse = Pages::new(pages * PAGE_BYTES, true).over(file);
+        assert!(sparse.is_sparse() && sparse.shares(1, 2 * PAGE_BYTES).is_err());
+        assert_eq!(sparse.bytes(), pages * PAGE_BYTES);
+        let shares = sparse.shares(2, PAGE_BYTES).unwrap();
+        let offsets =
+            shares.iter().flat_map(|share| (0..share.blocks()).map(|at| share.offset(at)));
+        let offsets: Vec<u64> = offsets.collect();
+        assert!(offsets.iter().all(|offset| offset.is_multiple_of(PAGE_BYTES as u64)));
+        let parts: Vec<u64> = offsets.iter().map(|offset| offset >> 30).collect();
+        assert_eq!(parts, (0..1 << 10).collect::<Vec<u64>>());
+        let within: std::collections::BTreeSet<u64> =
+            offsets.iter().map(|offset| offset & ((1 << 30) - 1)).collect();
+        assert!(within.len() > 1000, "at random places: {}", within.len());
     }
 
     #[test]

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use aquifer_nfs::proto::mount::{self, DirPath, MountRes3, Path};
 use aquifer_nfs::proto::v3::{
-    Args3, Create3Args, Create3Res, CreateHow3, DirOpArgs3, Fsstat3Res, Getattr3Args, NfsFh3, Res3,
-    Sattr3,
+    Args3, Create3Args, Create3Res, CreateHow3, DirOpArgs3, Fsstat3Res, Getattr3Args, Lookup3Res,
+    NfsFh3, Remove3Res, Res3, Sattr3, Setattr3Args, Setattr3Res,
 };
 use aquifer_rpc::limits::{RECEIVE_BUFFER_BYTES, RECORD_BYTES_MAX};
 use aquifer_rpc::message::{Accepted, Reply, ReplyBody};
@@ -220,6 +220,36 @@ impl Connection {
             let made = granted("CREATE", decode::<Create3Res>(from)?)?;
             made.obj.ok_or_else(|| failed("CREATE", "no handle".into()))
         })
+    }
+
+    /// LOOKUP: returns the file's handle.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] with the status.
+    pub fn lookup(&mut self, dir: NfsFh3, name: &str) -> Result<NfsFh3> {
+        let args = Args3::Lookup(DirOpArgs3 { dir, name: name.as_bytes() });
+        self.call_nfs(&args, |from| {
+            granted("LOOKUP", decode::<Lookup3Res>(from)?).map(|found| found.object)
+        })
+    }
+
+    /// REMOVE.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] with the status.
+    pub fn remove(&mut self, dir: NfsFh3, name: &str) -> Result<()> {
+        let args = Args3::Remove(DirOpArgs3 { dir, name: name.as_bytes() });
+        self.call_nfs(&args, |from| granted("REMOVE", decode::<Remove3Res>(from)?).map(drop))
+    }
+
+    /// SETATTR of the size.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] with the status.
+    pub fn resize(&mut self, object: NfsFh3, bytes: u64) -> Result<()> {
+        let new_attributes = Sattr3 { size: Some(bytes), ..Sattr3::NONE };
+        let args = Args3::Setattr(Setattr3Args { object, new_attributes, guard: None });
+        self.call_nfs(&args, |from| granted("SETATTR", decode::<Setattr3Res>(from)?).map(drop))
     }
 
     /// FSSTAT.

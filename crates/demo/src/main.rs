@@ -2,13 +2,15 @@
 //!
 //! The story begins with a mirrored pool on two image files, the real daemon, and a Linux system
 //! put on the datastore. A virtual machine boots from `nfs://` and works while its server is
-//! killed. It is snapshotted, destroys itself, is rolled back and cloned. A disk is pulled while it
-//! works, a spare stands in and the disk comes back. Then a disk rots, and is scrubbed.
+//! killed. It is snapshotted, destroys itself, is rolled back and cloned. A second pool has a copy
+//! of the datastore, and takes over. A disk is pulled while a machine works, a spare stands in and
+//! the disk comes back. Then a disk rots, and is scrubbed.
 //!
 //! Invariants: every printed figure was measured in this run. Everything runs in a network
 //! namespace of its own and is gone when the program ends. A step that fails ends the program with
 //! status 1.
 
+mod copied;
 mod disaster;
 mod interrupt;
 mod pulled;
@@ -70,6 +72,7 @@ fn play(interrupt: &Interrupt, stays: bool) -> Result<()> {
     let machines = Machines { boot: Boot::prepare(&work, &scratch)?, scratch: &scratch, url };
     killed_under_a_machine(&machines, &mut stage, &mut figures)?;
     figures.snapped = snapped::play(&work, &machines, &stage)?;
+    figures.copied = copied::play(&work, &machines, &stage)?;
 
     if let Some(slot) = stage.slot() {
         figures.pulled = Some(pulled_under_a_machine(&machines, &stage, slot)?);

@@ -68,7 +68,7 @@ pub fn play(work: &WorkDir, machines: &Machines<'_>, stage: &Stage) -> Result<Sn
 }
 
 /// A second machine, whose kernel has the datastore mounted: as a hypervisor has it.
-fn mounted(work: &WorkDir, machines: &Machines<'_>, stage: &Stage) -> Result<Guest> {
+pub fn mounted(work: &WorkDir, machines: &Machines<'_>, stage: &Stage) -> Result<Guest> {
     stage.aquifer(&["set", "snapcontrol=127.0.0.1", "tank/vms"])?;
     let config =
         GuestConfig { netns: Some(stage.netns().clone()), memory_mib: 256, ..Default::default() };
@@ -113,7 +113,7 @@ fn clone(machines: &Machines<'_>, stage: &Stage, snapped: &mut Snapped) -> Resul
 }
 
 /// Runs a command on the NFS client, and shows what it said.
-fn on_client(client: &Guest, command: &str) -> Result<()> {
+pub fn on_client(client: &Guest, command: &str) -> Result<()> {
     tell::command(command);
     let step = client.check(command, LIFE)?;
     tell::said(&step.output);

@@ -21,6 +21,8 @@ pub struct Stage {
     daemon: Daemon,
     /// The mirror's two sides, and the spare.
     disks: [PathBuf; 3],
+    /// The disk of the second pool.
+    second: PathBuf,
     /// The first disk's slot, if this machine lets a disk be pulled out of it.
     slot: Option<Removable>,
 }
@@ -37,7 +39,8 @@ impl Stage {
         let netns = NetNs::new(scratch)?;
         let args = ["--nfs-addr=127.0.0.1:2049", "--portmap-addr=127.0.0.1:111"];
         let daemon = Daemon::new(&aquifer_program()?, &netns, scratch, args, &[NFS_PORT]);
-        Ok(Self { daemon, disks, slot })
+        let second = scratch.join("d.img");
+        Ok(Self { daemon, disks, second, slot })
     }
 
     /// The namespace of server and clients.
@@ -91,6 +94,12 @@ impl Stage {
         self.aquifer(&["create", "-o", "sync=always", "-o", "compression=lz4", DATASET])?;
         self.aquifer(&["set", "sharenfs=rw=127.0.0.1,insecure", DATASET])?;
         self.aquifer(&["pool", "status"])
+    }
+
+    /// Makes the pool for the copy.
+    pub fn make_second_pool(&self) -> Result<()> {
+        let create = ["pool", "create", "--create-size=4G", "backup"].map(Word::Text);
+        self.aquifer_words(&[&create[..], &[Word::Disk(&self.second)]].concat())
     }
 
     /// Shows the datasets.

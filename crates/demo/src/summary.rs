@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use aquifer_conformance::{Error, Result};
 
+use crate::copied::Copied;
 use crate::pulled::Pulled;
 use crate::snapped::Snapped;
 use crate::tell::seconds;
@@ -24,6 +25,8 @@ pub struct Figures {
     packages: Option<String>,
     /// What snapshot, rollback and clones took.
     pub snapped: Snapped,
+    /// What a copy took, and that it takes over.
+    pub copied: Copied,
     /// What happened when a disk was pulled; `None` where that cannot be shown.
     pub pulled: Option<Pulled>,
     /// Bytes of one disk that were overwritten with garbage.
@@ -73,7 +76,7 @@ pub fn print(figures: &Figures, took: Duration) {
         .packages
         .as_deref()
         .map_or_else(String::new, |packages| format!(", and of Debian's own files:\n  {packages}"));
-    let snapped = snapped(&figures.snapped);
+    let snapped = snapped(&figures.snapped) + &copied(&figures.copied);
     let pulled = figures.pulled.as_ref().map_or_else(String::new, pulled);
     println!(
         "
@@ -117,6 +120,20 @@ fn snapped(snapped: &Snapped) -> String {
         cloned_in.as_millis(),
         clone_bytes >> 10,
         destroyed_in.as_millis(),
+    )
+}
+
+fn copied(copied: &Copied) -> String {
+    let Copied { whole_bytes, whole_in, changed_in, taken_over_in } = copied;
+    format!(
+        "
+- A copy of the datastore in a second pool: {} MiB in {}, then what had changed, in {} ms. The
+  original left service and the copy took its place, in {} ms. An NFS client went on with a file
+  that it had open, and wrote to it. A machine booted from the copy and found all checksums right.",
+        whole_bytes >> 20,
+        seconds(*whole_in),
+        changed_in.as_millis(),
+        taken_over_in.as_millis(),
     )
 }
 

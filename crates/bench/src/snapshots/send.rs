@@ -81,7 +81,7 @@ impl Bench {
     }
 
     /// Exports the pool and imports it: nothing of it is in memory then.
-    fn again(&self, disk: &str) -> Result<()> {
+    pub(super) fn again(&self, disk: &str) -> Result<()> {
         let place = disk.rsplit_once('/').map_or(".", |(place, _)| place);
         self.ask(&["pool", "export", "tank"])?;
         self.ask(&["pool", "import", "-d", place, "tank"]).map(drop)
