@@ -143,16 +143,17 @@ impl Snapshots {
     /// The txgs of snapshots of both kinds and of bookmarks: what is on a line needs what that
     /// began with.
     fn on_lines(&self) -> BTreeSet<Txg> {
-        self.on_lines_without(&BTreeMap::new())
+        let others = self.others_on_lines(&BTreeMap::new());
+        self.listed().into_iter().chain(others).collect()
     }
 
-    /// The same without these of files.
-    fn on_lines_without(&self, files: &BTreeMap<ObjectId, BTreeSet<Txg>>) -> BTreeSet<Txg> {
+    /// Those of bookmarks, and of snapshots of files but for these.
+    fn others_on_lines(&self, files: &BTreeMap<ObjectId, BTreeSet<Txg>>) -> BTreeSet<Txg> {
         let stays = |of: &Arc<FileSnapshot>| {
             files.get(&of.object()).is_none_or(|going| !going.contains(&of.txg()))
         };
         let of_files = self.files.after(Txg(0)).into_iter().filter(stays).map(|of| of.txg());
-        self.listed().into_iter().chain(self.bookmarks.listed()).chain(of_files).collect()
+        self.bookmarks.listed().into_iter().chain(of_files).collect()
     }
 
     /// Whether a line that the head began needs a snapshot.
@@ -176,12 +177,14 @@ impl Snapshots {
         }
         let hidden = self.hidden_for_lines();
         let mut waiting: BTreeSet<Txg> = these.snapshots.iter().copied().chain(hidden).collect();
-        let (mut left, mut going) = (self.on_lines_without(&these.files), BTreeSet::new());
+        let (others, mut going) = (self.others_on_lines(&these.files), BTreeSet::new());
         loop {
+            // A snapshot of a file may be of the same txg as one of the dataset.
+            let listed = self.listed().into_iter().filter(|txg| !going.contains(txg));
+            let left: BTreeSet<Txg> = listed.chain(others.iter().copied()).collect();
             let goes = waiting.iter().find(|txg| !self.head_lines.need(**txg, &left));
             let Some(goes) = goes.copied() else { return going };
             waiting.remove(&goes);
-            left.remove(&goes);
             going.insert(goes);
         }
     }

@@ -145,16 +145,7 @@ impl Datasets {
         self.sum_returning(sync).await?;
         items.extend(self.take_files(sync).await?);
         items.extend(self.carry_out(sync.txg()));
-        loop {
-            let pins = |of: &Arc<Dataset>| self.settle_file_pins(sync.txg(), of);
-            let mut settled: Vec<_> = datasets.iter().flat_map(pins).collect();
-            settled.extend(datasets.iter().flat_map(|of| self.settle_head_lines(sync.txg(), of)));
-            settled.extend(self.settle_needs(sync.txg(), &datasets));
-            if settled.is_empty() {
-                break;
-            }
-            items.extend(settled);
-        }
+        self.settle_pins(sync.txg(), &datasets, &mut items);
         items.extend(self.damages.take_items());
         items.extend(self.scrub.take_item());
         items.extend(self.pool.take_free_work().into_iter().map(free_work_item));
@@ -182,6 +173,26 @@ impl Datasets {
             *slot = root;
         }
         Ok(roots)
+    }
+
+    /// Lets go what nothing needs any more behind the acts of a txg.
+    fn settle_pins(
+        &self,
+        txg: Txg,
+        datasets: &[Arc<Dataset>],
+        items: &mut BTreeMap<ItemKey, Option<Item>>,
+    ) {
+        loop {
+            let pins = |of: &Arc<Dataset>| self.settle_file_pins(txg, of);
+            let lines = |of: &Arc<Dataset>| self.settle_head_lines(txg, of);
+            let mut settled: Vec<_> = datasets.iter().flat_map(pins).collect();
+            settled.extend(datasets.iter().flat_map(lines));
+            settled.extend(self.settle_needs(txg, datasets));
+            if settled.is_empty() {
+                return;
+            }
+            items.extend(settled);
+        }
     }
 
     pub(crate) fn record_item(&self, dataset: &Dataset, txg: Txg) -> Item {

@@ -11,7 +11,9 @@ use aquifer_ondisk::dataset::{
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
+use aquifer_ondisk::file_clone::{FileCloneAcrossRecord, FileCloneRecord, FileLineRecord};
 use aquifer_ondisk::file_snapshot::{FileRollbackRecord, FileSnapshotRecord, FileSweepRecord};
+use aquifer_ondisk::head_line::{HeadLineRecord, LeftHeadRecord};
 use aquifer_ondisk::history::{HistoryCounters, HistoryRecord};
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::keeping::{HoldClock, KeepRecord};
@@ -83,6 +85,11 @@ pub fn run(input: &[u8]) {
         36 => read_as::<ResumeRecord>(bytes),
         37 => read_as::<BookmarkRecord>(bytes),
         38 => read_as::<UserProperty>(bytes),
+        39 => read_as::<FileCloneRecord>(bytes),
+        40 => read_as::<FileCloneAcrossRecord>(bytes),
+        41 => read_as::<FileLineRecord>(bytes),
+        42 => read_as::<HeadLineRecord>(bytes),
+        43 => read_as::<LeftHeadRecord>(bytes),
         _ => {}
     }
 }

@@ -181,6 +181,15 @@ fn of_the_pool(class: u8, number: u64, value: &[u8]) -> Option<Result<(), Format
     }
 }
 
+/// Whether an item is of lines and rollbacks.
+fn is_of_a_line(class: u8, number: u64) -> bool {
+    match class {
+        CLASS_LINE | CLASS_HEAD_LINE => true,
+        CLASS_ROLLBACK | CLASS_LEFT_HEAD => number == 0,
+        _ => false,
+    }
+}
+
 impl Items {
     fn take(&mut self, scan: &mut Scan<'_>, item: &Item, birth: Txg) {
         let dataset = item.key.dataset;
@@ -220,9 +229,6 @@ impl Items {
                     twice = self.datasets.insert(dataset, of);
                 })
             }
-            (_, CLASS_LINE) => LineRecord::decode(&item.value).map(|line| {
-                self.lines.insert(dataset, line);
-            }),
             (_, class) if OF_FILES.contains(&class) => {
                 let snapshots = self.snapshots.entry(dataset).or_default();
                 snapshots.files.take(class, number, &item.value)
@@ -237,16 +243,9 @@ impl Items {
             (_, CLASS_RECEIVING | CLASS_RESUME) if number == 0 => {
                 self.of_a_receive(dataset, class, &item.value)
             }
-            (_, CLASS_LEFT_HEAD) if number == 0 => {
-                LeftHeadRecord::decode(&item.value).map(|left| {
-                    self.left_heads.insert(dataset, left);
-                })
+            (_, class) if is_of_a_line(class, number) => {
+                self.of_a_line(dataset, (class, number), &item.value)
             }
-            (_, CLASS_HEAD_LINE) => {
-                let snapshots = self.snapshots.entry(dataset).or_default();
-                snapshots.head_lines.take(Txg(number), &item.value)
-            }
-            (_, CLASS_ROLLBACK) if number == 0 => self.of_a_rollback(dataset, &item.value),
             _ => return invalid("of no known class".into()),
         };
         if twice.is_some() {
@@ -265,9 +264,26 @@ impl Items {
         }
     }
 
-    fn of_a_rollback(&mut self, dataset: DatasetId, value: &[u8]) -> Result<(), FormatError> {
-        let record = RollbackRecord::decode(value)?;
-        self.snapshots.entry(dataset).or_default().rollback = Some(record);
+    fn of_a_line(
+        &mut self,
+        dataset: DatasetId,
+        (class, number): (u8, u64),
+        value: &[u8],
+    ) -> Result<(), FormatError> {
+        let snapshots = &mut self.snapshots;
+        match class {
+            CLASS_HEAD_LINE => {
+                snapshots.entry(dataset).or_default().head_lines.take(Txg(number), value)?;
+            }
+            CLASS_ROLLBACK => {
+                let record = RollbackRecord::decode(value)?;
+                snapshots.entry(dataset).or_default().rollback = Some(record);
+            }
+            CLASS_LEFT_HEAD => {
+                self.left_heads.insert(dataset, LeftHeadRecord::decode(value)?);
+            }
+            _ => drop(self.lines.insert(dataset, LineRecord::decode(value)?)),
+        }
         Ok(())
     }
 

@@ -534,7 +534,7 @@ fn a_rule_left_out_is_found() {
         (Rule::HeadLinesHaveAFloor, 300),
         (Rule::HeadLinesPin, 300),
         (Rule::LeftHeadsAreFiled, 300),
-        (Rule::InLineOnItsHeadLine, 500),
+        (Rule::InLineOnItsHeadLine, 1500),
         (Rule::DerivedGather, 300),
         (Rule::TailsAreFiledByFile, 1000),
         (Rule::FilePinsAreKept, 200),

@@ -10,7 +10,7 @@ use aquifer_files::Service;
 use aquifer_sim::Rng;
 
 use super::holds::{self, Holds};
-use super::{DATASET, Known, Model, Run, Top, bookmarks, clones, compare, files, tell};
+use super::{DATASET, Known, Model, Run, Top, Tree, bookmarks, clones, compare, files, tell};
 use super::{file_schedules, moves, schedules};
 
 /// Takes, destroys, renames and looks into snapshots, until the power goes.
@@ -99,6 +99,19 @@ pub(super) fn full_name(model: &Mutex<Model>, name: &str) -> String {
     format!("{}@{name}", model.lock().unwrap().dataset)
 }
 
+/// The dataset is to go back to a snapshot, and these are to go.
+fn aim(model: &mut Model, (name, later): (&str, &[String]), now: Duration) -> Arc<Tree> {
+    let target = model.snapshots.get(name).unwrap().states[0].clone();
+    let served = model.served.until(now);
+    for name in later {
+        let known = model.snapshots.get_mut(name).unwrap();
+        known.doomed = !known.must_stay(served);
+    }
+    model.rolled += 1;
+    model.target = Some(target.clone());
+    target
+}
+
 /// Rolls the dataset back to a snapshot, and destroys the later ones, if they do not stay.
 async fn roll_back(
     service: &Service,
@@ -125,16 +138,8 @@ async fn roll_back(
     }
     let target = {
         let mut model = model.lock().unwrap();
-        let target = model.snapshots.get(name).unwrap().states[0].clone();
-        let served = model.served.until(world.now());
-        for name in &later {
-            let known = model.snapshots.get_mut(name).unwrap();
-            known.doomed = !known.must_stay(served);
-        }
         bookmarks::are_later(&mut model, snapshot.txg, !is_line);
-        model.rolled += 1;
-        model.target = Some(target.clone());
-        target
+        aim(&mut model, (name, &later), world.now())
     };
     let mut later_files = match is_line {
         true => Vec::new(),
