@@ -94,6 +94,13 @@ fn client_finds_that_a_dataset_without_sync_loses_what_it_has_acknowledged() -> 
     Ok(())
 }
 
+/// What an administrator asks for in a time that ends with a kill.
+pub struct Acting {
+    pub command: Invocation,
+    /// Whether the time until the kill begins with the answer, not with the command.
+    pub is_answered: bool,
+}
+
 /// A daemon, its clients, and their history.
 pub struct KillLoop {
     pub aquifer: Aquifer,
@@ -181,12 +188,13 @@ impl KillLoop {
     }
 
     /// Kills the daemon after `span`, which begins when the clients do, or when they have verified
-    /// their files. `act` is run at the beginning of that span; returns its outcome.
+    /// their files. `act` is run at the beginning of that span, or right before it; returns its
+    /// outcome.
     pub fn write_until_killed(
         &mut self,
         verified: bool,
         span: Duration,
-        act: Option<Invocation>,
+        act: Option<Acting>,
     ) -> Result<Option<Outcome>> {
         let (killed, ready) = (AtomicBool::new(false), AtomicU32::new(0));
         let pid = self.aquifer.daemon()?.pid();
@@ -214,7 +222,11 @@ impl KillLoop {
             {
                 thread::sleep(Duration::from_millis(1));
             }
-            let act = act.map(|act| scope.spawn(move || act.run(SOON)));
+            let is_answered = act.as_ref().is_some_and(|act| act.is_answered);
+            let act = act.map(|act| scope.spawn(move || act.command.run(SOON)));
+            while is_answered && act.as_ref().is_some_and(|act| !act.is_finished()) {
+                thread::sleep(Duration::from_millis(1));
+            }
             thread::sleep(span);
             killed.store(true, Ordering::SeqCst);
             aquifer.kill9();
