@@ -14,7 +14,6 @@ use aquifer_api::{
 };
 use aquifer_dataset::{Dataset, DatasetError, FileSnapshot, Snapshot, These};
 use aquifer_ondisk::Txg;
-use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_pool::PoolError;
 
 use super::datasets::act_on;
@@ -187,23 +186,30 @@ impl SnapshotState {
             other.0.iter().map(|of| (of.name.as_str(), of)).collect();
         let mut facts = Facts::new();
         for of in &self.0 {
-            let there = others.get(of.name.as_str()).map_or(&[][..], |there| &there.snapshots);
-            let alike = of.snapshots.iter().zip(there).take_while(|(a, b)| Arc::ptr_eq(a, b));
-            for snapshot in of.snapshots.iter().skip(alike.count()) {
-                let same = there.binary_search_by_key(&snapshot.txg, |other| other.txg);
-                let same = same.ok().and_then(|at| there.get(at));
+            let there = others.get(of.name.as_str());
+            let snapshots = there.map_or(&[][..], |there| &there.snapshots);
+            for snapshot in behind_alike(&of.snapshots, snapshots) {
+                let same = snapshots.binary_search_by_key(&snapshot.txg, |other| other.txg);
+                let same = same.ok().and_then(|at| snapshots.get(at));
                 if !same.is_some_and(|other| Arc::ptr_eq(other, snapshot)) {
                     facts.insert(of.full(snapshot), format!("txg {}", snapshot.txg));
                 }
             }
-            let there = others.get(of.name.as_str()).map_or(&[][..], |there| &there.files);
-            let known: BTreeSet<FileSnapshotId> = there.iter().map(|other| other.id).collect();
-            for file in of.files.iter().filter(|file| !known.contains(&file.id)) {
-                facts.insert(of.full_of_file(file), format!("txg {}", file.txg()));
+            let files = there.map_or(&[][..], |there| &there.files);
+            for file in behind_alike(&of.files, files) {
+                if files.binary_search_by_key(&file.id, |other| other.id).is_err() {
+                    facts.insert(of.full_of_file(file), format!("txg {}", file.txg()));
+                }
             }
         }
         facts
     }
+}
+
+/// What is in a list behind all that another one begins with too.
+fn behind_alike<'a, T>(list: &'a [Arc<T>], other: &[Arc<T>]) -> &'a [Arc<T>] {
+    let alike = list.iter().zip(other).take_while(|(a, b)| Arc::ptr_eq(a, b)).count();
+    list.get(alike..).unwrap_or_default()
 }
 
 impl SnapshotsOf {

@@ -18,13 +18,6 @@ use super::FileSnapshot;
 use super::pins::{FileLine, Pins};
 use crate::snapshots::ListChange;
 
-/// The names of the snapshots of a dataset's files.
-#[derive(Debug, Default)]
-pub(super) struct Names {
-    pub of_files: HashSet<(ObjectId, String)>,
-    pub of_paths: HashSet<(String, String)>,
-}
-
 /// The snapshots of the files of a dataset.
 #[derive(Debug, Default)]
 pub(crate) struct FileSnapshots {
@@ -34,6 +27,8 @@ pub(crate) struct FileSnapshots {
     by_file: BTreeSet<(ObjectId, FileSnapshotId)>,
     /// By the checksum of the last part of the path that they bear.
     by_last: BTreeSet<(u64, FileSnapshotId)>,
+    /// By the checksums of what only one has: a file or path, and a name.
+    by_name: BTreeSet<(u64, FileSnapshotId)>,
     /// The last change of the list, which may not be on disk yet, and the one before it.
     changed: [ListChange; 2],
     /// Derived ones whose file's dead blocks are not gathered yet, with the key from which to go
@@ -51,6 +46,12 @@ pub(crate) struct FileSnapshots {
 
 fn last_of(last: &str) -> u64 {
     checksum64(last.as_bytes())
+}
+
+fn names_of(object: ObjectId, path: &str, name: &str) -> [u64; 2] {
+    let of_file = [&object.0.to_le_bytes()[..], name.as_bytes()].concat();
+    let of_path = [path.as_bytes(), b"@", name.as_bytes()].concat();
+    [of_file, of_path].map(|bytes| checksum64(&bytes))
 }
 
 impl FileSnapshots {
@@ -99,6 +100,7 @@ impl FileSnapshots {
         }
         self.by_file.insert((snapshot.object(), snapshot.id));
         self.by_last.insert((last_of(snapshot.last_of_path()), snapshot.id));
+        self.by_name.extend(snapshot.names().map(|of| (of, snapshot.id)));
         if snapshot.record.gathers {
             self.gathers.insert(snapshot.id, None);
         }
@@ -110,6 +112,9 @@ impl FileSnapshots {
         let gone = self.list.remove(&id)?;
         self.by_file.remove(&(gone.object(), id));
         self.by_last.remove(&(last_of(gone.last_of_path()), id));
+        for of in gone.names() {
+            self.by_name.remove(&(of, id));
+        }
         self.gathers.remove(&id);
         let lists = Arc::make_mut(&mut self.lists);
         if let Some(txgs) = lists.get_mut(&gone.object()) {
@@ -305,14 +310,21 @@ impl FileSnapshots {
         list.chain(self.pins.keys(line)).collect()
     }
 
-    /// The names that are taken: by file, and by path.
-    pub(super) fn names(&self) -> Names {
-        let mut names = Names::default();
-        for of in self.list.values().filter(|of| !of.record.hidden) {
-            let FileSnapshotRecord { name, path, .. } = &of.record;
-            names.of_files.insert((of.object(), name.clone()));
-            names.of_paths.insert((path.clone(), name.clone()));
-        }
-        names
+    /// Whether one that is listed has this name, of the file or under the path.
+    pub(super) fn has_name(&self, object: ObjectId, path: &str, name: &str) -> bool {
+        let ids = names_of(object, path, name).into_iter().flat_map(|of| {
+            self.by_name.range((of, FileSnapshotId(0))..=(of, FileSnapshotId(u64::MAX)))
+        });
+        let mut found = ids.filter_map(|(_, id)| self.list.get(id));
+        found.any(|of| {
+            let is_it = of.object() == object || of.record.path == path;
+            is_it && of.record.name == name && !of.record.hidden
+        })
+    }
+}
+
+impl FileSnapshot {
+    fn names(&self) -> [u64; 2] {
+        names_of(self.object(), &self.record.path, &self.record.name)
     }
 }

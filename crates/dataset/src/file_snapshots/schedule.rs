@@ -11,7 +11,7 @@
 //! - Only files that a rule means now are pruned. A file that was removed or renamed keeps what it
 //!   has, and so does one whose rule is gone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use aquifer_ondisk::file_snapshot::{FILE_PATH_BYTES_MAX, FileSnapshotId};
@@ -20,7 +20,6 @@ use aquifer_ondisk::keeping::Cadence;
 use aquifer_ondisk::{DatasetId, ObjectId};
 use aquifer_pool::turn_of_others;
 
-use super::list::Names;
 use super::wanted::LONG_PATH;
 use super::{Asks, FileSnapshot, NewFileSnapshot};
 use crate::dataset::Dataset;
@@ -38,6 +37,13 @@ const AT_ONCE_MAX: usize = 10_000;
 const FILES_OF_A_TURN: usize = 64;
 /// Names that an event has.
 const NAMES_TOLD_MAX: usize = 20;
+
+/// Names that one look has given to files, and to their paths.
+#[derive(Debug, Default)]
+struct Names {
+    of_files: HashSet<(ObjectId, String)>,
+    of_paths: HashSet<(String, String)>,
+}
 
 /// A file that a rule of its dataset means.
 #[derive(Debug, Clone)]
@@ -169,7 +175,7 @@ impl Datasets {
         let mut looked_at = 0;
         for ScheduledFiles { dataset, files } in all {
             let mut of_it: BTreeMap<Cadence, Vec<NewFileSnapshot>> = BTreeMap::new();
-            let mut names = None;
+            let mut names = Names::default();
             for file in files.iter().filter(|_| dataset.takes_changes()) {
                 looked_at += 1;
                 if looked_at % FILES_OF_A_TURN == 0 {
@@ -182,9 +188,9 @@ impl Datasets {
                         skipped = skipped.or(Some(DatasetError::BadName { name, why }));
                         break;
                     }
-                    let names = names.get_or_insert_with(|| dataset.snapshots.lock().files.names());
                     // Somebody else has both names of this second: it is taken at the next look.
-                    let Some(name) = free_name(names, file, (cadence, seconds(now))) else {
+                    let of = (dataset.as_ref(), file);
+                    let Some(name) = free_name(&mut names, of, (cadence, seconds(now))) else {
                         continue;
                     };
                     let ScheduledFile { object, generation, ref path, .. } = *file;
@@ -282,12 +288,13 @@ fn too_many(dataset: &Dataset, file: &ScheduledFile) -> Vec<Arc<FileSnapshot>> {
 /// A name that no snapshot of the file or of its path has. From here on it is taken.
 fn free_name(
     names: &mut Names,
-    file: &ScheduledFile,
+    (dataset, file): (&Dataset, &ScheduledFile),
     (cadence, now_s): (Cadence, u64),
 ) -> Option<String> {
     let is_free = |name: &String| {
         !names.of_files.contains(&(file.object, name.clone()))
             && !names.of_paths.contains(&(file.path.clone(), name.clone()))
+            && !dataset.snapshots.lock().files.has_name(file.object, &file.path, name)
     };
     let free = [false, true].map(|to_the_second| name(cadence, now_s, to_the_second));
     let free = free.into_iter().find(is_free)?;

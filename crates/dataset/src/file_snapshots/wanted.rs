@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use aquifer_ondisk::file_snapshot::{FILE_PATH_BYTES_MAX, FILES_OF_A_TXG_MAX};
 use aquifer_ondisk::{DatasetId, ObjectId, Txg};
 
-use super::list::Names;
 use super::{NewFileSnapshot, Take};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
@@ -41,7 +40,6 @@ impl Datasets {
     ) -> Result<Vec<NewFileSnapshot>, DatasetError> {
         let mut known: BTreeMap<(DatasetId, ObjectId), String> = BTreeMap::new();
         let mut counts: BTreeMap<DatasetId, usize> = BTreeMap::new();
-        let mut names: BTreeMap<DatasetId, Names> = BTreeMap::new();
         let mut once = Vec::new();
         for new in wanted {
             let full = self.file_snapshot_name(&new.dataset, &new.path, &new.name);
@@ -54,11 +52,7 @@ impl Datasets {
                 return Err(DatasetError::NotFound(self.full_name(&new.dataset)));
             }
             self.check_no_increment(&new.dataset)?;
-            let taken = || new.dataset.snapshots.lock().files.names();
-            let taken = names.entry(new.dataset.id).or_insert_with(taken);
-            if taken.of_files.contains(&(new.object, new.name.clone()))
-                || taken.of_paths.contains(&(new.path.clone(), new.name.clone()))
-            {
+            if new.dataset.snapshots.lock().files.has_name(new.object, &new.path, &new.name) {
                 return Err(DatasetError::Exists(full));
             }
             let place = (new.dataset.id, new.object);
