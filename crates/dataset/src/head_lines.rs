@@ -63,6 +63,11 @@ impl HeadLines {
         self.current().is_none_or(|(began, _)| began <= snapshot)
     }
 
+    /// Whether the head left one of them.
+    fn are_left(&self) -> bool {
+        self.0.values().any(|record| record.left.is_some())
+    }
+
     /// Whether the head is on its first line.
     pub fn is_first(&self) -> bool {
         self.current().is_none()
@@ -163,29 +168,53 @@ impl Snapshots {
 
     /// Those that are hidden, and that lines of the head need.
     pub fn hidden_for_lines(&self) -> Vec<Txg> {
-        if self.head_lines.is_empty() {
-            return Vec::new();
-        }
-        self.all().into_iter().filter(|of| of.lister.is_none()).map(|of| of.txg).collect()
+        if self.head_lines.is_empty() { Vec::new() } else { self.hidden().collect() }
     }
 
     /// Snapshots that are to be destroyed, as their blocks go: without those that lines need then,
     /// and with hidden ones that none needs.
-    pub fn without_lines(&self, these: &These) -> BTreeSet<Txg> {
-        if self.head_lines.is_empty() {
-            return these.snapshots.clone();
-        }
-        let hidden = self.hidden_for_lines();
-        let mut waiting: BTreeSet<Txg> = these.snapshots.iter().copied().chain(hidden).collect();
-        let (others, mut going) = (self.others_on_lines(&these.files), BTreeSet::new());
+    pub fn going_with(&self, these: &These) -> These {
+        let mut going = These::default();
         loop {
+            // A snapshot of a file may be the last one on a line of the head, and one of the
+            // dataset the last one on a line of a file.
+            let snapshots = self.without_lines(&these.snapshots, &going.files);
+            let asked = These { snapshots, files: these.files.clone() };
+            let next = self.files.with_pinned(|| self.listed_and_bookmarked(), &asked);
+            if self.head_lines.is_empty() || next == going {
+                return next;
+            }
+            going = next;
+        }
+    }
+
+    /// Those of the dataset that go, if these snapshots of files do.
+    fn without_lines(
+        &self,
+        these: &BTreeSet<Txg>,
+        files: &BTreeMap<ObjectId, BTreeSet<Txg>>,
+    ) -> BTreeSet<Txg> {
+        if self.head_lines.is_empty() {
+            return these.clone();
+        }
+        let mut waiting: BTreeSet<Txg> = these.iter().copied().chain(self.hidden()).collect();
+        let mut going = BTreeSet::new();
+        if waiting.is_empty() {
+            return going;
+        }
+        let others = self.others_on_lines(files);
+        let mut left: BTreeSet<Txg> = self.listed().into_iter().chain(others.clone()).collect();
+        loop {
+            let is_needed = |txg: &Txg| self.head_lines.need(*txg, &left);
+            let (needed, goes): (BTreeSet<Txg>, BTreeSet<Txg>) =
+                waiting.into_iter().partition(is_needed);
+            if goes.is_empty() {
+                return going;
+            }
             // A snapshot of a file may be of the same txg as one of the dataset.
-            let listed = self.listed().into_iter().filter(|txg| !going.contains(txg));
-            let left: BTreeSet<Txg> = listed.chain(others.iter().copied()).collect();
-            let goes = waiting.iter().find(|txg| !self.head_lines.need(**txg, &left));
-            let Some(goes) = goes.copied() else { return going };
-            waiting.remove(&goes);
-            going.insert(goes);
+            left.retain(|txg| !goes.contains(txg) || others.contains(txg));
+            going.extend(goes);
+            waiting = needed;
         }
     }
 }
@@ -203,7 +232,11 @@ impl Datasets {
             if snapshots.head_lines.is_empty() || dataset.is_destroyed() {
                 return Vec::new();
             }
-            let going = snapshots.without_lines(&These::default());
+            let nothing_hidden = snapshots.hidden().next().is_none();
+            if nothing_hidden && !snapshots.head_lines.are_left() {
+                return Vec::new();
+            }
+            let going = snapshots.without_lines(&BTreeSet::new(), &BTreeMap::new());
             let on_lines = snapshots.on_lines();
             (snapshots.head_lines.take_over(&on_lines), going)
         };

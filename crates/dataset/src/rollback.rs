@@ -206,6 +206,9 @@ impl Datasets {
             return Err(DatasetError::OnAnotherLine(full.into()));
         }
         self.wait_for_returning(&dataset).await?;
+        if dataset.dead.lock().damaged {
+            return Err(DatasetError::DeadUnreadable(self.full_name(&dataset)));
+        }
         if !options.destroy_later && !is_newest {
             self.use_line(&dataset, full).await?;
             let line = RollbackKind::Line;
@@ -231,9 +234,6 @@ impl Datasets {
         let mut needed = dataset.snapshots.lock().files.needed_by_others().clone();
         needed.retain(|id| id.txg() > snapshot.txg);
         self.check_not_needed(&dataset, &needed, &[])?;
-        if dataset.dead.lock().damaged {
-            return Err(DatasetError::DeadUnreadable(self.full_name(&dataset)));
-        }
         self.use_feature(FEATURE_ROLLBACK).await?;
         let ids = later_files.iter().map(|of| of.id).collect();
         acts.push(Act::DestroyFiles { line: dataset.id, ids, at_once: true });
@@ -250,8 +250,7 @@ impl Datasets {
 
     /// A head is about to begin a line.
     async fn use_line(&self, dataset: &Dataset, full: &str) -> Result<(), DatasetError> {
-        let of_another = |of: &Arc<Snapshot>| of.lister.is_some_and(|lister| lister != dataset.id);
-        if dataset.snapshots.lock().all().iter().any(of_another) {
+        if dataset.snapshots.lock().are_of_another(dataset.id) {
             return Err(DatasetError::OnAnotherLine(full.into()));
         }
         dataset.check_counted(full)?;

@@ -195,6 +195,16 @@ impl Snapshots {
         self.list.values().cloned().collect()
     }
 
+    /// Those that no dataset lists, in order.
+    pub fn hidden(&self) -> impl Iterator<Item = Txg> {
+        self.list.values().filter(|of| of.lister.is_none()).map(|of| of.txg)
+    }
+
+    /// Whether another dataset lists some.
+    pub fn are_of_another(&self, not: DatasetId) -> bool {
+        self.newest_of_another(Txg(u64::MAX), not).is_some()
+    }
+
     /// The newest one up to a txg that a dataset lists, and not this one.
     pub fn newest_of_another(&self, upto: Txg, not: DatasetId) -> Option<Arc<Snapshot>> {
         let mut older = self.list.range(..=upto).rev().map(|(_, snapshot)| snapshot);

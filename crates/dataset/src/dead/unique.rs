@@ -93,13 +93,7 @@ impl Dataset {
         let root = self.dead.lock().committed;
         let (lists, these) = {
             let snapshots = self.snapshots.lock();
-            let asked = &these.snapshots;
-            let these = These { snapshots: snapshots.without_lines(these), ..these.clone() };
-            let listed = || snapshots.listed_and_bookmarked();
-            let mut these = snapshots.files.with_pinned(listed, &these);
-            // Lines of files may have gone, and lines of the head with them.
-            these.snapshots.extend(asked);
-            these.snapshots = snapshots.without_lines(&these);
+            let these = snapshots.going_with(these);
             // A list of all snapshots asks for each of them, so no more is copied than it takes.
             let near = these.ends().map(|(first, last)| snapshots.listed_around(first, last));
             (Lists::new(near.unwrap_or_default(), snapshots.files.lists()), these)

@@ -1,12 +1,13 @@
 //! Rollback of a dataset past later snapshots, which stay: its head begins a line.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use aquifer_dataset::{DatasetError, RollbackOptions};
 use aquifer_files::{FileHandle, Service};
 
-use crate::bed::{Bed, find, root, settle};
-use crate::file_rollback::{GENTLY, destroy, one, snapshot, take, with_disk};
+use crate::bed::{Bed, find, make, root, settle};
+use crate::file_rollback::{GENTLY, destroy, one, roll_back, snapshot, take, with_disk};
 use crate::spread::{PAGES, cut, fill, is_filled};
 
 const WITH_LATER: RollbackOptions = RollbackOptions { destroy_later: true, force: false };
@@ -177,4 +178,49 @@ fn a_dataset_goes_with_its_old_heads() {
         });
         bed.assert_clean();
     }
+}
+
+/// A snapshot takes with it what was hidden for it, and what was hidden for that: four links.
+#[test]
+fn a_dry_run_counts_all_that_goes_with_one() {
+    let mut bed = Bed::of_small_steps();
+    bed.life(async |service| {
+        let (dataset, disk) = with_disk(&service).await;
+        make(&service, service.files.root("tank/d").unwrap(), "other").await;
+        snapshot(&service, "start").await;
+        let mut salts = (1..).map(|number| number * 1000);
+        let mut fill = async || fill(&service, disk, salts.next().unwrap()).await;
+        let mut of_file = Vec::new();
+        for (first, second) in [("a", "b"), ("c", "d")] {
+            // A line of the file, which `first` of the dataset shows, and a line of the head.
+            fill().await;
+            // What a line of the head left is freed: it is a snapshot to go back to.
+            settle(&service, 300).await;
+            let to = take(&service, first).await;
+            fill().await;
+            of_file.extend([to.clone(), take(&service, second).await]);
+            roll_back(&service, &to, GENTLY).await.unwrap();
+            fill().await;
+            snapshot(&service, first).await;
+            fill().await;
+            snapshot(&service, second).await;
+            go_to(&service, first).await;
+        }
+        let other = ["tank/d:other@last".to_owned()];
+        service.files.snapshot_files(&other).await.unwrap();
+        go_to(&service, "start").await;
+        settle(&service, 300).await;
+        destroy_whole(&service, &["a", "b", "c", "d"]).await;
+        destroy(&service, &dataset, &of_file.iter().map(Arc::as_ref).collect::<Vec<_>>()).await;
+        settle(&service, 300).await;
+        let (_, last) = service.files.file_snapshots(&other[0]).await.unwrap();
+        let ids = BTreeSet::from([last[0].id]);
+        let foretold = service.datasets.unique_bytes_of_files(&dataset, &ids).await.unwrap();
+        assert!(foretold > 4 * PAGES * 4096, "{foretold}: all four are kept for the last one");
+        let before = used(&service);
+        destroy(&service, &dataset, &[&last[0]]).await;
+        settle(&service, 300).await;
+        assert_eq!(before - used(&service), foretold);
+    });
+    bed.assert_clean();
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use aquifer_dataset::{DatasetError, RollbackOptions};
 use aquifer_files::{Service, Stability};
 use aquifer_inspect::Kind;
 use aquifer_ondisk::ObjectId;
@@ -86,6 +87,17 @@ fn a_damaged_dead_tree_frees_nothing_twice() {
         settle(&service).await;
         let damages = service.datasets.damages();
         assert!(damages.iter().any(|damage| damage.object == ObjectId(0)), "{damages:?}");
+        // What a rollback brings back, or leaves, would have to be filed.
+        for name in ["old", "new"] {
+            let full = format!("tank/d@{name}");
+            service.datasets.snapshot(&[full], false).await.unwrap();
+            write_pages(&service, 90_000, (0, 2)).await;
+        }
+        for name in ["old", "new"] {
+            let full = format!("tank/d@{name}");
+            let refused = service.datasets.rollback(&full, RollbackOptions::default()).await;
+            assert_eq!(refused, Err(DatasetError::DeadUnreadable("tank/d".into())), "{name}");
+        }
     });
     for life in 0..2 {
         bed.life(async |service| {
