@@ -164,8 +164,8 @@ pub enum Command {
         until: Option<u64>,
         /// What the hold is called.
         tag: String,
-        /// Full names, such as tank/vms@before.
-        #[arg(required = true, value_name = "DATASET@NAME")]
+        /// Full names, such as tank/vms@before, or tank/vms:web01/*@before of files.
+        #[arg(required = true, value_name = "DATASET[:PATH]@NAME")]
         snapshots: Vec<String>,
     },
     /// End a hold on snapshots.
@@ -175,8 +175,8 @@ pub enum Command {
         recursive: bool,
         /// What the hold is called.
         tag: String,
-        /// Full names, such as tank/vms@before.
-        #[arg(required = true, value_name = "DATASET@NAME")]
+        /// Full names, such as tank/vms@before, or tank/vms:web01/*@before of files.
+        #[arg(required = true, value_name = "DATASET[:PATH]@NAME")]
         snapshots: Vec<String>,
     },
     /// List the holds on snapshots.
@@ -185,7 +185,7 @@ pub enum Command {
         #[arg(short = 'r')]
         recursive: bool,
         /// Snapshots, or datasets for all of theirs; without one, all.
-        #[arg(value_name = "DATASET[@NAME]")]
+        #[arg(value_name = "DATASET[[:PATH]@NAME]")]
         names: Vec<String>,
     },
     /// Take a damaged file as it is on disk: what was lost of it stays lost.

@@ -153,8 +153,7 @@ impl Datasets {
             self.wait_for_returning(line).await?;
         }
         for dataset in doomed {
-            let listed = dataset.listing.lock().txgs();
-            self.check_not_held(dataset, listed)?;
+            self.check_nothing_held(dataset)?;
         }
         if acts.is_empty() && gone.is_empty() {
             return Ok(());

@@ -148,6 +148,7 @@ impl Datasets {
             to.push(self.resolve(dataset, version, to.len()).await?);
         }
         let Checked { wanted, later } = self.check_rollback_files(dataset, to, options)?;
+        self.check_not_held(dataset, later.iter().map(|of| of.id))?;
         self.wait_for_returning(dataset).await?;
         self.find_all_tails(dataset).await?;
         let mut backs = Vec::new();

@@ -260,7 +260,7 @@ impl Datasets {
     /// they alone showed becomes free in the background. Numbers of none count for nothing.
     ///
     /// # Errors
-    /// A dataset is gone.
+    /// A dataset is gone, or one of them is held.
     pub async fn destroy_file_snapshots(
         &self,
         snapshots: &[(Arc<Dataset>, BTreeSet<FileSnapshotId>)],
@@ -271,6 +271,7 @@ impl Datasets {
             if dataset.is_destroyed() {
                 return Err(DatasetError::NotFound(self.full_name(dataset)));
             }
+            self.check_not_held(dataset, ids.iter().copied())?;
             let ids = ids.iter().copied().collect();
             acts.push(Act::DestroyFiles { line: dataset.id, ids, at_once: false });
         }
@@ -281,7 +282,7 @@ impl Datasets {
     /// returns. Returns what it was.
     ///
     /// # Errors
-    /// There is none of this name; or the caller gave up before the act began.
+    /// There is none of this name, or it is held; or the caller gave up before the act began.
     pub async fn destroy_file_snapshot_for(
         &self,
         called: &Called,
@@ -291,6 +292,7 @@ impl Datasets {
         let _act = self.acts.lock().await;
         let dataset = self.of_call(called)?;
         let known = self.called_of(dataset, object, name)?;
+        self.check_not_held(dataset, [known.id])?;
         let (line, ids) = (dataset.id, vec![known.id]);
         self.act_for(vec![Act::DestroyFiles { line, ids, at_once: false }], Some(called)).await?;
         Ok(known)

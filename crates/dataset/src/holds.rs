@@ -20,8 +20,9 @@ use std::time::Duration;
 use aquifer_blockio::ms;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_meter::time::text_s;
-use aquifer_ondisk::config::FEATURE_KEEPING;
+use aquifer_ondisk::config::{FEATURE_FILE_HOLDS, FEATURE_KEEPING};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
+use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::{
     HOLD_TAG_BYTES_MAX, HOLDS_MAX, Hold, HoldClock, HoldEnd, KeepRecord,
@@ -95,6 +96,27 @@ impl Clock {
     }
 }
 
+/// A snapshot that may be held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Holdable {
+    /// One that a dataset lists.
+    OfDataset(Txg),
+    /// One of a file of a dataset.
+    OfFile(FileSnapshotId),
+}
+
+impl From<Txg> for Holdable {
+    fn from(txg: Txg) -> Holdable {
+        Holdable::OfDataset(txg)
+    }
+}
+
+impl From<FileSnapshotId> for Holdable {
+    fn from(id: FileSnapshotId) -> Holdable {
+        Holdable::OfFile(id)
+    }
+}
+
 /// A hold that stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
@@ -107,10 +129,22 @@ pub struct Standing {
     pub ends_s: Option<u64>,
 }
 
+impl Dataset {
+    /// Why snapshots stay or go, of both kinds.
+    fn keep_records(&self) -> Vec<(Holdable, KeepRecord)> {
+        let of_it = |(txg, record): (&Txg, &KeepRecord)| (Holdable::from(*txg), record.clone());
+        let mut all: Vec<_> = self.keeping.lock().iter().map(of_it).collect();
+        let snapshots = self.snapshots.lock();
+        let of_files = snapshots.files.keep_records();
+        all.extend(of_files.map(|(id, record)| (Holdable::from(id), record.clone())));
+        all
+    }
+}
+
 impl Datasets {
-    /// Places a hold on snapshots, all in one txg; on disk when this returns. With an end, in
-    /// seconds since 1970, it stands until then, and nobody can release it. Placing it again with a
-    /// later end makes it longer.
+    /// Places a hold on snapshots of datasets or files, all in one txg; on disk when this returns.
+    /// With an end, in seconds since 1970, it stands until then, and nobody can release it. Placing
+    /// it again with a later end makes it longer.
     ///
     /// # Errors
     /// A snapshot is not there, has too many holds, or has one of that tag; a bad tag or end. Then
@@ -118,7 +152,7 @@ impl Datasets {
     pub async fn hold(
         &self,
         tag: &str,
-        on: &[(Arc<Dataset>, Txg)],
+        on: &[(Arc<Dataset>, impl Into<Holdable> + Copy)],
         until_s: Option<u64>,
     ) -> Result<(), DatasetError> {
         let _act = self.acts.lock().await;
@@ -126,7 +160,8 @@ impl Datasets {
         let end = until_s.map(|until_s| HoldEnd { until_s, clock_ms: self.clock_at(until_s) });
         let mut changes = Vec::new();
         for (dataset, snapshot) in on {
-            let full = self.listed_name(dataset, *snapshot)?;
+            let snapshot = (*snapshot).into();
+            let full = self.held_name(dataset, snapshot)?;
             let bad = |why: String| {
                 let (tag, snapshot) = (tag.into(), full.clone());
                 DatasetError::BadHold { tag, snapshot, why }
@@ -135,7 +170,7 @@ impl Datasets {
             if let Some(until_s) = until_s {
                 check_end(until_s, now_s).map_err(bad)?;
             }
-            let mut record = self.keep_record(dataset, *snapshot);
+            let mut record = self.keep_record(dataset, snapshot);
             let count = record.holds.len();
             match record.holds.iter_mut().find(|hold| hold.tag == tag) {
                 Some(stands) if is_longer(end, stands.end) => stands.end = end,
@@ -148,9 +183,12 @@ impl Datasets {
                     record.holds.push(Hold { tag: tag.into(), placed, end });
                 }
             }
-            changes.push((dataset.clone(), *snapshot, record));
+            changes.push((dataset.clone(), snapshot, record));
         }
         self.use_feature(FEATURE_KEEPING).await?;
+        if changes.iter().any(|(_, on, _)| matches!(on, Holdable::OfFile(_))) {
+            self.use_feature(FEATURE_FILE_HOLDS).await?;
+        }
         if end.is_some() {
             self.hold_clock.run();
         }
@@ -162,12 +200,17 @@ impl Datasets {
     ///
     /// # Errors
     /// None has it, or it has an end that has not come. Then none was released.
-    pub async fn release(&self, tag: &str, on: &[(Arc<Dataset>, Txg)]) -> Result<(), DatasetError> {
+    pub async fn release(
+        &self,
+        tag: &str,
+        on: &[(Arc<Dataset>, impl Into<Holdable> + Copy)],
+    ) -> Result<(), DatasetError> {
         let _act = self.acts.lock().await;
         let mut changes = Vec::new();
         for (dataset, snapshot) in on {
-            let full = self.listed_name(dataset, *snapshot)?;
-            let mut record = self.keep_record(dataset, *snapshot);
+            let snapshot = (*snapshot).into();
+            let full = self.held_name(dataset, snapshot)?;
+            let mut record = self.keep_record(dataset, snapshot);
             let Some(at) = record.holds.iter().position(|hold| hold.tag == tag) else { continue };
             let hold = record.holds.remove(at);
             if let Some(ends_s) = self.ends_s(&hold) {
@@ -177,10 +220,10 @@ impl Datasets {
                 );
                 return Err(DatasetError::BadHold { tag: tag.into(), snapshot: full, why });
             }
-            changes.push((dataset.clone(), *snapshot, record));
+            changes.push((dataset.clone(), snapshot, record));
         }
         if let (true, Some((dataset, snapshot))) = (changes.is_empty(), on.first()) {
-            let snapshot = self.listed_name(dataset, *snapshot)?;
+            let snapshot = self.held_name(dataset, (*snapshot).into())?;
             let why = "there is none; `aquifer holds` shows those that there are".into();
             return Err(DatasetError::BadHold { tag: tag.into(), snapshot, why });
         }
@@ -188,12 +231,12 @@ impl Datasets {
     }
 
     /// The holds on a snapshot.
-    pub fn holds(&self, dataset: &Dataset, snapshot: Txg) -> Vec<Standing> {
+    pub fn holds(&self, dataset: &Dataset, snapshot: impl Into<Holdable>) -> Vec<Standing> {
         let standing = |hold: Hold| {
             let ends_s = self.ends_s(&hold);
             Standing { tag: hold.tag, placed: hold.placed, ends_s }
         };
-        self.keep_record(dataset, snapshot).holds.into_iter().map(standing).collect()
+        self.keep_record(dataset, snapshot.into()).holds.into_iter().map(standing).collect()
     }
 
     /// The first snapshot of the pool that is held until a time: its full name and its holds.
@@ -202,8 +245,7 @@ impl Datasets {
     /// That it is held.
     pub fn check_no_hold_with_end(&self) -> Result<(), DatasetError> {
         for dataset in self.all() {
-            let listed = dataset.listing.lock().txgs();
-            for snapshot in listed {
+            for (snapshot, _) in dataset.keep_records() {
                 let mut holds = self.holds(&dataset, snapshot);
                 holds.retain(|hold| hold.ends_s.is_some());
                 self.no_holds(&dataset, snapshot, &holds)?;
@@ -220,21 +262,26 @@ impl Datasets {
     pub fn check_not_held(
         &self,
         dataset: &Dataset,
-        snapshots: impl IntoIterator<Item = Txg>,
+        snapshots: impl IntoIterator<Item = impl Into<Holdable>>,
     ) -> Result<(), DatasetError> {
         if left_out(Rule::HeldIsKept) {
             return Ok(());
         }
-        let mut each = snapshots.into_iter();
+        let mut each = snapshots.into_iter().map(Into::into);
         each.try_for_each(|snapshot| {
             self.no_holds(dataset, snapshot, &self.holds(dataset, snapshot))
         })
     }
 
+    /// Fails if a snapshot of a dataset that it lists, or of its files, is held.
+    pub(crate) fn check_nothing_held(&self, dataset: &Dataset) -> Result<(), DatasetError> {
+        self.check_not_held(dataset, dataset.keep_records().into_iter().map(|(on, _)| on))
+    }
+
     fn no_holds(
         &self,
         dataset: &Dataset,
-        snapshot: Txg,
+        snapshot: Holdable,
         holds: &[Standing],
     ) -> Result<(), DatasetError> {
         if holds.is_empty() {
@@ -245,7 +292,7 @@ impl Datasets {
             None => format!("{tag:?}"),
         });
         let holds = each.collect::<Vec<_>>().join(", ");
-        Err(DatasetError::Held { snapshot: self.listed_name(dataset, snapshot)?, holds })
+        Err(DatasetError::Held { snapshot: self.held_name(dataset, snapshot)?, holds })
     }
 
     /// Takes away holds that have ended, and lets an idle pool note the hold clock. To be called
@@ -256,20 +303,21 @@ impl Datasets {
     pub async fn tend_holds(&self) -> Result<(), DatasetError> {
         let _act = self.acts.lock().await;
         let has_end = |record: &KeepRecord| record.holds.iter().any(|hold| hold.end.is_some());
-        let of_it = |dataset: &Arc<Dataset>| dataset.keeping.lock().values().any(has_end);
+        let of_it = |dataset: &Arc<Dataset>| {
+            dataset.keep_records().iter().any(|(_, record)| has_end(record))
+        };
         self.hold_clock.noted.lock().runs = self.all().iter().any(of_it);
         if self.hold_clock.is_due(self.pool.world().now()) {
             self.pool.sync().await?;
         }
         let mut changes = Vec::new();
         for dataset in self.all() {
-            let of_it = dataset.keeping.lock().clone();
-            for (snapshot, before) in of_it {
+            for (snapshot, before) in dataset.keep_records() {
                 let record = self.keep_record(&dataset, snapshot);
                 if record == before {
                     continue;
                 }
-                let name = self.listed_name(&dataset, snapshot)?;
+                let name = self.held_name(&dataset, snapshot)?;
                 for hold in before.holds.iter().filter(|hold| !record.holds.contains(hold)) {
                     tracing::info!(
                         class = "snapshot.hold_ended", snapshot = %name, tag = %hold.tag,
@@ -285,35 +333,27 @@ impl Datasets {
     /// Writes these records. The caller holds the lock of acts.
     async fn keep(
         &self,
-        changes: Vec<(Arc<Dataset>, Txg, KeepRecord)>,
+        changes: Vec<(Arc<Dataset>, Holdable, KeepRecord)>,
     ) -> Result<(), DatasetError> {
         if changes.is_empty() {
             return Ok(());
         }
         {
             let hold = self.hold_act().await?;
-            let mut state = self.state.lock();
-            let items = state.items.entry(hold.txg()).or_default();
-            for (dataset, snapshot, record) in changes {
-                let line = dataset.line_of(snapshot);
-                let key = ItemKey::new(line, ItemClass::Keep, snapshot.0);
-                let mut keeping = dataset.keeping.lock();
-                if record.is_empty() {
-                    keeping.remove(&snapshot);
-                    items.insert(key, None);
-                } else {
-                    items.insert(key, Some(Item { key, value: record.encode() }));
-                    keeping.insert(snapshot, record);
-                }
-            }
+            let items: Vec<_> = changes.into_iter().map(keep_one).collect();
+            self.state.lock().items.entry(hold.txg()).or_default().extend(items);
         }
         Ok(self.act_on_disk().await?)
     }
 
     /// Why a snapshot stays or goes, without holds that have ended.
-    pub(crate) fn keep_record(&self, dataset: &Dataset, snapshot: Txg) -> KeepRecord {
-        let record = dataset.keeping.lock().get(&snapshot).cloned();
-        let mut record = record.unwrap_or_default();
+    fn keep_record(&self, dataset: &Dataset, snapshot: Holdable) -> KeepRecord {
+        let mut record = match snapshot {
+            Holdable::OfDataset(txg) => {
+                dataset.keeping.lock().get(&txg).cloned().unwrap_or_default()
+            }
+            Holdable::OfFile(id) => dataset.snapshots.lock().files.keep_record(id),
+        };
         record.holds.retain(|hold| hold.end.is_none() || self.ends_s(hold).is_some());
         record
     }
@@ -350,6 +390,22 @@ impl Datasets {
         }
     }
 
+    /// The full name of a snapshot of one kind or the other.
+    fn held_name(&self, dataset: &Dataset, snapshot: Holdable) -> Result<String, DatasetError> {
+        let id = match snapshot {
+            Holdable::OfDataset(txg) => return self.listed_name(dataset, txg),
+            Holdable::OfFile(id) => id,
+        };
+        let known = dataset.file_snapshot(id, self.pool.committed_txg());
+        match known.filter(|_| !dataset.is_destroyed()) {
+            Some(known) => Ok(self.name_of_file(dataset, &known)),
+            None => {
+                let of = self.full_name(dataset);
+                Err(DatasetError::NotFound(format!("{of}:@ of txg {}", id.txg())))
+            }
+        }
+    }
+
     /// The full name of a snapshot that is in the list.
     pub(crate) fn listed_name(
         &self,
@@ -363,6 +419,27 @@ impl Datasets {
             None => Err(DatasetError::NotFound(format!("{of}@ of txg {snapshot}"))),
         }
     }
+}
+
+/// A snapshot has this record in memory. Returns the item that says so.
+fn keep_one(
+    (dataset, snapshot, record): (Arc<Dataset>, Holdable, KeepRecord),
+) -> (ItemKey, Option<Item>) {
+    let snapshot = match snapshot {
+        Holdable::OfDataset(snapshot) => snapshot,
+        Holdable::OfFile(id) => {
+            return dataset.snapshots.lock().files.keep((dataset.id, id), record);
+        }
+    };
+    let key = ItemKey::new(dataset.line_of(snapshot), ItemClass::Keep, snapshot.0);
+    let mut keeping = dataset.keeping.lock();
+    if record.is_empty() {
+        keeping.remove(&snapshot);
+        return (key, None);
+    }
+    let item = Item { key, value: record.encode() };
+    keeping.insert(snapshot, record);
+    (key, Some(item))
 }
 
 /// Whether a hold that stands may get this end instead.

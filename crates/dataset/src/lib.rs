@@ -75,7 +75,7 @@ pub use file_schedule::{FileRule, FileSchedule};
 pub use file_snapshots::{
     FileSnapshot, FileVersion, NewFileSnapshot, ScheduledFile, ScheduledFiles,
 };
-pub use holds::{HOLD_YEARS_MAX, Standing};
+pub use holds::{HOLD_YEARS_MAX, Holdable, Standing};
 pub use increment::{Increment, IncrementError, Wanted as IncrementWanted};
 pub use promote::Promoted;
 pub use property::{Properties, Property, Snapdir, SyncMode};

@@ -189,7 +189,8 @@ impl Found {
             | ItemClass::FileRollback
             | ItemClass::FileClone
             | ItemClass::FileCloneAcross
-            | ItemClass::FileLine => {
+            | ItemClass::FileLine
+            | ItemClass::FileKeep => {
                 let snapshots = self.snapshots.entry(dataset).or_default();
                 snapshots.load(dataset, (class, number), value)?;
             }

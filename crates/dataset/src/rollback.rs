@@ -216,6 +216,7 @@ impl Datasets {
             return Ok(Vec::new());
         }
         self.check_not_held(&dataset, later.iter().map(|snapshot| snapshot.txg))?;
+        self.check_not_held(&dataset, shown.iter().map(|of| of.id))?;
         let clones = self.all_clones();
         for snapshot in &later {
             self.check_clones(&clones, &dataset, snapshot)?;

@@ -302,11 +302,6 @@ impl Listing {
         self.list.get(&txg).map(|snapshot| snapshot.record.name.clone())
     }
 
-    /// Their txgs, in order.
-    pub fn txgs(&self) -> Vec<Txg> {
-        self.list.keys().copied().collect()
-    }
-
     /// Whether one has this name.
     pub fn has_name(&self, name: &str) -> bool {
         self.list.values().any(|snapshot| snapshot.record.name == name)

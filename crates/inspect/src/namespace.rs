@@ -495,9 +495,10 @@ const CLASS_HIDDEN_LINE: u8 = ItemClass::HiddenLine as u8;
 const OF_SNAPSHOTS: [u8; 6] =
     [CLASS_SNAPSHOT, CLASS_SWEEP, CLASS_KEEP, CLASS_LISTER, CLASS_INHERITED, CLASS_BOOKMARK];
 /// Those of snapshots of files.
-const OF_FILES: [u8; 6] = [
+const OF_FILES: [u8; 7] = [
     ItemClass::FileSnapshot as u8,
     ItemClass::FileSweep as u8,
+    ItemClass::FileKeep as u8,
     ItemClass::FileRollback as u8,
     ItemClass::FileClone as u8,
     ItemClass::FileLine as u8,

@@ -78,11 +78,13 @@ pub const FEATURE_FILE_LINES: &str = "file-lines";
 pub const FEATURE_FILE_CLONES_ACROSS: &str = "file-clones-across";
 /// A dataset was rolled back past later snapshots.
 pub const FEATURE_DATASET_LINES: &str = "dataset-lines";
+/// A snapshot of a file was held.
+pub const FEATURE_FILE_HOLDS: &str = "file-holds";
 /// Dead trees say of which file each block was, also if it was cut off it. Only a pool that began
 /// with it has it.
 pub const FEATURE_TAILS_BY_FILE: &str = "tails-by-file";
 /// The features that this software knows.
-pub const FEATURES: [&str; 20] = [
+pub const FEATURES: [&str; 21] = [
     FEATURE_SNAPSHOTS,
     FEATURE_KEEPING,
     FEATURE_MOVED,
@@ -103,6 +105,7 @@ pub const FEATURES: [&str; 20] = [
     FEATURE_FILE_CLONES_ACROSS,
     FEATURE_TAILS_BY_FILE,
     FEATURE_DATASET_LINES,
+    FEATURE_FILE_HOLDS,
 ];
 /// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.
 pub const VDEV_SEGMENTS_MAX: u64 = Place::SECTOR_LIMIT / SEGMENT_SECTORS - 1;

@@ -19,6 +19,7 @@
 //!   class 14  what a clone has of its origin; number = txg of a snapshot of it, 0 for the head
 //!   class 16  a snapshot of a file (see [`crate::file_snapshot`]); number = txg << 16 | index
 //!   class 17  what such a one alone showed is freed; the same number
+//!   class 30  why such a one stays, a keep record; the same number
 //!   class 20  a file was rolled back to such a one; the same number
 //!   class 21  a clone of a file (see [`crate::file_clone`]); number = its object id
 //!   class 27  a clone of a file of another dataset; the same number

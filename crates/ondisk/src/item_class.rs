@@ -60,6 +60,8 @@ pub enum ItemClass {
     HeadLine = 28,
     /// Where what an old head had belongs.
     LeftHead = 29,
+    /// The holds on a snapshot of a file.
+    FileKeep = 30,
 }
 
 impl ItemClass {
@@ -94,6 +96,7 @@ impl ItemClass {
             27 => ItemClass::FileCloneAcross,
             28 => ItemClass::HeadLine,
             29 => ItemClass::LeftHead,
+            30 => ItemClass::FileKeep,
             _ => return None,
         })
     }

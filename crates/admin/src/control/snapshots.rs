@@ -357,7 +357,9 @@ async fn infos(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Vec<SnapshotIn
             for file in &of.files {
                 let alone = BTreeSet::from([file.id]);
                 let used = datasets.unique_bytes_of_files(&of.dataset, &alone).await;
-                infos.push(files::info(&of, file, (readable(used)?, counts_saved)));
+                let info = files::info(&of, file, (readable(used)?, counts_saved));
+                let holds = datasets.holds(&of.dataset, file.id).len() as u64;
+                infos.push(SnapshotInfo { holds, ..info });
             }
         }
         Ok(infos)

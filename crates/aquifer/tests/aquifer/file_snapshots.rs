@@ -60,7 +60,9 @@ fn disks_of_a_vm_are_snapshotted_listed_and_destroyed() {
         (vec!["snapshot", "-r", "tank/vms:disk.raw@x"], "-r is for datasets"),
         (vec!["snapshot", "tank/vms@x", "tank/vms:disk.raw@x"], "with two commands"),
         (vec!["destroy", "-f", "tank/vms:disk.raw@none"], "there is no snapshot"),
-        (vec!["hold", "audit", of_file], "cannot be held yet"),
+        (vec!["hold", "-r", "audit", of_file], "-r is for datasets"),
+        (vec!["hold", "audit", of_file, "tank/vms@all"], "with two commands"),
+        (vec!["hold", "audit", "tank/vms:web 01/*@none"], "there is no snapshot"),
         (vec!["rollback", "tank/vms:disk.raw@none"], "there is no snapshot"),
         (vec!["clone", of_file, "tank/new"], "names no file"),
         (vec!["rename", of_file, "@other"], "cannot be renamed yet"),
@@ -70,6 +72,23 @@ fn disks_of_a_vm_are_snapshotted_listed_and_destroyed() {
         assert!(said.code != 0 && said.err.contains(message), "{words:?}: {said:?}");
     }
     assert_eq!(names(&place), [of_file, set[0], set[1]]);
+    // Held, also by a pattern: nothing destroys them.
+    place.must(&["hold", "backup", "tank/vms:web 01/*@nightly", set[0]]);
+    place.must(&["hold", "audit", of_file]);
+    let held = |words: &[&str]| {
+        let holds = place.json(words).as_array().unwrap().clone();
+        let text = |hold: &Value, field: &str| hold[field].as_str().unwrap().to_owned();
+        holds.iter().map(|of| (text(of, "snapshot"), text(of, "tag"))).collect::<Vec<_>>()
+    };
+    let [disk0, disk1] = set.map(|name| (name.to_owned(), "backup".to_owned()));
+    let before = (of_file.to_owned(), "audit".to_owned());
+    assert_eq!(held(&["holds", "-r", "tank"]), [before.clone(), disk0.clone(), disk1.clone()]);
+    assert_eq!(held(&["holds", set[1]]), std::slice::from_ref(&disk1));
+    assert_eq!(place.json(&["list", set[0]])[0]["holds"], 1);
+    for words in [vec!["destroy", "-f", set[0]], vec!["destroy", "-rf", "tank/vms"]] {
+        let said = place.ask(&words);
+        assert!(said.code != 0 && said.err.contains("is held by"), "{words:?}: {said:?}");
+    }
     let done = place.json(&["rollback", "tank/vms:web 01/*@nightly"]);
     assert_eq!(done["name"], "tank/vms:web 01/*");
 
@@ -84,6 +103,9 @@ fn disks_of_a_vm_are_snapshotted_listed_and_destroyed() {
     place.must(&["inspect", "--deep", "-d", &disk, "tank"]);
     place.must(&["pool", "import", "-d", &disk, "tank"]);
 
+    assert_eq!(held(&["holds"]), [before, disk0, disk1]);
+    place.must(&["release", "backup", "tank/vms:web 01/*@nightly"]);
+    place.must(&["release", "audit", of_file]);
     let done = place.json(&["destroy", "-f", "tank/vms:web 01/*@nightly"]);
     assert_eq!(done["snapshots"].as_array().unwrap().len(), 2);
     place.must(&["destroy", "-f", of_file]);
@@ -93,6 +115,16 @@ fn disks_of_a_vm_are_snapshotted_listed_and_destroyed() {
         (info["used_bytes"].clone(), info["refer_bytes"].clone())
     };
     place.wait_for(|| used().0 == used().1);
+    place.must(&["snapshot", of_file]);
+    place.must(&["hold", "--until", "1h", "audit", of_file]);
+    for (words, message) in [
+        (vec!["release", "audit", of_file], "nobody can release it"),
+        (vec!["destroy", "-f", of_file], "is held by"),
+        (vec!["pool", "destroy", "-f", "tank"], "is held by"),
+    ] {
+        let said = place.ask(&words);
+        assert!(said.code != 0 && said.err.contains(message), "{words:?}: {said:?}");
+    }
     let history = place.must(&["pool", "history", "tank"]);
     assert!(history.contains("aquifer snapshot tank/vms:disk.raw@before"), "{history}");
     place.must(&["pool", "export", "tank"]);

@@ -12,6 +12,7 @@ use aquifer_ondisk::file_clone::{FileCloneAcrossRecord, FileCloneRecord, FileLin
 use aquifer_ondisk::file_snapshot::{
     FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
 };
+use aquifer_ondisk::keeping::KeepRecord;
 use aquifer_ondisk::{DatasetId, FormatError, Guid, ObjectId, Txg};
 
 use super::FileSnapshot;
@@ -40,6 +41,8 @@ pub(crate) struct FileSnapshots {
     rollbacks: BTreeMap<FileSnapshotId, FileRollbackRecord>,
     /// Clones and lines of files, each of which needs the snapshot that it began as.
     pub(super) pins: Pins,
+    /// The holds on them.
+    holds: BTreeMap<FileSnapshotId, KeepRecord>,
     /// Those that somebody reads.
     pub(super) open: BTreeMap<FileSnapshotId, Arc<Object>>,
 }
@@ -61,6 +64,9 @@ impl FileSnapshots {
         match class {
             ItemClass::FileSweep => {
                 self.sweeps.insert(id, FileSweepRecord::decode(value)?.object);
+            }
+            ItemClass::FileKeep => {
+                self.holds.insert(id, KeepRecord::decode(value)?);
             }
             ItemClass::FileRollback => self.load_rollback(id, FileRollbackRecord::decode(value)?),
             ItemClass::FileClone => {
@@ -140,7 +146,9 @@ impl FileSnapshots {
         let sweep = FileSweepRecord { object: gone.object(), left: txg };
         let key = ItemKey::new(line, ItemClass::FileSweep, id.0);
         let sweep = (key, Some(Item { key, value: sweep.encode() }));
-        vec![sweep, (ItemKey::new(line, ItemClass::FileSnapshot, id.0), None)]
+        let mut items = vec![sweep, (ItemKey::new(line, ItemClass::FileSnapshot, id.0), None)];
+        items.extend(self.holds.remove(&id).map(|_| (hold_key(line, id), None)));
+        items
     }
 
     /// One is there for walks only.
@@ -152,11 +160,12 @@ impl FileSnapshots {
         let Some(known) = self.list.get_mut(&id) else { return Vec::new() };
         let record = FileSnapshotRecord { hidden: true, ..known.record.clone() };
         *known = Arc::new(FileSnapshot { id, record });
-        let item = known.item(line);
+        let mut items = vec![known.item(line)];
         if let Some(open) = self.open.remove(&id) {
             open.leave();
         }
-        vec![item]
+        items.extend(self.holds.remove(&id).map(|_| (hold_key(line, id), None)));
+        items
     }
 
     /// Those of a file in order.
@@ -291,6 +300,32 @@ impl FileSnapshots {
         }
     }
 
+    /// The holds on one that is listed, also those that have ended.
+    pub fn keep_record(&self, id: FileSnapshotId) -> KeepRecord {
+        self.holds.get(&id).cloned().unwrap_or_default()
+    }
+
+    /// All of them.
+    pub fn keep_records(&self) -> impl Iterator<Item = (FileSnapshotId, &KeepRecord)> {
+        self.holds.iter().map(|(id, record)| (*id, record))
+    }
+
+    /// One has these holds. Returns the item that changes.
+    pub fn keep(
+        &mut self,
+        (line, id): (DatasetId, FileSnapshotId),
+        record: KeepRecord,
+    ) -> (ItemKey, Option<Item>) {
+        let key = hold_key(line, id);
+        if record.is_empty() {
+            self.holds.remove(&id);
+            return (key, None);
+        }
+        let item = Item { key, value: record.encode() };
+        self.holds.insert(id, record);
+        (key, Some(item))
+    }
+
     /// A sweep has nothing left to do.
     pub fn swept(&mut self, id: FileSnapshotId) {
         self.sweeps.remove(&id);
@@ -307,6 +342,7 @@ impl FileSnapshots {
         let list = self.list.keys().map(of(ItemClass::FileSnapshot));
         let list = list.chain(self.sweeps.keys().map(of(ItemClass::FileSweep)));
         let list = list.chain(self.rollbacks.keys().map(of(ItemClass::FileRollback)));
+        let list = list.chain(self.holds.keys().map(of(ItemClass::FileKeep)));
         list.chain(self.pins.keys(line)).collect()
     }
 
@@ -321,6 +357,11 @@ impl FileSnapshots {
             is_it && of.record.name == name && !of.record.hidden
         })
     }
+}
+
+/// The key of the holds on one.
+fn hold_key(line: DatasetId, id: FileSnapshotId) -> ItemKey {
+    ItemKey::new(line, ItemClass::FileKeep, id.0)
 }
 
 impl FileSnapshot {

@@ -220,6 +220,9 @@ impl Datasets {
                 }
                 for of in too_many(dataset, file) {
                     let FileSnapshot { id, record } = of.as_ref();
+                    if self.check_not_held(dataset, [*id]).is_err() {
+                        continue;
+                    }
                     excess.push((dataset.id, *id));
                     names.push(self.file_snapshot_name(dataset, &record.path, &record.name));
                 }

@@ -119,6 +119,9 @@ fn only_what_a_schedule_took_of_a_file_that_a_rule_means_is_pruned() {
             let name = format!("tank/d:stays.vhd@{name}");
             service.files.snapshot_files(&[name]).await.unwrap();
         }
+        let (dataset, all) =
+            service.files.file_snapshots("tank/d:stays.vhd@auto-hourly*").await.unwrap();
+        service.datasets.hold("audit", &[(dataset, all[0].id)], None).await.unwrap();
         after(&service, 1).await;
         rename(&service, (top, "renamed.vhd"), (top, "other.vhd")).await;
         rename(&service, (top, "leaves.vhd"), (top, "leaves.old")).await;
@@ -135,6 +138,8 @@ fn only_what_a_schedule_took_of_a_file_that_a_rule_means_is_pruned() {
         let mut wanted = [
             "daily-26T07:43Z",
             "hourly-1",
+            // It is held.
+            "hourly-26T07:43Z",
             "hourly-26T09:43Z",
             "hourly-26T10:43Z",
             "hourly-26T11:43Z",
@@ -160,10 +165,10 @@ fn only_what_a_schedule_took_of_a_file_that_a_rule_means_is_pruned() {
         assert_eq!(of(&service, "other.vhd").len(), 2);
         set(&service, "off").await;
         after(&service, 30).await;
-        assert_eq!(of(&service, "stays.vhd").len(), 5);
+        assert_eq!(of(&service, "stays.vhd").len(), 6);
         // What is left goes by its name, also of files that are gone.
         let (_, all) = service.files.file_snapshots("tank/d:*@auto-*").await.unwrap();
-        assert_eq!(all.len(), 5 - 1 + 1 + 2 + 3 + 6);
+        assert_eq!(all.len(), 6 - 1 + 1 + 2 + 3 + 6);
     });
     bed.assert_clean();
 }

@@ -1,15 +1,18 @@
-//! Holds on snapshots: what they refuse, and when they end.
+//! Holds on snapshots of datasets and files: what they refuse, and when they end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_dataset::{Dataset, DatasetError};
+use aquifer_dataset::{Dataset, DatasetError, RollbackOptions};
 use aquifer_files::Service;
 use aquifer_ondisk::Txg;
+use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::keeping::HOLDS_MAX;
 
-use crate::bed::Bed;
+use crate::bed::{Bed, root, settle};
+use crate::file_rollback::{self as file, GENTLY, snapshot, take, with_disk};
+use crate::spread::fill;
 
 const DAY_S: u64 = 86_400;
 const DAY_NS: u64 = DAY_S * 1_000_000_000;
@@ -152,6 +155,96 @@ fn a_hold_ends_by_itself() {
         let a = one(&service, "tank/d@a");
         assert!(service.datasets.holds(&a.0, a.1).is_empty());
         destroy(&service, &["tank/d@a"]).await.unwrap();
+    });
+    bed.assert_clean();
+}
+
+/// A held snapshot of a file stays, whatever would take it. Restarts know of it.
+#[test]
+fn a_held_snapshot_of_a_file_stays() {
+    const WITH_LATER: RollbackOptions = RollbackOptions { destroy_later: true, force: false };
+    let mut bed = Bed::of_small_steps();
+    bed.cut_life(async |service| {
+        let (dataset, disk) = with_disk(&service).await;
+        take(&service, "a").await;
+        snapshot(&service, "whole").await;
+        fill(&service, disk, 1000).await;
+        let on = [(dataset, take(&service, "b").await.id)];
+        service.datasets.hold("audit", &on, Some(wall_s(&service) + 7200)).await.unwrap();
+        service.datasets.hold("backup", &on, None).await.unwrap();
+    });
+    bed.cut_life(async |service| {
+        let datasets = &service.datasets;
+        let (held, a) = (file::one(&service, "b").await, file::one(&service, "a").await);
+        let dataset = datasets.by_name("tank/d").unwrap();
+        let tags = datasets.holds(&dataset, held.id).into_iter().map(|hold| hold.tag);
+        assert_eq!(tags.collect::<Vec<_>>(), ["audit", "backup"]);
+        assert!(datasets.check_no_hold_with_end().is_err());
+        let destroy = |ids: &[FileSnapshotId]| {
+            let these = [(dataset.clone(), ids.iter().copied().collect::<BTreeSet<_>>())];
+            async move { datasets.destroy_file_snapshots(&these).await }
+        };
+        let refused = destroy(&[a.id, held.id]).await;
+        assert!(is_held(&refused));
+        let said = refused.unwrap_err().to_string();
+        assert!(said.contains("\"tank/d:disk@b\" is held by \"audit\" until"), "{said}");
+        assert!(is_held(&file::roll_back(&service, &a, WITH_LATER).await.map(drop)));
+        assert!(is_held(&datasets.rollback("tank/d@whole", WITH_LATER).await.map(drop)));
+        assert!(is_held(&datasets.destroy("tank/d", true).await));
+        let on = [(dataset.clone(), held.id)];
+        assert!(datasets.release("audit", &on).await.is_err(), "its end has not come");
+        datasets.release("backup", &on).await.unwrap();
+        assert!(is_held(&destroy(&[held.id]).await));
+        // What takes nothing away may be done.
+        file::roll_back(&service, &a, GENTLY).await.unwrap();
+        datasets.rollback("tank/d@whole", GENTLY).await.unwrap();
+        let removed = service.files.root("tank/d").unwrap();
+        service.files.remove(&root(), removed, b"disk").await.kept().await.0.unwrap();
+        assert_eq!(file::one(&service, "b").await.id, held.id);
+    });
+    bed.life(async |service| {
+        let datasets = &service.datasets;
+        let held = file::one(&service, "b").await;
+        let dataset = datasets.by_name("tank/d").unwrap();
+        service.pool.world().sleep(Duration::from_secs(7260)).await;
+        assert!(datasets.holds(&dataset, held.id).is_empty());
+        datasets.tend_holds().await.unwrap();
+        datasets.hold("more", &[(dataset.clone(), held.id)], None).await.unwrap();
+        datasets.release("more", &[(dataset.clone(), held.id)]).await.unwrap();
+        let ids = BTreeSet::from([held.id]);
+        datasets.destroy_file_snapshots(&[(dataset.clone(), ids)]).await.unwrap();
+        let gone = datasets.hold("late", &[(dataset, held.id)], None).await;
+        assert!(matches!(gone, Err(DatasetError::NotFound(_))), "{gone:?}");
+        settle(&service, 200).await;
+    });
+    bed.assert_clean();
+}
+
+/// One whose hold has ended, and that nobody has tended since, leaves no record of it; nor does one
+/// that is hidden for a clone, or that goes with its dataset.
+#[test]
+fn ended_holds_of_files_go_with_their_snapshots() {
+    let mut bed = Bed::of_small_steps();
+    bed.life(async |service| {
+        let datasets = &service.datasets;
+        let (dataset, _) = with_disk(&service).await;
+        let mut ids = Vec::new();
+        for name in ["a", "b", "c"] {
+            ids.push(take(&service, name).await.id);
+        }
+        let on: Vec<_> = ids.iter().map(|id| (dataset.clone(), *id)).collect();
+        datasets.hold("audit", &on, Some(wall_s(&service) + 60)).await.unwrap();
+        let copy = ["tank/d:copy".to_owned()];
+        service.files.clone_file("tank/d:disk@a", &copy).await.unwrap();
+        service.pool.world().sleep(Duration::from_secs(120)).await;
+        let these = ids[..2].iter().copied().collect();
+        datasets.destroy_file_snapshots(&[(dataset, these)]).await.unwrap();
+        settle(&service, 200).await;
+    });
+    bed.assert_clean();
+    bed.life(async |service| {
+        service.datasets.destroy("tank/d", true).await.unwrap();
+        settle(&service, 200).await;
     });
     bed.assert_clean();
 }

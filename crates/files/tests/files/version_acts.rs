@@ -115,6 +115,11 @@ fn a_name_is_refused_as_on_the_command_line() {
         let last = &noted.last().unwrap().record;
         assert_eq!(last.outcome, Outcome::Failed);
         assert!(last.result.contains("may hold letters"), "{}", last.result);
+        let (dataset, held) = service.files.file_snapshots("tank/vms:web/disk@a").await.unwrap();
+        let on = [(dataset, held[0].id)];
+        service.datasets.hold("backup", &on, None).await.unwrap();
+        assert_eq!(destroy(&service, versions, b"a").await, Err(FsError::NotPermitted));
+        service.datasets.release("backup", &on).await.unwrap();
         // Held by a clone: it is only hidden.
         let clone = ["tank/vms:clone".to_owned()];
         service.files.clone_file("tank/vms:web/disk@a", &clone).await.unwrap();

@@ -338,6 +338,7 @@ async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
         }
     }
     files::check(service, model, &since).await?;
+    holds::release_files(service, model).await?;
     file_schedules::check(&dataset)?;
     for name in there {
         compare(service, model, &name).await?;

@@ -10,6 +10,7 @@ use aquifer_ondisk::file_clone::{FileCloneAcrossRecord, FileCloneRecord, FileLin
 use aquifer_ondisk::file_snapshot::{
     FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
 };
+use aquifer_ondisk::keeping::KeepRecord;
 use aquifer_ondisk::types::{DatasetId, ObjectId, Txg};
 
 use super::{Cloned, Kept, Of, invalid};
@@ -20,6 +21,8 @@ use crate::scan::Scan;
 pub(crate) struct Files {
     list: BTreeMap<FileSnapshotId, FileSnapshotRecord>,
     sweeps: BTreeMap<FileSnapshotId, FileSweepRecord>,
+    /// Those with holds.
+    kept: BTreeSet<FileSnapshotId>,
     /// Rollbacks whose blocks still stand in the dead tree.
     rollbacks: BTreeMap<FileSnapshotId, FileRollbackRecord>,
     /// Clones and lines of files, by the file and the txg in which it began so.
@@ -107,6 +110,13 @@ impl Files {
             if of.forked != id.txg() || self.lines.insert((object, of.forked), of).is_some() {
                 return Err(FormatError::invalid("file line record: number", number));
             }
+            return Ok(());
+        }
+        if class == ItemClass::FileKeep as u8 {
+            if KeepRecord::decode(value)?.schedule.is_some() {
+                return Err(FormatError::invalid("keep record of a file: schedule", number));
+            }
+            self.kept.insert(id);
             return Ok(());
         }
         if class == ItemClass::FileRollback as u8 {
@@ -308,6 +318,13 @@ impl Files {
             }
             if of.inode.root.is_some_and(|root| root.birth > txg) || of.inode.nlink == 0 {
                 wrong("is of no file of its txg");
+            }
+        }
+        for id in &self.kept {
+            if self.list.get(id).is_none_or(|of| of.hidden) {
+                invalid(scan, dataset, || {
+                    format!("no snapshot of a file is listed in {}, which has holds", id.txg())
+                });
             }
         }
         for (id, sweep) in &self.sweeps {

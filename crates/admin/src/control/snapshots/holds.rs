@@ -1,13 +1,16 @@
 //! Holds on snapshots.
 
+use std::sync::Arc;
+
 use aquifer_api::{
     ApiError, HoldInfo, HoldSnapshots, ReleaseSnapshots, SnapshotQuery, SnapshotsDone, time,
 };
+use aquifer_dataset::{Dataset, Holdable};
 
 use super::super::Control;
 use super::super::datasets::act_on;
 use super::super::serving::Serving;
-use super::{SnapshotsOf, files, find, list, members};
+use super::{SnapshotsOf, files, find, list};
 
 impl Control {
     /// Places a hold on snapshots, all in one txg. When this returns it is on disk.
@@ -18,9 +21,8 @@ impl Control {
         let _act = self.act().await?;
         let HoldSnapshots { tag, names, recursive, until_s } = request;
         let serving = self.pool_of_all(&names)?;
-        names.iter().try_for_each(|name| files::refuse(&serving, name, "be held"))?;
-        let found = named(&serving, &names, recursive)?;
-        let (names, on) = (all_names(&found), members(&found));
+        let found = named(&serving, &names, recursive).await?;
+        let (names, on) = (all_names(&found), of_both_kinds(&found));
         let (datasets, called) = (serving.service().datasets.clone(), tag.clone());
         act_on(&serving, async move { datasets.hold(&called, &on, until_s).await }).await?;
         tracing::info!(
@@ -47,9 +49,8 @@ impl Control {
         let _act = self.act().await?;
         let ReleaseSnapshots { tag, names, recursive } = request;
         let serving = self.pool_of_all(&names)?;
-        names.iter().try_for_each(|name| files::refuse(&serving, name, "be held"))?;
         let datasets = serving.service().datasets.clone();
-        let mut found = named(&serving, &names, recursive)?;
+        let mut found = named(&serving, &names, recursive).await?;
         if recursive {
             for of in &mut found {
                 let has_it = |txg| datasets.holds(&of.dataset, txg).iter().any(|on| on.tag == tag);
@@ -61,7 +62,7 @@ impl Control {
                 )));
             }
         }
-        let (names, on) = (all_names(&found), members(&found));
+        let (names, on) = (all_names(&found), of_both_kinds(&found));
         let called = tag.clone();
         act_on(&serving, async move { datasets.release(&called, &on).await }).await?;
         tracing::info!(
@@ -74,11 +75,12 @@ impl Control {
         Ok(SnapshotsDone { names })
     }
 
-    /// The holds on snapshots: on one, on those of a dataset, or on all.
+    /// The holds on snapshots: on one, on those of files that a pattern means, on those of a
+    /// dataset and its files, or on all.
     ///
     /// # Errors
     /// There is no dataset or snapshot with that name.
-    pub fn holds(&self, query: &SnapshotQuery) -> Result<Vec<HoldInfo>, ApiError> {
+    pub async fn holds(&self, query: &SnapshotQuery) -> Result<Vec<HoldInfo>, ApiError> {
         let SnapshotQuery { name, recursive } = query;
         let Some(name) = name else {
             let mut all = Vec::new();
@@ -87,8 +89,11 @@ impl Control {
             }
             return Ok(all);
         };
-        let serving = self.serving(super::pool_name(name))?;
+        let serving = self.pool_of_one(name)?;
         let found = match name.contains('@') {
+            true if serving.service().files.names_files(name) => {
+                files::find(&serving, name, |_| true).await?
+            }
             true => find(&serving, name, *recursive)?,
             false => list(&serving, name, *recursive)?,
         };
@@ -108,30 +113,51 @@ impl Control {
 }
 
 /// All snapshots of these names, each once.
-fn named(
+async fn named(
     serving: &Serving,
     names: &[String],
     recursive: bool,
 ) -> Result<Vec<SnapshotsOf>, ApiError> {
+    let are_of_files = files::are_named(serving, names, recursive)?;
     let mut all: Vec<SnapshotsOf> = Vec::new();
     for name in names {
-        for found in find(serving, name, recursive)? {
+        let found = match are_of_files {
+            true => files::find(serving, name, |_| true).await?,
+            false => find(serving, name, recursive)?,
+        };
+        for found in found {
             match all.iter_mut().find(|of| of.name == found.name) {
                 None => all.push(found),
                 Some(of) => {
-                    let new = found.snapshots.into_iter();
-                    let known = of.txgs();
-                    of.snapshots.extend(new.filter(|snapshot| !known.contains(&snapshot.txg)));
+                    of.snapshots.extend(found.snapshots);
+                    of.files.extend(found.files);
                 }
             }
         }
     }
+    for of in &mut all {
+        of.snapshots.sort_by_key(|snapshot| snapshot.txg);
+        of.snapshots.dedup_by_key(|snapshot| snapshot.txg);
+        of.files.sort_by_key(|file| file.id);
+        of.files.dedup_by_key(|file| file.id);
+    }
     Ok(all)
+}
+
+/// Them with their datasets.
+fn of_both_kinds(found: &[SnapshotsOf]) -> Vec<(Arc<Dataset>, Holdable)> {
+    let of = |of: &SnapshotsOf| {
+        let snapshots = of.snapshots.iter().map(|snapshot| Holdable::from(snapshot.txg));
+        let all = snapshots.chain(of.files.iter().map(|file| Holdable::from(file.id)));
+        all.map(|on| (of.dataset.clone(), on)).collect::<Vec<_>>()
+    };
+    found.iter().flat_map(of).collect()
 }
 
 fn all_names(found: &[SnapshotsOf]) -> Vec<String> {
     let of = |of: &SnapshotsOf| {
-        of.snapshots.iter().map(|snapshot| of.full(snapshot)).collect::<Vec<_>>()
+        let snapshots = of.snapshots.iter().map(|snapshot| of.full(snapshot));
+        snapshots.chain(of.files.iter().map(|file| of.full_of_file(file))).collect::<Vec<_>>()
     };
     found.iter().flat_map(of).collect()
 }
@@ -140,10 +166,13 @@ fn infos(serving: &Serving, found: &[SnapshotsOf]) -> Vec<HoldInfo> {
     let datasets = &serving.service().datasets;
     let mut infos = Vec::new();
     for of in found {
-        for snapshot in &of.snapshots {
-            let holds = datasets.holds(&of.dataset, snapshot.txg).into_iter();
+        let snapshots = of.snapshots.iter().map(|of| Holdable::from(of.txg));
+        let files = of.files.iter().map(|of| Holdable::from(of.id));
+        let all = all_names(std::slice::from_ref(of));
+        for (on, name) in snapshots.chain(files).zip(all) {
+            let holds = datasets.holds(&of.dataset, on).into_iter();
             infos.extend(holds.map(|hold| HoldInfo {
-                snapshot: of.full(snapshot),
+                snapshot: name.clone(),
                 tag: hold.tag,
                 placed_ns: hold.placed.since_1970_ns(),
                 ends_s: hold.ends_s,

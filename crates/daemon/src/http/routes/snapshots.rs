@@ -80,5 +80,5 @@ pub(super) async fn holds(
     State(control): Control_,
     Question(query): Question<api::SnapshotQuery>,
 ) -> Response {
-    answer(control.holds(&query))
+    answer(control.holds(&query).await)
 }

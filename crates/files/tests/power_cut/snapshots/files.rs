@@ -9,7 +9,7 @@ use aquifer_ondisk::ObjectId;
 use aquifer_sim::Rng;
 
 use super::ends::quiesce;
-use super::{Model, PAGE, Run, Tree, file_rollbacks, file_schedules, page, tell};
+use super::{Model, PAGE, Run, Tree, file_rollbacks, file_schedules, holds, page, tell};
 
 /// Sets of them at a time, in each dataset.
 const SETS_MAX: usize = 5;
@@ -25,6 +25,8 @@ pub(super) struct FileSet {
     pub taken: bool,
     /// The destruction of these was asked for.
     pub doomed: BTreeSet<String>,
+    /// A hold on these was answered, and its release not asked for.
+    pub held: BTreeSet<String>,
 }
 
 impl FileSet {
@@ -79,7 +81,7 @@ pub(super) fn dataset_of(service: &Service, model: &Mutex<Model>) -> Result<Arc<
 }
 
 /// Those that are there, by the names of their sets and files.
-fn there(
+pub(super) fn there(
     service: &Service,
     model: &Mutex<Model>,
 ) -> Result<BTreeMap<String, BTreeMap<String, Arc<FileSnapshot>>>, String> {
@@ -185,6 +187,9 @@ async fn destroy_some(
     };
     rng.shuffle(&mut files);
     files.truncate(1 + rng.index(files.len()));
+    if rng.below(2) == 0 {
+        holds::files_are_held(service, model, name, &files).await?;
+    }
     destroy(service, model, name, files).await
 }
 

@@ -1,16 +1,18 @@
-//! Holds: placed and released between the other acts. A snapshot with a hold stays.
+//! Holds: placed and released between the other acts. A snapshot with a hold stays, of a dataset or
+//! of a file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aquifer_blockio::World;
 use aquifer_dataset::DatasetError;
 use aquifer_files::Service;
+use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_sim::Rng;
 
 use super::acts::full_name;
-use super::{Known, Model, tell};
+use super::{Known, Model, files, tell};
 
 /// What is known of a hold.
 #[derive(Debug, Clone, Copy)]
@@ -201,4 +203,61 @@ pub(super) async fn release_all(
         }
     }
     Ok(())
+}
+
+/// The hold on snapshots of files.
+const OF_FILES: &str = "files";
+
+/// Holds some of a set, cannot destroy them then, and releases them.
+pub(super) async fn files_are_held(
+    service: &Service,
+    model: &Mutex<Model>,
+    name: &str,
+    files: &[String],
+) -> Result<(), String> {
+    let dataset = files::dataset_of(service, model)?;
+    let there = files::there(service, model)?.remove(name).unwrap_or_default();
+    let ids = files.iter().filter_map(|path| there.get(path).map(|of| of.id));
+    let ids: BTreeSet<FileSnapshotId> = ids.collect();
+    let on: Vec<_> = ids.iter().map(|id| (dataset.clone(), *id)).collect();
+    tell(&format!("hold {files:?}@{name}"));
+    match service.datasets.hold(OF_FILES, &on, None).await {
+        Ok(()) => {}
+        Err(error) if is_full(&error) => return Ok(()),
+        Err(error) => return Err(format!("hold {files:?}@{name}: {error}")),
+    }
+    let held = |held: BTreeSet<String>| {
+        model.lock().unwrap().file_sets.get_mut(name).unwrap().held = held;
+    };
+    held(files.iter().cloned().collect());
+    match service.datasets.destroy_file_snapshots(&[(dataset, ids)]).await {
+        Err(DatasetError::Held { .. }) => {}
+        done => return Err(format!("{files:?}@{name} is held, and destroyed: {done:?}")),
+    }
+    held(BTreeSet::new());
+    let released = service.datasets.release(OF_FILES, &on).await;
+    released.map_err(|error| format!("release {files:?}@{name}: {error}"))
+}
+
+/// After a start: no hold on snapshots of files was lost. They are released.
+pub(super) async fn release_files(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
+    let dataset = files::dataset_of(service, model)?;
+    let mut on = Vec::new();
+    for (name, files) in files::there(service, model)? {
+        let held = match model.lock().unwrap().file_sets.get_mut(&name) {
+            Some(set) => std::mem::take(&mut set.held),
+            None => BTreeSet::new(),
+        };
+        for (path, of) in files {
+            let is_held = !service.datasets.holds(&dataset, of.id).is_empty();
+            if held.contains(&path) && !is_held {
+                return Err(format!("the hold on {path}@{name} is lost"));
+            }
+            on.extend(is_held.then(|| (dataset.clone(), of.id)));
+        }
+    }
+    if on.is_empty() {
+        return Ok(());
+    }
+    service.datasets.release(OF_FILES, &on).await.map_err(|error| error.to_string())
 }

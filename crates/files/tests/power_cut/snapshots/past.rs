@@ -12,6 +12,7 @@ pub(super) async fn check_past(service: &Service, model: &Mutex<Model>) -> Resul
     let root = service.files.root(&name).ok_or("the dataset is gone")?;
     let found = look(&service.files, root).await.map_err(|error| error.to_string())?;
     files::check_past(service, model)?;
+    holds::release_files(service, model).await?;
     let dataset = service.datasets.by_name(&name).ok_or("the dataset is gone")?;
     let there = dataset.snapshots(service.pool.committed_txg());
     let mut model = model.lock().unwrap();
