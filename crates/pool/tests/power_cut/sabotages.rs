@@ -86,9 +86,10 @@ const GROWING_SIDES_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::ResilveredH
 /// The same in dense pools.
 const DENSE_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::WritesWaitForHolds], 0..300)];
 
-/// The same with sides that hang. The first was not found in seeds 1,300 to 6,107.
+/// The same with sides that hang. The first is rare: it was found by seed 6,889, not by those from
+/// 1,300 on before it, so CI begins shortly before.
 const HANG_SABOTAGES: &[(&[Rule], Range<u64>)] =
-    &[(&[Rule::QuietBeforeResilver], 6100..9000), (&[Rule::LateSideFails], 0..2000)];
+    &[(&[Rule::QuietBeforeResilver], 6870..20_000), (&[Rule::LateSideFails], 0..2000)];
 
 /// The same with spares.
 const SPARE_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::SpareStandsOnce], 0..1000)];
