@@ -10,7 +10,7 @@ use crate::bed::{Bed, find, make, root, settle};
 use crate::file_rollback::{GENTLY, destroy, one, roll_back, snapshot, take, with_disk};
 use crate::spread::{PAGES, cut, fill, is_filled};
 
-const WITH_LATER: RollbackOptions = RollbackOptions { destroy_later: true, force: false };
+pub const WITH_LATER: RollbackOptions = RollbackOptions { destroy_later: true, force: false };
 
 async fn go_to(service: &Service, name: &str) {
     let gone = service.datasets.rollback(&format!("tank/d@{name}"), GENTLY).await.unwrap();

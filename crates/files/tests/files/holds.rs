@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_dataset::{Dataset, DatasetError, RollbackOptions};
+use aquifer_dataset::{Dataset, DatasetError};
 use aquifer_files::Service;
 use aquifer_ondisk::Txg;
 use aquifer_ondisk::file_snapshot::FileSnapshotId;
@@ -12,6 +12,7 @@ use aquifer_ondisk::keeping::HOLDS_MAX;
 
 use crate::bed::{Bed, root, settle};
 use crate::file_rollback::{self as file, GENTLY, snapshot, take, with_disk};
+use crate::head_lines::WITH_LATER;
 use crate::spread::fill;
 
 const DAY_S: u64 = 86_400;
@@ -162,7 +163,6 @@ fn a_hold_ends_by_itself() {
 /// A held snapshot of a file stays, whatever would take it. Restarts know of it.
 #[test]
 fn a_held_snapshot_of_a_file_stays() {
-    const WITH_LATER: RollbackOptions = RollbackOptions { destroy_later: true, force: false };
     let mut bed = Bed::of_small_steps();
     bed.cut_life(async |service| {
         let (dataset, disk) = with_disk(&service).await;

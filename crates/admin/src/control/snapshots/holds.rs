@@ -22,7 +22,7 @@ impl Control {
         let HoldSnapshots { tag, names, recursive, until_s } = request;
         let serving = self.pool_of_all(&names)?;
         let found = named(&serving, &names, recursive).await?;
-        let (names, on) = (all_names(&found), of_both_kinds(&found));
+        let (names, on): (Vec<_>, Vec<_>) = each(&found).unzip();
         let (datasets, called) = (serving.service().datasets.clone(), tag.clone());
         act_on(&serving, async move { datasets.hold(&called, &on, until_s).await }).await?;
         tracing::info!(
@@ -62,7 +62,7 @@ impl Control {
                 )));
             }
         }
-        let (names, on) = (all_names(&found), of_both_kinds(&found));
+        let (names, on): (Vec<_>, Vec<_>) = each(&found).unzip();
         let called = tag.clone();
         act_on(&serving, async move { datasets.release(&called, &on).await }).await?;
         tracing::info!(
@@ -144,40 +144,25 @@ async fn named(
     Ok(all)
 }
 
-/// Them with their datasets.
-fn of_both_kinds(found: &[SnapshotsOf]) -> Vec<(Arc<Dataset>, Holdable)> {
-    let of = |of: &SnapshotsOf| {
-        let snapshots = of.snapshots.iter().map(|snapshot| Holdable::from(snapshot.txg));
-        let all = snapshots.chain(of.files.iter().map(|file| Holdable::from(file.id)));
-        all.map(|on| (of.dataset.clone(), on)).collect::<Vec<_>>()
-    };
-    found.iter().flat_map(of).collect()
-}
-
-fn all_names(found: &[SnapshotsOf]) -> Vec<String> {
-    let of = |of: &SnapshotsOf| {
-        let snapshots = of.snapshots.iter().map(|snapshot| of.full(snapshot));
-        snapshots.chain(of.files.iter().map(|file| of.full_of_file(file))).collect::<Vec<_>>()
-    };
-    found.iter().flat_map(of).collect()
+/// Snapshots of datasets, then of their files: each one's full name, its dataset, and which it is.
+fn each(found: &[SnapshotsOf]) -> impl Iterator<Item = (String, (Arc<Dataset>, Holdable))> {
+    found.iter().flat_map(|of| {
+        let snapshots = of.snapshots.iter().map(|one| (of.full(one), one.txg.into()));
+        let files = of.files.iter().map(|one| (of.full_of_file(one), one.id.into()));
+        snapshots.chain(files).map(|(name, on)| (name, (of.dataset.clone(), on)))
+    })
 }
 
 fn infos(serving: &Serving, found: &[SnapshotsOf]) -> Vec<HoldInfo> {
     let datasets = &serving.service().datasets;
     let mut infos = Vec::new();
-    for of in found {
-        let snapshots = of.snapshots.iter().map(|of| Holdable::from(of.txg));
-        let files = of.files.iter().map(|of| Holdable::from(of.id));
-        let all = all_names(std::slice::from_ref(of));
-        for (on, name) in snapshots.chain(files).zip(all) {
-            let holds = datasets.holds(&of.dataset, on).into_iter();
-            infos.extend(holds.map(|hold| HoldInfo {
-                snapshot: name.clone(),
-                tag: hold.tag,
-                placed_ns: hold.placed.since_1970_ns(),
-                ends_s: hold.ends_s,
-            }));
-        }
+    for (name, (dataset, on)) in each(found) {
+        infos.extend(datasets.holds(&dataset, on).into_iter().map(|hold| HoldInfo {
+            snapshot: name.clone(),
+            tag: hold.tag,
+            placed_ns: hold.placed.since_1970_ns(),
+            ends_s: hold.ends_s,
+        }));
     }
     infos
 }
