@@ -147,10 +147,10 @@ pub enum Command {
         #[arg(short = 'r')]
         recursive: bool,
         /// Its full name, such as tank/vms or tank/vms@before.
-        #[arg(value_name = "DATASET|DATASET@OLD")]
+        #[arg(value_name = "DATASET|DATASET[:PATH]@OLD")]
         name: String,
         /// Its new one.
-        #[arg(value_name = "DATASET|DATASET@NEW")]
+        #[arg(value_name = "DATASET|@NEW")]
         new: String,
     },
     /// Keep snapshots from being destroyed, under a name.

@@ -440,6 +440,19 @@ impl Datasets {
         ids.into_iter().flat_map(leave).collect()
     }
 
+    /// Snapshots of files get another name, and no schedule prunes them from now on.
+    pub(crate) fn carry_out_rename_files(
+        &self,
+        txg: Txg,
+        line: DatasetId,
+        (ids, name): (&BTreeSet<FileSnapshotId>, &str),
+    ) -> Vec<(ItemKey, Option<Item>)> {
+        let Some(dataset) = self.by_id(line) else { return Vec::new() };
+        let mut snapshots = dataset.snapshots.lock();
+        snapshots.files.note_change(self.change_in(txg));
+        ids.iter().filter_map(|id| snapshots.files.rename(line, *id, name)).collect()
+    }
+
     /// If no walk is under way, forgets rollbacks of files that are over, and destroys what was
     /// hidden for their sake.
     pub(crate) fn forget_file_rollbacks(

@@ -1,4 +1,4 @@
-//! Renaming: datasets, to another place in the tree too, and snapshots.
+//! Renaming: datasets, to another place in the tree too, and snapshots of both kinds.
 //!
 //! A dataset keeps its id and its guid, so handles of clients stay valid. Only its record changes:
 //! the last component of its name, and which dataset is above.
@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aquifer_ondisk::config::FEATURE_MOVED;
-use aquifer_ondisk::{DatasetId, Txg};
+use aquifer_ondisk::file_snapshot::FileSnapshotId;
+use aquifer_ondisk::{DatasetId, ObjectId, Txg};
 use aquifer_sync::atomic::Ordering;
 
 use crate::dataset::Dataset;
@@ -164,5 +165,38 @@ impl Datasets {
             acts.push(Act::Rename { dataset, snapshot, name });
         }
         self.act(acts).await
+    }
+
+    /// Gives snapshots of files of a dataset this name, all in one txg; on disk when this returns.
+    /// Returns their full names.
+    ///
+    /// # Errors
+    /// One does not exist, a bad name, or one that another snapshot of the file, or under its path,
+    /// has, or would have by this. Then nothing changed.
+    pub async fn rename_file_snapshots(
+        &self,
+        dataset: &Dataset,
+        ids: &BTreeSet<FileSnapshotId>,
+        name: &str,
+    ) -> Result<Vec<String>, DatasetError> {
+        let _act = self.acts.lock().await;
+        let committed = self.pool.committed_txg();
+        let mut names = Vec::new();
+        let (mut objects, mut paths) = (BTreeSet::<ObjectId>::new(), BTreeSet::new());
+        for id in ids {
+            let known = dataset.file_snapshot(*id, committed).filter(|_| !dataset.is_destroyed());
+            let known = known.ok_or_else(|| DatasetError::NotFound(self.full_name(dataset)))?;
+            let path = &known.record.path;
+            let full = self.file_snapshot_name(dataset, path, name);
+            check_name(&full, name)?;
+            let is_new = objects.insert(known.object()) && paths.insert(path.clone());
+            if !is_new || dataset.snapshots.lock().files.has_name(known.object(), path, name) {
+                return Err(DatasetError::Exists(full));
+            }
+            names.push(full);
+        }
+        let act = Act::RenameFiles { line: dataset.id, ids: ids.clone(), name: name.into() };
+        self.act(vec![act]).await?;
+        Ok(names)
     }
 }

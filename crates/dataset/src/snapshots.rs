@@ -150,6 +150,12 @@ pub(crate) enum Act {
         ids: Vec<FileSnapshotId>,
         at_once: bool,
     },
+    /// Of snapshots of files.
+    RenameFiles {
+        line: DatasetId,
+        ids: BTreeSet<FileSnapshotId>,
+        name: String,
+    },
     /// A dataset lists these snapshots from now on, each on its line.
     Promote {
         dataset: DatasetId,

@@ -17,6 +17,12 @@ impl Control {
         let _act = self.act().await?;
         let MakeBookmark { snapshot, bookmark } = request;
         let serving = self.pool_of_one(&snapshot)?;
+        if serving.service().files.names_files(&snapshot) {
+            return Err(ApiError::invalid(format!(
+                "{snapshot:?} is a snapshot of a file, which has no bookmarks: hold it as long as \
+                 what changed since is to be sent"
+            )));
+        }
         let datasets = serving.service().datasets.clone();
         let make = async move { datasets.bookmark(&snapshot, &bookmark).await };
         let full = act_on(&serving, make).await?;

@@ -114,7 +114,8 @@ impl Control {
         Ok(SnapshotsDestroyed { snapshots, free_bytes })
     }
 
-    /// Gives a snapshot another name, and those of its name in datasets below, all in one txg.
+    /// Gives a snapshot another name, and those of its name in datasets below; or snapshots of
+    /// files: all in one txg.
     ///
     /// # Errors
     /// There is no such snapshot, or one of the new name; or that is no name. Then none has it.
@@ -125,13 +126,18 @@ impl Control {
         let _act = self.act().await?;
         let RenameSnapshot { name, new, recursive } = request;
         let serving = self.pool_of_one(&name)?;
-        files::refuse(&serving, &name, "be renamed")?;
-        let datasets = serving.service().datasets.clone();
-        let found = find(&serving, &name, recursive)?;
-        let names: Vec<String> = found.iter().map(|of| format!("{}@{new}", of.name)).collect();
-        let all = members(&found);
-        let rename = async move { datasets.rename_snapshots(&all, &new).await };
-        act_on(&serving, rename).await?;
+        let names = match files::are_named(&serving, std::slice::from_ref(&name), recursive)? {
+            true => files::rename(&serving, &name, new).await?,
+            false => {
+                let datasets = serving.service().datasets.clone();
+                let found = find(&serving, &name, recursive)?;
+                let names = found.iter().map(|of| format!("{}@{new}", of.name)).collect();
+                let all = members(&found);
+                let rename = async move { datasets.rename_snapshots(&all, &new).await };
+                act_on(&serving, rename).await?;
+                names
+            }
+        };
         tracing::info!(
             class = "snapshot.renamed", snapshot = %name, new = names.join(" "), "snapshot renamed"
         );
@@ -197,7 +203,9 @@ impl SnapshotState {
             }
             let files = there.map_or(&[][..], |there| &there.files);
             for file in behind_alike(&of.files, files) {
-                if files.binary_search_by_key(&file.id, |other| other.id).is_err() {
+                let same = files.binary_search_by_key(&file.id, |other| other.id);
+                let same = same.ok().and_then(|at| files.get(at));
+                if same.is_none_or(|other| other.record.name != file.record.name) {
                     facts.insert(of.full_of_file(file), format!("txg {}", file.txg()));
                 }
             }

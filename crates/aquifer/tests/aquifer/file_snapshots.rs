@@ -65,7 +65,11 @@ fn disks_of_a_vm_are_snapshotted_listed_and_destroyed() {
         (vec!["hold", "audit", "tank/vms:web 01/*@none"], "there is no snapshot"),
         (vec!["rollback", "tank/vms:disk.raw@none"], "there is no snapshot"),
         (vec!["clone", of_file, "tank/new"], "names no file"),
-        (vec!["rename", of_file, "@other"], "cannot be renamed yet"),
+        (vec!["rename", of_file, "@a/b"], "may hold letters"),
+        (vec!["rename", "tank/vms:disk.raw@none", "@x"], "there is no snapshot"),
+        (vec!["rename", of_file, "tank/vms:other@x"], "stays with its dataset or file"),
+        (vec!["rename", "-r", of_file, "@x"], "-r is for datasets"),
+        (vec!["bookmark", of_file, "#x"], "a snapshot of a file"),
         (vec!["destroy", "-f", "tank/vms"], "has snapshots"),
     ] {
         let said = place.ask(&words);
@@ -91,6 +95,14 @@ fn disks_of_a_vm_are_snapshotted_listed_and_destroyed() {
     }
     let done = place.json(&["rollback", "tank/vms:web 01/*@nightly"]);
     assert_eq!(done["name"], "tank/vms:web 01/*");
+
+    // Another name, and the first one again.
+    place.must(&["rename", "tank/vms:web 01/*@nightly", "@kept"]);
+    assert_eq!(
+        names(&place)[1..],
+        ["tank/vms:web 01/disk0.vhd@kept", "tank/vms:web 01/disk1.vhd@kept"]
+    );
+    place.must(&["rename", "tank/vms:web 01/*@kept", "@nightly"]);
 
     // A file that is removed keeps its snapshots.
     client.remove(&vm, "disk0.vhd");

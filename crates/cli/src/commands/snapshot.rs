@@ -137,13 +137,14 @@ pub(super) async fn rename(
     output.answer(&done, |_| String::new())
 }
 
-/// What a snapshot is to be called, without its dataset's name.
+/// What a snapshot is to be called, without the name of its dataset or file. Paths of files may
+/// have an '@', too.
 fn new_name(name: &str, new: &str) -> Result<String, String> {
-    let dataset = name.split_once('@').map_or(name, |(dataset, _)| dataset);
-    match new.split_once('@') {
-        Some((of, new)) if of.is_empty() || of == dataset => Ok(new.into()),
-        Some(_) => Err(format!("a snapshot stays in its dataset: {name} {dataset}@NEW")),
-        None => Err(format!("{new:?} is no snapshot: write {dataset}@NEW, or @NEW")),
+    let of_it = name.rsplit_once('@').map_or(name, |(of, _)| of);
+    match new.rsplit_once('@') {
+        Some((of, new)) if of.is_empty() || of == of_it => Ok(new.into()),
+        Some(_) => Err(format!("a snapshot stays with its dataset or file: {name} {of_it}@NEW")),
+        None => Err(format!("{new:?} is no snapshot: write {of_it}@NEW, or @NEW")),
     }
 }
 
@@ -156,7 +157,9 @@ mod tests {
         for (name, new, expected) in [
             ("tank/vms@a", "tank/vms@b", Ok("b")),
             ("tank/vms@a", "@b c", Ok("b c")),
-            ("tank/vms@a", "tank@b", Err("stays in its dataset")),
+            ("tank/vms@a", "tank@b", Err("stays with its dataset")),
+            ("tank/vms:a@b.vhd@c", "tank/vms:a@b.vhd@d", Ok("d")),
+            ("tank/vms:a.vhd@c", "tank/vms:b.vhd@c", Err("stays with its dataset or file")),
             ("tank/vms@a", "b", Err("no snapshot: write tank/vms@NEW")),
         ] {
             match (new_name(name, new), expected) {

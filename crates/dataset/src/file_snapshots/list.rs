@@ -151,6 +151,27 @@ impl FileSnapshots {
         items
     }
 
+    /// One that is listed gets another name.
+    pub(super) fn rename(
+        &mut self,
+        line: DatasetId,
+        id: FileSnapshotId,
+        name: &str,
+    ) -> Option<(ItemKey, Option<Item>)> {
+        let known = self.list.get(&id).filter(|of| !of.record.hidden)?.clone();
+        for of in known.names() {
+            self.by_name.remove(&(of, id));
+        }
+        // What somebody gives a name of its own, no schedule prunes.
+        let record =
+            FileSnapshotRecord { name: name.into(), schedule: None, ..known.record.clone() };
+        let renamed = FileSnapshot { id, record };
+        self.by_name.extend(renamed.names().map(|of| (of, id)));
+        let item = renamed.item(line);
+        self.list.insert(id, Arc::new(renamed));
+        Some(item)
+    }
+
     /// One is there for walks only.
     pub(super) fn hide(
         &mut self,
@@ -347,7 +368,7 @@ impl FileSnapshots {
     }
 
     /// Whether one that is listed has this name, of the file or under the path.
-    pub(super) fn has_name(&self, object: ObjectId, path: &str, name: &str) -> bool {
+    pub fn has_name(&self, object: ObjectId, path: &str, name: &str) -> bool {
         let ids = names_of(object, path, name).into_iter().flat_map(|of| {
             self.by_name.range((of, FileSnapshotId(0))..=(of, FileSnapshotId(u64::MAX)))
         });

@@ -37,6 +37,9 @@ impl Datasets {
             Act::DestroyFiles { line, ids, at_once } => {
                 self.carry_out_destroy_files(txg, line, (ids, at_once))
             }
+            Act::RenameFiles { line, ids, name } => {
+                self.carry_out_rename_files(txg, line, (&ids, &name))
+            }
             Act::Bookmark { line, snapshot, name } => {
                 self.carry_out_bookmark(txg, (line, snapshot), name)
             }

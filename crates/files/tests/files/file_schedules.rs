@@ -109,11 +109,15 @@ fn only_what_a_schedule_took_of_a_file_that_a_rule_means_is_pruned() {
     bed.life(async |service| {
         service.datasets.create("tank/d", &[]).await.unwrap();
         let top = service.files.root("tank/d").unwrap();
-        for name in ["stays.vhd", "renamed.vhd", "leaves.vhd", "removed.vhd"] {
+        for name in ["stays.vhd", "renamed.vhd", "leaves.vhd", "removed.vhd", "saved.vhd"] {
             make(&service, top, name).await;
         }
         set(&service, "*.vhd hourly=2 daily=1").await;
         after(&service, 0).await;
+        let (dataset, all) =
+            service.files.file_snapshots("tank/d:saved.vhd@auto-hourly*").await.unwrap();
+        let ids = all.iter().map(|of| of.id).collect();
+        service.datasets.rename_file_snapshots(&dataset, &ids, "saved").await.unwrap();
         // Names of the same form have no mark; one has the name that the next one would have.
         for name in ["auto-hourly-1", "auto-hourly-2026-11-26T09:43Z", "mine"] {
             let name = format!("tank/d:stays.vhd@{name}");
@@ -150,6 +154,8 @@ fn only_what_a_schedule_took_of_a_file_that_a_rule_means_is_pruned() {
         // It keeps its history under its new name: only the newest two of both are there.
         assert_eq!(of(&service, "renamed.vhd"), ["daily-26T07:43Z"]);
         assert_eq!(of(&service, "other.vhd"), ["hourly-26T10:43Z", "hourly-26T11:43Z"]);
+        let saved = ["saved", "daily-26T07:43Z", "hourly-26T10:43Z", "hourly-26T11:43Z"];
+        assert_eq!(of(&service, "saved.vhd"), saved);
         // No rule means these any more.
         let left = ["hourly-26T07:43Z", "daily-26T07:43Z", "hourly-26T08:43Z"];
         assert_eq!(of(&service, "leaves.vhd"), left);
@@ -168,7 +174,7 @@ fn only_what_a_schedule_took_of_a_file_that_a_rule_means_is_pruned() {
         assert_eq!(of(&service, "stays.vhd").len(), 6);
         // What is left goes by its name, also of files that are gone.
         let (_, all) = service.files.file_snapshots("tank/d:*@auto-*").await.unwrap();
-        assert_eq!(all.len(), 6 - 1 + 1 + 2 + 3 + 6);
+        assert_eq!(all.len(), 6 - 1 + 1 + 2 + 3 + 6 + 3);
     });
     bed.assert_clean();
 }

@@ -134,3 +134,52 @@ fn a_removed_file_is_kept_and_found_by_its_path() {
     });
     bed.assert_clean();
 }
+
+/// Renamed, all at one moment, snapshots keep what they show and are found by the new name only;
+/// no schedule prunes them. A name that another one has changes nothing.
+#[test]
+fn snapshots_of_files_are_renamed() {
+    let mut bed = Bed::of_small_steps();
+    bed.life(async |service| {
+        service.datasets.create("tank/d", &[]).await.unwrap();
+        let top = service.files.root("tank/d").unwrap();
+        for name in ["one", "two", "three"] {
+            make(&service, top, name).await;
+            write_all(&service, name, 1).await;
+        }
+        take(&service, &["tank/d:*@a"]).await.unwrap();
+        take(&service, &["tank/d:two@b"]).await.unwrap();
+        let cred = root();
+        let moved = service.files.rename(&cred, (top, b"three"), (top, b"four")).await;
+        moved.kept().await.0.unwrap();
+        let dataset = service.datasets.by_name("tank/d").unwrap();
+        let ids = async |text: &str| {
+            let found = service.files.file_snapshots(text).await.unwrap().1;
+            found.iter().map(|of| of.id).collect::<BTreeSet<_>>()
+        };
+        let before = ids("tank/d:*@a").await;
+        assert_eq!(before.len(), 3);
+        let both = &before | &ids("tank/d:two@b").await;
+        for (ids, name) in [(&before, "b"), (&both, "c"), (&before, "a"), (&before, "x/y")] {
+            let refused = service.datasets.rename_file_snapshots(&dataset, ids, name).await;
+            assert!(refused.is_err(), "{name}: {refused:?}");
+            assert_eq!(service.files.file_snapshots("tank/d:*@a").await.unwrap().1.len(), 3);
+        }
+        let names = service.datasets.rename_file_snapshots(&dataset, &before, "c").await.unwrap();
+        assert_eq!(names, ["tank/d:one@c", "tank/d:three@c", "tank/d:two@c"].map(String::from));
+        assert!(service.files.file_snapshots("tank/d:*@a").await.is_err());
+        // The old name is free, and the new one is not.
+        take(&service, &["tank/d:one@a"]).await.unwrap();
+        assert!(take(&service, &["tank/d:four@c"]).await.is_err());
+    });
+    bed.life(async |service| {
+        let (dataset, found) = service.files.file_snapshots("tank/d:*@c").await.unwrap();
+        assert_eq!(found.len(), 3);
+        for of in found {
+            let view = service.datasets.file_view(&dataset, of.id).unwrap();
+            let pages = view.read_pages(&service.pool, 0, 1).await.unwrap();
+            assert_eq!(pages[0].as_ref().unwrap().as_slice(), noise(1, 1));
+        }
+        assert!(take(&service, &["tank/d:two@c"]).await.is_err());
+    });
+}

@@ -7,6 +7,7 @@ use aquifer_dataset::{Dataset, FileSnapshot, FileVersion, RollbackOptions};
 use aquifer_files::file_snapshots::{FileNameError, OfVersions};
 use aquifer_ondisk::Txg;
 
+use super::super::datasets::act_on;
 use super::super::serving::Serving;
 use super::super::{Control, properties};
 use super::{SnapshotsOf, pool_name};
@@ -64,21 +65,30 @@ pub(super) fn are_named(
     }
 }
 
-/// Refuses snapshots of files.
-pub(in super::super) fn refuse(serving: &Serving, name: &str, what: &str) -> Result<(), ApiError> {
-    match serving.service().files.names_files(name) {
-        true => Err(ApiError::invalid(format!(
-            "{name:?} is a snapshot of a file, and cannot {what} yet: a snapshot of its dataset can"
-        ))),
-        false => Ok(()),
-    }
-}
-
 pub(super) async fn take(serving: &Serving, names: Vec<String>) -> Result<Vec<String>, ApiError> {
     let files = serving.service().files.clone();
     let take = async move { files.snapshot_files(&names).await };
     let done = serving.run(take).await.map_err(|error| ApiError::failed(error.to_string()))?;
     done.map_err(api_error)
+}
+
+/// Gives the snapshots of files that are listed so another name. Returns their full names.
+pub(super) async fn rename(
+    serving: &Serving,
+    name: &str,
+    new: String,
+) -> Result<Vec<String>, ApiError> {
+    let found = find(serving, name, |_| true).await?;
+    let datasets = serving.service().datasets.clone();
+    let rename = async move {
+        let mut names = Vec::new();
+        for SnapshotsOf { dataset, files, .. } in found {
+            let ids = files.iter().map(|file| file.id).collect();
+            names.extend(datasets.rename_file_snapshots(&dataset, &ids, &new).await?);
+        }
+        Ok(names)
+    };
+    act_on(serving, rename).await
 }
 
 /// The snapshots of files that are listed so, of those of txgs that are seen.

@@ -27,6 +27,8 @@ pub(super) struct FileSet {
     pub doomed: BTreeSet<String>,
     /// A hold on these was answered, and its release not asked for.
     pub held: BTreeSet<String>,
+    /// Another name was asked for.
+    pub renamed: Option<String>,
 }
 
 impl FileSet {
@@ -106,9 +108,39 @@ pub(super) async fn act(
         (5.., Some(_)) => file_rollbacks::act(service, model, rng, run).await,
         (0..=1, _) | (_, None) if sets.len() < SETS_MAX => take(service, model, rng).await,
         (2..=3, Some(name)) => destroy_some(service, model, rng, name).await,
-        (_, Some(name)) => compare(service, model, name).await,
+        (_, Some(name)) => {
+            compare(service, model, name).await?;
+            rename(service, model, name).await
+        }
         _ => Ok(()),
     }
+}
+
+/// Gives a set that was taken by an act, and has its first name, another one.
+async fn rename(service: &Service, model: &Mutex<Model>, name: &str) -> Result<(), String> {
+    let Some(number) = name.strip_prefix('n') else { return Ok(()) };
+    let to = format!("x{number}");
+    let dataset = dataset_of(service, model)?;
+    let there = there(service, model)?.remove(name).unwrap_or_default();
+    let ids = there.values().map(|of| of.id).collect();
+    model.lock().unwrap().file_sets.get_mut(name).unwrap().renamed = Some(to.clone());
+    tell(&format!("rename files {name} to {to}"));
+    match service.datasets.rename_file_snapshots(&dataset, &ids, &to).await {
+        Ok(_) => is_renamed(&mut model.lock().unwrap(), name),
+        Err(error) if error.to_string().contains("out of space") => {
+            model.lock().unwrap().file_sets.get_mut(name).unwrap().renamed = None;
+        }
+        Err(error) => return Err(format!("rename files {name}: {error}")),
+    }
+    Ok(())
+}
+
+/// A set has the name that was asked for.
+fn is_renamed(model: &mut Model, name: &str) {
+    remember_set(model, name);
+    let Some(set) = model.file_sets.remove(name) else { return };
+    let to = set.renamed.clone().expect("it was asked for");
+    model.file_sets.insert(to, FileSet { renamed: None, ..set });
 }
 
 async fn take(service: &Service, model: &Mutex<Model>, rng: &mut Rng) -> Result<(), String> {
@@ -290,6 +322,16 @@ pub(super) async fn check(
     let there = there(service, model)?;
     {
         let mut model = model.lock().unwrap();
+        for (name, set) in model.file_sets.clone() {
+            let is_there = |name: &String| there.contains_key(name);
+            match set.renamed.as_ref().filter(|to| is_there(to)) {
+                Some(to) if is_there(&name) => {
+                    return Err(format!("a part of {name} was renamed to {to}"));
+                }
+                Some(_) => is_renamed(&mut model, &name),
+                None => model.file_sets.get_mut(&name).unwrap().renamed = None,
+            }
+        }
         for (name, mut set) in std::mem::take(&mut model.file_sets) {
             let now = there.get(&name);
             let is_there = |path: &String| now.is_some_and(|now| now.contains_key(path));
@@ -337,7 +379,7 @@ pub(super) fn check_past(service: &Service, model: &Mutex<Model>) -> Result<(), 
             set.files.entry(path.clone()).or_default();
         }
         set.files.retain(|path, _| files.contains_key(path));
-        (set.taken, set.doomed) = (true, BTreeSet::new());
+        (set.taken, set.doomed, set.renamed) = (true, BTreeSet::new(), None);
         model.file_sets.insert(name, set);
     }
     Ok(())
@@ -357,6 +399,10 @@ fn remember_set(model: &mut Model, name: &str) {
 pub(super) fn remember(model: &mut Model, states: &[Arc<Tree>]) {
     for (name, set) in model.file_sets.clone() {
         remember_set(model, &name);
+        if let Some(to) = set.renamed {
+            let past = model.past_file_sets[&name].clone();
+            model.past_file_sets.insert(to, past);
+        }
         if !set.taken {
             let past = model.past_file_sets.entry(name).or_default();
             past.states.extend(states.iter().cloned());
