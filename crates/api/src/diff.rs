@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 /// `GET /diff?from=..&to=..` compares datasets and snapshots by their full names;
-/// `GET /diff/ranges?from=..&to=..` compares files, as `tank/vms@before:web01/disk.vhd`, or
-/// `tank/vms:web01/disk.vhd` as it is now.
+/// `GET /diff/ranges?from=..&to=..` compares files, as `tank/vms@before:web01/disk.vhd`,
+/// `tank/vms:web01/disk.vhd@before`, or `tank/vms:web01/disk.vhd` as it is now.
 ///
 /// An answer is a page. Its `next`, given as `after`, asks for the following one, with all else as
 /// it was. A page can be empty and have a next one.

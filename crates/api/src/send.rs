@@ -8,14 +8,16 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SendQuery {
-    /// Full name of the snapshot; with `token`, anything.
+    /// Full name of the snapshot, or of one of a file, `dataset:path@name`, which travels as a
+    /// dataset of its own; with `token`, anything.
     #[serde(default)]
     pub snapshot: String,
     /// The rest of a stream that broke off, as the receiver's `ReceiveInfo` names it. `from` has no
     /// meaning then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// Only what changed since this older one of the same dataset: `@name`, or its full name.
+    /// Only what changed since this older one of the same dataset or file: `@name`, or its full
+    /// name.
     #[serde(default)]
     pub from: Option<String>,
     /// Also those of its name of all datasets below, as a bundle of streams. Those that have no

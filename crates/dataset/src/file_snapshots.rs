@@ -341,6 +341,16 @@ impl Datasets {
         Some(files.open.entry(id).or_insert_with(object).clone())
     }
 
+    /// The full name of the snapshot of a file that has this guid.
+    pub fn file_snapshot_by_guid(&self, guid: Guid) -> Option<String> {
+        let committed = self.pool.committed_txg();
+        self.all().into_iter().find_map(|dataset| {
+            let all = dataset.file_snapshots(committed);
+            let record = &all.iter().find(|of| of.record.guid == guid)?.record;
+            Some(self.file_snapshot_name(&dataset, &record.path, &record.name))
+        })
+    }
+
     /// The full name of the snapshot of a file for which a key of the namespace stands.
     pub fn file_snapshot_at(&self, (dataset, item): (u64, u64)) -> Option<String> {
         let (class, number) = ItemKey { dataset: DatasetId(dataset), item }.class_and_number();

@@ -1,4 +1,5 @@
-//! A dataset as of a snapshot, or as it is now: what is compared with another one.
+//! A dataset as of a snapshot, or as it is now, or a file as of a snapshot of it: what is compared
+//! with another one.
 //!
 //! Trees are read from their roots alone, never from objects in memory: those may be a txg ahead.
 //!
@@ -13,12 +14,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_ondisk::{BlockPointer, DatasetId, Guid};
+use aquifer_ondisk::{BlockPointer, DatasetId, Guid, Txg};
 use aquifer_pool::{Pool, Reading};
 
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
+use crate::file_snapshots::FileSnapshot;
 
 /// The longest time that a head's root is read: what is freed meanwhile waits to be reused.
 pub const HEAD_LOOK_MAX: Duration = Duration::from_secs(30);
@@ -29,6 +31,8 @@ pub struct Version {
     name: String,
     /// The head, or the view of a snapshot.
     dataset: Arc<Dataset>,
+    /// It is this snapshot of a file of the head, and shows nothing else.
+    file: Option<Arc<FileSnapshot>>,
 }
 
 /// A time in which nothing is reused that the version reaches.
@@ -59,12 +63,19 @@ impl Version {
 
     /// Its file system guid: a snapshot has its own.
     pub fn guid(&self) -> Guid {
-        self.dataset.fs_guid
+        self.file.as_ref().map_or(self.dataset.fs_guid, |file| file.record.guid)
     }
 
     /// Whether it is the dataset itself, which goes on changing.
     pub fn is_head(&self) -> bool {
-        self.dataset.snapshot.is_none()
+        self.dataset.snapshot.is_none() && self.file.is_none()
+    }
+
+    /// Whether it is there no more.
+    fn is_gone(&self) -> bool {
+        let is_listed =
+            |file: &Arc<FileSnapshot>| self.dataset.file_snapshot(file.id, Txg(u64::MAX)).is_some();
+        self.dataset.is_destroyed() || !self.file.as_ref().is_none_or(is_listed)
     }
 
     /// Begins to read it.
@@ -74,8 +85,9 @@ impl Version {
     pub fn look<'a>(&'a self, pool: &'a Pool) -> Result<Look<'a>, LookError> {
         // Before the root is looked at: from here on nothing below it is reused.
         let reading = pool.reading();
-        let objects = self.dataset.table.lock().committed;
-        if self.dataset.is_destroyed() {
+        let table = || self.dataset.table.lock().committed;
+        let objects = if self.file.is_some() { None } else { table() };
+        if self.is_gone() {
             return Err(LookError::Destroyed(self.name.clone()));
         }
         let since = pool.world().now();
@@ -84,7 +96,7 @@ impl Version {
 }
 
 impl Look<'_> {
-    /// The root of its object table.
+    /// The root of its object table; `None` also of a snapshot of a file.
     pub fn objects(&self) -> Option<BlockPointer> {
         self.objects
     }
@@ -127,7 +139,13 @@ impl Datasets {
         if let Some(head) = dataset.as_ref().filter(|of| of.snapshot().is_none()) {
             self.check_no_increment(head)?;
         }
-        Ok(Version { name: name.into(), dataset: dataset.ok_or_else(not_found)? })
+        Ok(Version { name: name.into(), dataset: dataset.ok_or_else(not_found)?, file: None })
+    }
+
+    /// A snapshot of a file.
+    pub fn file_version(&self, dataset: &Arc<Dataset>, file: Arc<FileSnapshot>) -> Version {
+        let name = self.file_snapshot_name(dataset, &file.record.path, &file.record.name);
+        Version { name, dataset: dataset.clone(), file: Some(file) }
     }
 
     /// Whether two versions have a past in common: then an object's id and generation mean the same

@@ -16,9 +16,12 @@ use std::str::FromStr;
 use aquifer_dataset::{DatasetError, Look, LookError};
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::codec::checksum64;
+use aquifer_ondisk::inode::Inode;
 use aquifer_pool::{PoolError, turn_of_others};
 
 use crate::core::Files;
+use crate::file_snapshots::FileNameError;
+use crate::one_file::OneFile;
 
 /// Steps between two times at which others may run, and looks are renewed.
 const STEPS: usize = 64;
@@ -58,6 +61,9 @@ pub enum DiffError {
         /// The version.
         version: String,
     },
+    /// A snapshot of a file.
+    #[error("{0}")]
+    Name(#[from] FileNameError),
     /// It has no ranges.
     #[error("{path:?} in {version:?} is {kind}: only regular files have ranges")]
     NotRegular {
@@ -150,6 +156,19 @@ impl<'a> Looks<'a> {
     /// The root of the object table of one of them, as they were given.
     pub(crate) fn objects(&self, side: usize) -> Option<BlockPointer> {
         self.looks.get(side).and_then(Look::objects)
+    }
+
+    /// A file that one of them shows.
+    pub(crate) async fn inode(
+        &self,
+        files: &Files,
+        of: &OneFile,
+        side: usize,
+    ) -> Result<Option<Inode>, PoolError> {
+        match self.looks.get(side) {
+            Some(look) => of.inode(files, look).await,
+            None => Ok(None),
+        }
     }
 
     /// One more step: now and then lets the others on this thread run, and looks again.

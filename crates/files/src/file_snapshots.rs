@@ -119,8 +119,8 @@ pub enum FileNameError {
         /// How many.
         locks: usize,
     },
-    /// A clone is made of one snapshot.
-    #[error("{0:?} names several snapshots: clone one at a time")]
+    /// One snapshot of one file is wanted.
+    #[error("{0:?} names several snapshots: give one at a time")]
     ManySnapshots(String),
     /// More clones than one command makes.
     #[error("{0} clones at once: a command makes at most {max}", max = FILE_CLONES_MAX)]

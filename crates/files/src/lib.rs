@@ -32,6 +32,7 @@ mod file_returns;
 pub mod file_snapshots;
 mod limits;
 mod made;
+mod one_file;
 mod ops;
 mod receive;
 mod replay;

@@ -6,15 +6,18 @@
 //! no space. A snapshot that was destroyed and taken again under its name is another one.
 //!
 //! Of a file its pages travel as they read, found from its extents: what is a hole takes nothing.
-//! Files without a name do not travel, nor do tails that are being freed.
+//! Files without a name do not travel, nor do tails that are being freed. A file alone travels as a
+//! dataset of its own ([`file`]).
 
 mod changed;
+mod error;
+mod file;
 mod runs;
 
 use std::str::FromStr;
 use std::sync::Arc;
 
-use aquifer_dataset::{Dataset, DatasetError, LookError, Snapshot};
+use aquifer_dataset::{Dataset, LookError, Snapshot, Version};
 use aquifer_object::Object;
 use aquifer_object::btree::Scan;
 use aquifer_object::extent_tree::ChangedPages;
@@ -23,13 +26,15 @@ use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::resume::StreamPlace;
 use aquifer_ondisk::tree_node::{Directory, Extents, Objects};
-use aquifer_pool::PoolError;
 use aquifer_stream::{Begin, Chain, ENTRIES_MAX, Encoder, Point, Record};
 
 use crate::core::Files;
 use crate::diff::paths::visible;
 use crate::diff::{Looks, mark_of};
+use crate::one_file::OneFile;
 use runs::{Reads, Runs};
+
+pub use error::SendError;
 
 /// Bytes of a page after which it ends.
 const PAGE_BYTES: usize = 8 << 20;
@@ -42,10 +47,10 @@ const OLD: usize = 1;
 /// What is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SendWanted<'a> {
-    /// The snapshot, as `dataset@name`.
+    /// The snapshot, as `dataset@name`; or that of a file, as `dataset:path@name`.
     pub snapshot: &'a str,
-    /// Only what changed since this older one of the same dataset, or a bookmark of it: `@name`,
-    /// `#name`, or its full name.
+    /// Only what changed since this older one of the same dataset or file, or a bookmark of the
+    /// dataset: `@name`, `#name`, or its full name.
     pub from: Option<&'a str>,
     /// Only the size of the stream is wanted: content is not read.
     pub size_only: bool,
@@ -82,72 +87,44 @@ pub struct SendPage {
     pub next: Option<SendCursor>,
 }
 
-/// A snapshot cannot be sent.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SendError {
-    /// A name of a dataset or snapshot.
-    #[error("{0}")]
-    Dataset(DatasetError),
-    /// It lost changes, and its content is not certain.
-    #[error(
-        "object {object} in {snapshot:?} is damaged: `aquifer pool status -v` names it. Mend or \
-         remove it, and send a later snapshot"
-    )]
-    Damaged {
-        /// The object.
-        object: u64,
-        /// The snapshot.
-        snapshot: String,
+/// What is sent, and what the receiver has of it.
+enum Sent {
+    Dataset {
+        dataset: Arc<Dataset>,
+        snapshot: Arc<Snapshot>,
+        version: Version,
+        /// With its version.
+        from: Option<(Arc<Snapshot>, Version)>,
     },
-    /// It is not older.
-    #[error(
-        "{from:?} is not older than {snapshot:?}: send the newer one with -i and the older one"
-    )]
-    NotOlder {
-        /// The one that should be.
-        from: String,
-        /// The snapshot that is sent.
-        snapshot: String,
+    File {
+        new: Box<OneFile>,
+        old: Option<Box<OneFile>>,
     },
-    /// They are of two datasets.
-    #[error("{from:?} is no snapshot of the dataset of {snapshot:?}: send -i @NAME {snapshot}")]
-    AnotherDataset {
-        /// The older one.
-        from: String,
-        /// The snapshot that is sent.
-        snapshot: String,
-    },
-    /// An id means two files.
-    #[error(
-        "object {object} in {snapshot:?} is another file than it was: send the whole snapshot, \
-         without -i"
-    )]
-    AnotherFile {
-        /// The object.
-        object: u64,
-        /// The snapshot.
-        snapshot: String,
-    },
-    /// The cursor is none.
-    #[error("{0:?} is no place to go on from: begin again without one")]
-    BadCursor(String),
-    /// The cursor is about others.
-    #[error("{0:?} was destroyed and taken again while it was sent: begin again")]
-    Others(String),
-    /// A look could not go on.
-    #[error("{0}: what was sent is of no use; send another snapshot")]
-    Look(#[from] LookError),
-    /// The pool failed.
-    #[error("{0}")]
-    Pool(#[from] PoolError),
 }
 
-impl From<DatasetError> for SendError {
-    fn from(error: DatasetError) -> Self {
-        match error {
-            DatasetError::Pool(error) => SendError::Pool(error),
-            other => SendError::Dataset(other),
+impl Sent {
+    /// The dataset of what is sent.
+    fn dataset(&self) -> &Arc<Dataset> {
+        match self {
+            Sent::Dataset { dataset, .. } => dataset,
+            Sent::File { new, .. } => &new.dataset,
         }
+    }
+
+    /// What is looked at: the new one first.
+    fn versions(&self) -> Vec<&Version> {
+        let (new, old) = match self {
+            Sent::Dataset { version, from, .. } => (version, from.as_ref().map(|(_, old)| old)),
+            Sent::File { new, old } => (&new.version, old.as_ref().map(|old| &old.version)),
+        };
+        [Some(new), old].into_iter().flatten().collect()
+    }
+
+    /// A number of what it is.
+    fn mark(&self) -> u64 {
+        let file = if let Sent::File { new, .. } = self { Some(new.object.0) } else { None };
+        let guids = self.versions().into_iter().map(|of| of.guid().0);
+        mark_of(&guids.chain(file).collect::<Vec<_>>())
     }
 }
 
@@ -181,14 +158,10 @@ impl Files {
     ) -> Result<SendPage, SendError> {
         let SendWanted { snapshot: name, size_only, .. } = wanted;
         let _turn = self.comparing.lock().await;
-        let (dataset, snapshot) = self.datasets.snapshot_by_name(name)?;
-        let from = self.older(&wanted, &dataset, &snapshot)?;
-        let version = self.datasets.version(name)?;
-        let old = from.as_ref().map(|(full, _)| self.datasets.version(full)).transpose()?;
-        let versions = [Some(&version), old.as_ref()].into_iter().flatten();
-        let guids: Vec<u64> = versions.clone().map(|of| of.guid().0).collect();
-        let mark = mark_of(&guids);
-        let looks: Result<Vec<_>, _> = versions.map(|of| of.look(&self.pool)).collect();
+        let sent = self.sent(&wanted).await?;
+        let mark = sent.mark();
+        let looks: Result<Vec<_>, _> =
+            sent.versions().into_iter().map(|of| of.look(&self.pool)).collect();
         let looks = Looks::new(looks?);
         let SendCursor { chain, place, .. } = match cursor {
             Some(cursor) if cursor.mark == mark => cursor,
@@ -199,7 +172,7 @@ impl Files {
         let room = if size_only { 0 } else { PAGE_BYTES + (PAGE_BYTES >> 3) };
         let mut making = Making {
             files: self,
-            dataset: &dataset,
+            dataset: sent.dataset(),
             snapshot: name,
             looks,
             encoder: Encoder::after(chain).with_room(room),
@@ -210,19 +183,12 @@ impl Files {
             steps: 0,
         };
         if cursor.is_none() {
-            making.encoder.put(&Record::Begin(Begin {
-                fs_guid: dataset.fs_guid,
-                next_object: dataset.free_id(),
-                dataset: self.datasets.full_name(&dataset),
-                from: from.as_ref().map(|(_, from)| point(from)),
-                to: point(&snapshot),
-                start: wanted.start,
-                properties: dataset.local_values(),
-            }));
+            making.encoder.put(&Record::Begin(self.begin(&wanted, &sent)));
         }
-        let next = match from.is_some() {
-            true => making.changed_objects(place).await?,
-            false => making.objects(place).await?,
+        let next = match &sent {
+            Sent::Dataset { from: Some(_), .. } => making.changed_objects(place).await?,
+            Sent::Dataset { from: None, .. } => making.objects(place).await?,
+            Sent::File { new, old } => making.one_file((old.as_deref(), new), place).await?,
         };
         if next.is_none() {
             making.encoder.end();
@@ -236,13 +202,41 @@ impl Files {
         Ok(SendPage { bytes, stream_bytes, next })
     }
 
-    /// The older snapshot, with its full name, if only what changed since is wanted.
+    async fn sent(&self, wanted: &SendWanted<'_>) -> Result<Sent, SendError> {
+        let name = wanted.snapshot;
+        if self.names_files(name) {
+            let new = Box::new(self.one_file(name).await?);
+            let old = self.older_file(wanted, &new).await?.map(Box::new);
+            return Ok(Sent::File { new, old });
+        }
+        let (dataset, snapshot) = self.datasets.snapshot_by_name(name)?;
+        let from = self.older(wanted, &dataset, &snapshot)?;
+        let version = self.datasets.version(name)?;
+        Ok(Sent::Dataset { dataset, snapshot, version, from })
+    }
+
+    fn begin(&self, wanted: &SendWanted<'_>, sent: &Sent) -> Begin {
+        match sent {
+            Sent::Dataset { dataset, snapshot, from, .. } => Begin {
+                fs_guid: dataset.fs_guid,
+                next_object: dataset.free_id(),
+                dataset: self.datasets.full_name(dataset),
+                from: from.as_ref().map(|(from, _)| point(from)),
+                to: point(snapshot),
+                start: wanted.start,
+                properties: dataset.local_values(),
+            },
+            Sent::File { new, old } => self.begin_file(wanted, (old.as_deref(), new)),
+        }
+    }
+
+    /// The older snapshot, if only what changed since is wanted.
     fn older(
         &self,
         wanted: &SendWanted<'_>,
         dataset: &Dataset,
         snapshot: &Snapshot,
-    ) -> Result<Option<(String, Arc<Snapshot>)>, SendError> {
+    ) -> Result<Option<(Arc<Snapshot>, Version)>, SendError> {
         let Some(from) = wanted.from else { return Ok(None) };
         let full = match from.starts_with(['@', '#']) {
             true => format!("{}{from}", self.datasets.full_name(dataset)),
@@ -262,7 +256,7 @@ impl Files {
             let (from, snapshot) = both();
             return Err(SendError::NotOlder { from, snapshot });
         }
-        Ok(Some((full, old)))
+        Ok(Some((old, self.datasets.version(&full)?)))
     }
 }
 

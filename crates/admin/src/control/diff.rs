@@ -10,6 +10,7 @@ use aquifer_files::FileKind;
 use aquifer_files::diff::{self, Cursor, DiffError};
 
 use super::serving::Serving;
+use super::snapshots::files;
 use super::{Control, properties};
 
 impl Control {
@@ -75,10 +76,11 @@ fn cursor(after: Option<String>) -> Result<Option<Cursor>, ApiError> {
     after.map(|after| after.parse()).transpose().map_err(api_error)
 }
 
-fn api_error(error: DiffError) -> ApiError {
+pub(super) fn api_error(error: DiffError) -> ApiError {
     let message = error.to_string();
     match error {
         DiffError::Dataset(error) => properties::api_error(error),
+        DiffError::Name(error) => files::api_error(error),
         DiffError::NoFile(_) | DiffError::NotThere { .. } => ApiError::not_found(message),
         DiffError::Strangers(..) | DiffError::NotRegular { .. } | DiffError::BadCursor(_) => {
             ApiError::invalid(message)

@@ -6,7 +6,7 @@ use aquifer_api::{ApiError, SendQuery, SentPart};
 use aquifer_files::{SendCursor, SendError, SendWanted, Token};
 use aquifer_ondisk::resume::StreamPlace;
 
-use super::{Control, properties, snapshots};
+use super::{Control, diff, properties, snapshots};
 
 impl Control {
     /// Some bytes of the stream of a snapshot, or of a bundle of them, and where the next ones
@@ -31,11 +31,11 @@ impl Control {
         }
         let (snapshot, from, start) = match token {
             None => (snapshot, from, None),
-            Some(token) => self.rest_of(&token)?,
+            Some(token) => self.rest_of(&token).await?,
         };
         let cursor: Option<SendCursor> =
             after.map(|after| after.parse()).transpose().map_err(api_error)?;
-        let serving = self.serving(snapshots::pool_name(&snapshot))?;
+        let serving = self.pool_of_one(&snapshot)?;
         let files = serving.service().files.clone();
         let page = async move {
             let (snapshot, from) = (snapshot.as_str(), from.as_deref());
@@ -48,16 +48,26 @@ impl Control {
     }
 
     /// The stream of which a token says that it broke off: both snapshots, and where it goes on.
-    fn rest_of(&self, token: &str) -> Result<Rest, ApiError> {
+    async fn rest_of(&self, token: &str) -> Result<Rest, ApiError> {
         let token = token.parse::<Token>();
         let Token { to, from, place, snapshot } =
             token.map_err(|error| ApiError::invalid(error.to_string()))?;
-        let found = self
-            .all_serving()
-            .into_iter()
-            .filter_map(|serving| serving.service().datasets.named_by_guids(to, from, &snapshot));
+        let mut all = Vec::new();
+        for serving in self.all_serving() {
+            let service = serving.service();
+            let (files, datasets) = (service.files.clone(), service.datasets.clone());
+            let name = snapshot.clone();
+            let look = async move {
+                match datasets.named_by_guids(to, from, &name) {
+                    None => files.files_by_guids((to, from), &name).await,
+                    found => found,
+                }
+            };
+            let found = serving.run(look).await;
+            all.extend(found.map_err(|error| ApiError::failed(error.to_string()))?);
+        }
         // Of copies on one server, any has the same.
-        let found = found.min_by_key(|(to, _)| *to != snapshot);
+        let found = all.into_iter().min_by_key(|(to, _)| *to != snapshot);
         let gone = || {
             let what = if from.is_some() { ", or the one before it" } else { "" };
             ApiError::not_found(format!(
@@ -77,9 +87,14 @@ fn api_error(error: SendError) -> ApiError {
     let message = error.to_string();
     match error {
         SendError::Dataset(error) => properties::api_error(error),
-        SendError::BadCursor(_) | SendError::NotOlder { .. } | SendError::AnotherDataset { .. } => {
-            ApiError::invalid(message)
-        }
+        SendError::Name(error) => snapshots::files::api_error(error),
+        SendError::Diff(error) => diff::api_error(error),
+        SendError::BadCursor(_)
+        | SendError::NotOlder { .. }
+        | SendError::AnotherDataset { .. }
+        | SendError::NotOfFile { .. }
+        | SendError::SeveralNames(_)
+        | SendError::NoBookmarks(_) => ApiError::invalid(message),
         SendError::Others(_) | SendError::Look(_) => ApiError::conflict(message),
         SendError::Damaged { .. } | SendError::AnotherFile { .. } | SendError::Pool(_) => {
             ApiError::failed(message)

@@ -25,6 +25,7 @@ mod exports;
 mod eyes;
 mod file_clones;
 mod file_snapshots;
+mod file_streams;
 mod growth;
 mod hardware;
 mod history;

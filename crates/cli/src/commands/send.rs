@@ -24,8 +24,8 @@ pub struct SendArgs {
     /// Say on stderr how much was sent.
     #[arg(short = 'v')]
     verbose: bool,
-    /// Send only what changed since this older snapshot of the same dataset, as @NAME, or since a
-    /// bookmark, as #NAME.
+    /// Send only what changed since this older snapshot of the same dataset or file, as @NAME, or
+    /// since a bookmark of the dataset, as #NAME.
     #[arg(short = 'i', value_name = "OLD")]
     from: Option<String>,
     /// The same, with all snapshots between: as one stream after the other. With -R, a dataset
@@ -40,8 +40,8 @@ pub struct SendArgs {
     /// says at the receiver.
     #[arg(short = 't', value_name = "TOKEN", conflicts_with_all = ["from", "from_all", "snapshot"])]
     token: Option<String>,
-    /// The snapshot, such as tank/vms@before.
-    #[arg(value_name = "DATASET@NAME", required_unless_present = "token")]
+    /// The snapshot, such as tank/vms@before or tank/vms:web01/disk.vhd@before.
+    #[arg(value_name = "DATASET[:PATH]@NAME", required_unless_present = "token")]
     snapshot: Option<String>,
 }
 
@@ -91,10 +91,16 @@ pub(super) async fn send(client: &Client, output: Output, args: SendArgs) -> Res
         }
     };
     if recursive {
-        tell(output, &left_out(client, &snapshot).await?);
+        match left_out(client, &snapshot).await {
+            // It may be a file: the daemon says so.
+            Err(_) if snapshot.contains(':') => {}
+            left_out => tell(output, &left_out?),
+        }
     }
     let snapshot = if is_rest { "the rest of a stream".into() } else { snapshot };
-    if dry_run && !recursive && !is_rest && steps.iter().any(|step| step.from.is_none()) {
+    // Of a file alone, the daemon says how long the stream is.
+    let is_whole = !recursive && !is_rest && steps.iter().any(|step| step.from.is_none());
+    if dry_run && is_whole && !snapshot.contains(':') {
         return would_send(client, output, &snapshot).await;
     }
     if dry_run {
@@ -201,12 +207,9 @@ async fn left_out(client: &Client, snapshot: &str) -> Result<Vec<String>, Failur
 
 /// From each snapshot to the next one, from an older one to a newer one.
 async fn steps(client: &Client, new: &str, old: String) -> Result<Vec<SendQuery>, Failure> {
-    let dataset = new.split_once('@').map_or(new, |(dataset, _)| dataset);
-    let old = if old.starts_with('@') { format!("{dataset}{old}") } else { old };
-    let query = SnapshotQuery { name: Some(dataset.into()), recursive: false };
-    let listed = client.snapshots(&query).await?;
-    let of_it = listed.into_iter().filter(|of| of.path.is_none() && of.dataset == dataset);
-    let names: Vec<String> = of_it.map(|of| of.name).collect();
+    let of = new.rsplit_once('@').map_or(new, |(of, _)| of);
+    let old = if old.starts_with('@') { format!("{of}{old}") } else { old };
+    let names = names_of(client, of).await?;
     let at = |name: &str| names.iter().position(|of| of == name);
     let ends = [old, new.to_string()];
     let between = match (at(&ends[0]), at(new)) {
@@ -219,6 +222,21 @@ async fn steps(client: &Client, new: &str, old: String) -> Result<Vec<SendQuery>
         SendQuery { snapshot, from, ..SendQuery::default() }
     };
     Ok(between.windows(2).map(step).collect())
+}
+
+/// The snapshots of a dataset, or of a file, in the order in which they were taken.
+async fn names_of(client: &Client, of: &str) -> Result<Vec<String>, Failure> {
+    // A name of a dataset may have a colon, too.
+    if of.contains(':') {
+        let query = SnapshotQuery { name: Some(format!("{of}@*")), recursive: false };
+        if let Ok(listed) = client.snapshots(&query).await {
+            return Ok(listed.into_iter().map(|file| file.name).collect());
+        }
+    }
+    let query = SnapshotQuery { name: Some(of.into()), recursive: false };
+    let listed = client.snapshots(&query).await?;
+    let of_it = listed.into_iter().filter(|one| one.path.is_none() && one.dataset == of);
+    Ok(of_it.map(|one| one.name).collect())
 }
 
 async fn would_send(client: &Client, output: Output, snapshot: &str) -> Result<(), Failure> {
@@ -269,7 +287,8 @@ async fn would_send_changes(
     let (all, streams) = if between { (", with all between", "streams") } else { ("", "a stream") };
     let text = match from.is_empty() {
         true if recursive => format!("would send {snapshot}{below}: {size}\n"),
-        true => format!("would send the rest of a stream: {size}\n"),
+        true if snapshot.is_empty() => format!("would send the rest of a stream: {size}\n"),
+        true => format!("would send {snapshot}: a stream of {size}\n"),
         false => format!(
             "would send {snapshot}{below}, what changed since {from}{all}: {streams} of {size}\n"
         ),

@@ -128,7 +128,7 @@ pub(crate) async fn object_of(
 
 /// All names of these objects in the version `side` of `looks`. Each must have so many; the walk
 /// ends when it has found all.
-pub(super) async fn names_of(
+pub(crate) async fn names_of(
     pool: &Pool,
     looks: &mut Looks<'_>,
     side: usize,

@@ -5,13 +5,15 @@
 //! hole. Nothing else has changed. What lies beyond the new size goes with the size, and what a
 //! larger size adds is zeros, as far as no range says otherwise.
 
-use aquifer_dataset::Version;
+use aquifer_dataset::{Look, Version};
 use aquifer_object::extent_tree::{ChangedPages, compare_extents};
 use aquifer_ondisk::inode::{FileKind, Inode};
 
 use super::paths::{meant, object_of};
 use super::{Cursor, DiffError, Looks, mark_of};
 use crate::core::Files;
+use crate::file_snapshots::FileNameError;
+use crate::one_file::OneFile;
 
 /// Ranges of a page at most.
 pub const RANGES_MAX: usize = 10_000;
@@ -51,11 +53,16 @@ pub struct RangesPage {
 struct FileOf {
     version: Version,
     path: String,
+    /// It is of a snapshot of the file, or of its dataset.
+    one: Option<OneFile>,
+    /// Why there is no such snapshot, if the text would be the name of one.
+    missed: Option<FileNameError>,
 }
 
 impl Files {
     /// At most `limit` ranges at which two files differ. Each is given as `DATASET@SNAPSHOT:PATH`,
-    /// or `DATASET:PATH` as it is now.
+    /// or as `DATASET:PATH@SNAPSHOT`, which is a snapshot of the file before one of the dataset; or
+    /// as `DATASET:PATH`, as it is now.
     ///
     /// # Errors
     /// Names that do not exist, or are no regular files; versions without a common past; a cursor
@@ -67,17 +74,15 @@ impl Files {
         limit: usize,
     ) -> Result<RangesPage, DiffError> {
         let _turn = self.comparing.lock().await;
-        let (old, new) = (self.file_of(old)?, self.file_of(new)?);
+        let (old, new) = (self.file_of(old).await?, self.file_of(new).await?);
         self.check_related(&old.version, &new.version)?;
         if cursor.is_none() && (old.version.is_head() || new.version.is_head()) {
             self.bring_to_disk().await?;
         }
         let old_look = old.version.look(&self.pool)?;
         let new_look = new.version.look(&self.pool)?;
-        let inodes = [(&old, &old_look), (&new, &new_look)];
-        let [was, is] = inodes.map(|(file, look)| (file, look.objects()));
-        let was = self.regular(was.0, was.1).await?;
-        let is = self.regular(is.0, is.1).await?;
+        let was = self.regular(&old, &old_look).await?;
+        let is = self.regular(&new, &new_look).await?;
         let mark = mark_of(&[of_file(&old, &was), of_file(&new, &is)].concat());
         let from = Cursor::next_of(cursor, mark).ok_or_else(|| others(&old, &new))?;
         let mut looks = Looks::new(vec![old_look, new_look]);
@@ -118,25 +123,43 @@ impl Files {
     }
 
     /// The file that a text names. A name of a version may have colons, as a path may: the first
-    /// part that is the name of one counts.
-    fn file_of(&self, text: &str) -> Result<FileOf, DiffError> {
+    /// part that is the name of one counts. A file whose name ends as that of a snapshot is found
+    /// if there is no such snapshot.
+    async fn file_of(&self, text: &str) -> Result<FileOf, DiffError> {
+        let mut missed = None;
+        if self.names_files(text) {
+            match self.one_file(text).await {
+                Err(error @ (FileNameError::NoSnapshot(_) | FileNameError::NotThere(_))) => {
+                    missed = Some(error);
+                }
+                one => {
+                    let one = one?;
+                    let (version, path) = (one.version.clone(), one.path.clone());
+                    return Ok(FileOf { version, path, one: Some(one), missed: None });
+                }
+            }
+        }
         for (at, _) in text.match_indices(':').take(COLONS_MAX) {
             let (name, path) = text.split_at(at);
             if let Ok(version) = self.datasets.version(name) {
-                return Ok(FileOf { version, path: path.trim_start_matches([':', '/']).into() });
+                let path = path.trim_start_matches([':', '/']).into();
+                return Ok(FileOf { version, path, one: None, missed });
             }
         }
         Err(DiffError::NoFile(text.into()))
     }
 
-    async fn regular(
-        &self,
-        file: &FileOf,
-        objects: Option<aquifer_ondisk::BlockPointer>,
-    ) -> Result<Inode, DiffError> {
+    async fn regular(&self, file: &FileOf, look: &Look<'_>) -> Result<Inode, DiffError> {
         let (path, version) = (file.path.clone(), file.version.name().to_string());
-        match object_of(&self.pool, objects, &meant(&file.path)).await? {
-            None => Err(DiffError::NotThere { path, version }),
+        let found = match &file.one {
+            Some(one) => one.inode(self, look).await?,
+            None => object_of(&self.pool, look.objects(), &meant(&file.path)).await?,
+        };
+        match found {
+            None => match file.missed.clone() {
+                Some(error) => Err(error.into()),
+                None => Err(DiffError::NotThere { path, version }),
+            },
             Some(inode) if inode.kind != FileKind::Regular => {
                 Err(DiffError::NotRegular { path, version, kind: word(inode.kind) })
             }

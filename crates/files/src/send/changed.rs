@@ -51,7 +51,7 @@ impl Making<'_> {
         Ok(None)
     }
 
-    async fn changed_object(
+    pub(super) async fn changed_object(
         &mut self,
         (old, new): (Inode, Inode),
         within: Option<u64>,
@@ -154,7 +154,7 @@ impl Making<'_> {
 }
 
 /// What of an object counts.
-fn travels(inode: Option<&Inode>) -> Option<Inode> {
+pub(super) fn travels(inode: Option<&Inode>) -> Option<Inode> {
     inode.map(|inode| Inode {
         refer_bytes: 0,
         saved_bytes: 0,

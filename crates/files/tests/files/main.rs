@@ -54,6 +54,7 @@ mod rollback;
 mod sabotage;
 mod schedules;
 mod scrub;
+mod sent_files;
 mod smooth;
 mod snapcontrol;
 mod snapdir;

@@ -14,6 +14,7 @@ use aquifer_dataset::{Dataset, Snapshot};
 use aquifer_files::{Bundle, BundleHead, BundleMember, SendError};
 use aquifer_ondisk::{Guid, Txg};
 
+use super::super::serving::Serving;
 use super::super::{Control, snapshots};
 use super::api_error;
 
@@ -37,6 +38,12 @@ impl Control {
         }
         if between && from.is_none() {
             return Err(ApiError::invalid("say since which snapshot all between are sent"));
+        }
+        let is_file = |serving: Arc<Serving>| serving.service().files.names_files(&snapshot);
+        if self.pool_of_one(&snapshot).is_ok_and(is_file) {
+            return Err(ApiError::invalid(format!(
+                "{snapshot:?} is a snapshot of a file: -R is for datasets"
+            )));
         }
         let (tree, from) = self.bundle(&snapshot, from.as_deref(), between)?;
         let mut head = tree.encode().map_err(|error| ApiError::conflict(error.to_string()))?;

@@ -180,7 +180,7 @@ pub(super) fn info(
     }
 }
 
-pub(super) fn api_error(error: FileNameError) -> ApiError {
+pub(in super::super) fn api_error(error: FileNameError) -> ApiError {
     let message = error.to_string();
     match error {
         FileNameError::Dataset(error) => properties::api_error(error),
