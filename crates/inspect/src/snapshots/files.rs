@@ -143,6 +143,7 @@ impl Files {
     }
 
     /// What each clone or line of a file began as: the snapshot, and what its file was judged by.
+    /// That is older, whatever the records say: so who follows them comes to an end.
     pub(super) fn origins(&self) -> BTreeMap<Of, (Shower, Of)> {
         let origin = |(key, record): (&(ObjectId, Txg), &FileCloneRecord)| {
             if self.across.contains_key(key) {
@@ -150,8 +151,9 @@ impl Files {
             }
             let object = &key.0;
             let (txg, known) = (record.floor(), self.list.get(&record.snapshot)?);
-            let above = (Shower::of_file(txg, known), Of::inode(&known.inode));
-            Some((Of { object: *object, floor: txg }, above))
+            let of = Of::inode(&known.inode);
+            let of = Some(of).filter(|of| of.floor < txg).unwrap_or_default();
+            Some((Of { object: *object, floor: txg }, (Shower::of_file(txg, known), of)))
         };
         self.lines.iter().filter_map(origin).collect()
     }
@@ -353,4 +355,69 @@ impl Files {
 
 fn is_in(of: &BTreeSet<(ObjectId, Txg)>, file: ObjectId, life: &RangeInclusive<Txg>) -> bool {
     of.range((file, *life.start())..=(file, *life.end())).next().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use aquifer_ondisk::Guid;
+    use aquifer_ondisk::inode::{FileKind, Inode, Time};
+
+    use super::*;
+
+    fn inode(object: u64, floor: Txg) -> Inode {
+        let time = Time::default();
+        Inode {
+            object: ObjectId(object),
+            generation: 1,
+            kind: FileKind::Regular,
+            damaged: false,
+            cloned: true,
+            mode: 0,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            refer_bytes: 0,
+            saved_bytes: 0,
+            entries: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            crtime: time,
+            change: 0,
+            parent: ObjectId(0),
+            line: floor.0,
+            origin: ObjectId(0),
+            verifier: 0,
+            hash_seed: 0,
+            root: None,
+        }
+    }
+
+    #[test]
+    fn a_clone_began_as_something_older_whatever_its_records_say() {
+        let snapshot = FileSnapshotId::new(Txg(8), 0);
+        for (floor, judged_by) in [(8, 0), (9, 0), (7, 7)] {
+            let mut files = Files::default();
+            let record = FileSnapshotRecord {
+                guid: Guid(1),
+                created: Time::default(),
+                name: "a".into(),
+                path: "f".into(),
+                inode: inode(20, Txg(floor)),
+                settled: true,
+                hidden: false,
+                gathers: false,
+                schedule: None,
+            };
+            let clone = FileCloneRecord { snapshot, forked: Txg(9), died: None };
+            let (of_snapshot, of_clone) = (ItemClass::FileSnapshot, ItemClass::FileClone);
+            files.take(of_snapshot as u8, snapshot.0, &record.encode()).unwrap();
+            files.take(of_clone as u8, 20, &clone.encode()).unwrap();
+            let origins = files.origins();
+            let (_, of) = &origins[&Of { object: ObjectId(20), floor: Txg(8) }];
+            assert_eq!(of.floor, Txg(judged_by), "{floor}");
+        }
+    }
 }

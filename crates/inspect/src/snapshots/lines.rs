@@ -38,10 +38,12 @@ impl HeadLines {
         last.map_or(Txg(0), |record| record.to)
     }
 
-    /// The snapshot as which the head began again on the line on which another one was taken.
+    /// The snapshot as which the head began again on the line on which another one was taken. It is
+    /// older, whatever the records say: so who follows lines comes to an end.
     pub(super) fn began_as(&self, snapshot: Txg) -> Option<Txg> {
         let line = self.0.range(..=snapshot).next_back().map(|(_, record)| record);
-        line.filter(|record| record.left.is_none_or(|left| snapshot < left)).map(|of| of.to)
+        let line = line.filter(|record| record.left.is_none_or(|left| snapshot < left));
+        line.map(|of| of.to).filter(|to| *to < snapshot)
     }
 
     /// Whether a snapshot may be hidden: a line began with it, and may need it.
@@ -102,5 +104,23 @@ impl Pass {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_began_with_something_older_whatever_its_record_says() {
+        let mut lines = HeadLines::default();
+        for (began, to) in [(5, 3), (7, 9)] {
+            let record = HeadLineRecord { to: Txg(to), left: None };
+            lines.take(Txg(began), &record.encode()).unwrap();
+        }
+        assert_eq!(
+            [4, 6, 8, 9, 10].map(|txg| lines.began_as(Txg(txg))),
+            [None, Some(Txg(3)), None, None, Some(Txg(9))]
+        );
     }
 }
