@@ -6,6 +6,7 @@
 //! after rollbacks.
 
 mod aged;
+mod beside;
 mod files;
 mod many;
 mod send;
@@ -47,7 +48,7 @@ pub struct Options {
 /// A part, which leaves nothing behind.
 type Part = fn(&mut Bench) -> Result<()>;
 
-const PARTS: [(&str, Part); 13] = [
+const PARTS: [(&str, Part); 14] = [
     ("acts", Bench::acts),
     ("each-second", Bench::each_second),
     ("held", Bench::held),
@@ -55,6 +56,7 @@ const PARTS: [(&str, Part); 13] = [
     ("many", Bench::many),
     ("clones", Bench::clones),
     ("send", Bench::send),
+    ("send-beside", Bench::send_beside),
     ("files", Bench::files),
     ("template", Bench::template),
     ("many-of-file", Bench::many_of_file),

@@ -15,7 +15,7 @@ use aquifer_bench::{Error, measure, report, snapshots, workload};
 
 const FILE_BYTES: usize = 16 << 20;
 /// The parts of the benchmark of snapshots that run here.
-const PARTS: [&str; 6] = ["acts", "held", "many", "files", "template", "ranges"];
+const PARTS: [&str; 7] = ["acts", "held", "many", "send-beside", "files", "template", "ranges"];
 
 fn setup(bench: PathBuf) -> Setup {
     Setup {

@@ -11,6 +11,7 @@
 mod acts;
 mod asked;
 mod gate;
+mod home;
 mod routes;
 mod words;
 
@@ -33,6 +34,7 @@ use axum::response::{IntoResponse, Response};
 use axum::serve::IncomingStream;
 use rustix::fs::Mode;
 use tokio::net::UnixListener;
+use tokio::runtime::Handle;
 
 use crate::caller::Caller;
 use crate::remote::tokens::Tokens;
@@ -46,6 +48,9 @@ pub struct Api {
     pub control: Arc<Control>,
     /// Who may ask it over TCP.
     pub tokens: Arc<Tokens>,
+    /// The thread on which requests are carried out, if not on that of their connection: what they
+    /// start must not have its priority.
+    pub home: Option<Handle>,
 }
 
 impl FromRef<Api> for Arc<Control> {

@@ -109,7 +109,8 @@ pub fn serve(
     show_own_certificate(&mut config.peers, &keys_dir);
     let control = Control::open(config, Arc::new(frontend), events).map_err(Failure::failed)?;
     let tokens = Tokens::open(&keys_dir).map_err(Failure::failed)?;
-    let api = Api { control, tokens: Arc::new(tokens) };
+    let home = Some(runtime.handle().clone());
+    let api = Api { control, tokens: Arc::new(tokens), home };
     let listener = http::bind(socket)
         .map_err(|error| Failure::failed(format!("{}: {error}", socket.display())))?;
     let served = runtime.block_on(run(api, listener, tcp, socket));
@@ -133,7 +134,8 @@ async fn run(
         let _ = stopped.changed().await;
     };
     let mut answering = JoinSet::new();
-    answering.spawn(http::serve(listener, api.clone(), stopped(api_stopped.clone())));
+    let answers = http::serve(listener, api.clone(), stopped(api_stopped.clone()));
+    answering.spawn(apart("api", answers).map_err(Failure::failed)?);
     if let Some(Tcp { listeners, keys }) = tcp {
         for address in listeners.iter().filter_map(|listener| listener.local_addr().ok()) {
             tracing::info!(%address, "the API answers on TCP");

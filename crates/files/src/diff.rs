@@ -17,14 +17,11 @@ use aquifer_dataset::{DatasetError, Look, LookError};
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::inode::Inode;
-use aquifer_pool::{PoolError, turn_of_others};
+use aquifer_pool::{Pool, PoolError, Turns};
 
 use crate::core::Files;
 use crate::file_snapshots::FileNameError;
 use crate::one_file::OneFile;
-
-/// Steps between two times at which others may run, and looks are renewed.
-const STEPS: usize = 64;
 
 /// Where the next page begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,13 +141,14 @@ pub(crate) fn mark_of(parts: &[u64]) -> u64 {
 
 /// Looks at versions in the course of long work.
 pub(crate) struct Looks<'a> {
+    pool: &'a Pool,
     looks: Vec<Look<'a>>,
-    steps: usize,
+    turns: Turns,
 }
 
 impl<'a> Looks<'a> {
-    pub(crate) fn new(looks: Vec<Look<'a>>) -> Looks<'a> {
-        Looks { looks, steps: 0 }
+    pub(crate) fn new(pool: &'a Pool, looks: Vec<Look<'a>>) -> Looks<'a> {
+        Looks { pool, looks, turns: Turns::new(pool) }
     }
 
     /// The root of the object table of one of them, as they were given.
@@ -173,11 +171,9 @@ impl<'a> Looks<'a> {
 
     /// One more step: now and then lets the others on this thread run, and looks again.
     pub(crate) async fn step(&mut self) -> Result<(), LookError> {
-        self.steps += 1;
-        if !self.steps.is_multiple_of(STEPS) {
+        if !self.turns.step(self.pool).await {
             return Ok(());
         }
-        turn_of_others().await;
         for look in &mut self.looks {
             look.renew()?;
         }

@@ -26,6 +26,7 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_dataset::{Dataset, Increment, IncrementWanted, ReceiveWanted, Receiving, Resumable};
 use aquifer_ondisk::resume::StreamPlace;
 use aquifer_ondisk::{Guid, ObjectId};
+use aquifer_pool::Turns;
 use aquifer_stream::{Begin, Counts, Decoder, End, Point, RECORD_BYTES_MAX, Record, StreamError};
 
 use crate::core::Files;
@@ -177,6 +178,7 @@ impl Receiver {
     /// The stream is damaged, or cannot be received here; no room.
     pub async fn push(&mut self, bytes: &[u8]) -> Result<(), ReceiveError> {
         let files = self.files()?;
+        let mut turns = Turns::new(&files.pool);
         match self.decoder.has_ended() {
             true => self.behind.extend_from_slice(bytes),
             false => self.decoder.push(bytes),
@@ -191,6 +193,7 @@ impl Receiver {
                     self.passes(behind);
                 }
             }
+            turns.step(&files.pool).await;
         }
         Ok(())
     }

@@ -162,7 +162,7 @@ impl Files {
         let mark = sent.mark();
         let looks: Result<Vec<_>, _> =
             sent.versions().into_iter().map(|of| of.look(&self.pool)).collect();
-        let looks = Looks::new(looks?);
+        let looks = Looks::new(&self.pool, looks?);
         let SendCursor { chain, place, .. } = match cursor {
             Some(cursor) if cursor.mark == mark => cursor,
             Some(_) => return Err(SendError::Others(name.into())),

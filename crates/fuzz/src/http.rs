@@ -90,7 +90,7 @@ impl Daemon {
             control.create_pool(request).await.unwrap();
             let tokens = Arc::new(Tokens::open(&dir.path().join("state/api")).unwrap());
             let caller = Extension(Caller::of_socket(0));
-            let routes = router(Api { control, tokens }).layer(caller);
+            let routes = router(Api { control, tokens, home: None }).layer(caller);
             let guarded: Router = routes.layer(from_fn(guard::guard));
             tokio::spawn(async { axum::serve(Connections(connections), guarded).await });
         });

@@ -10,7 +10,7 @@ use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, NodeOwner};
 use aquifer_ondisk::{BlockPointer, Corruption, DatasetId, ObjectId, Space, Txg};
 use aquifer_pool::intent_log::Ticket;
-use aquifer_pool::{Pool, PoolError};
+use aquifer_pool::{Pool, PoolError, Reader};
 use aquifer_sync::atomic::{AtomicBool, Ordering};
 use aquifer_sync::{AsyncMutex, AsyncMutexGuard, Mutex, Notify};
 use futures_util::future::try_join_all;
@@ -186,10 +186,23 @@ impl Object {
         from: u64,
         to: u64,
     ) -> Result<Vec<Option<Page>>, PoolError> {
+        self.read_pages_for(Reader::Client, pool, (from, to)).await
+    }
+
+    /// The same for anybody.
+    ///
+    /// # Errors
+    /// As [`Object::read_pages`].
+    pub async fn read_pages_for(
+        &self,
+        reader: Reader,
+        pool: &Pool,
+        (from, to): (u64, u64),
+    ) -> Result<Vec<Option<Page>>, PoolError> {
         // Before the root is looked at: from here on nothing below it is reused.
         let _reading = pool.reading();
         let (mut pages, below, root) = self.seen_above(from, to)?;
-        read_below(pool, root, &below, from, &mut pages).await?;
+        read_below((reader, pool), root, &below, from, &mut pages).await?;
         Ok(pages)
     }
 
@@ -281,7 +294,7 @@ impl Object {
 }
 
 async fn read_below(
-    pool: &Pool,
+    (reader, pool): (Reader, &Pool),
     root: Option<BlockPointer>,
     below: &[(u64, u64)],
     from: u64,
@@ -298,7 +311,7 @@ async fn read_below(
         }
         let missing = pool.cached_extents(shown);
         if !missing.is_empty() {
-            let read = |(extent, slots)| pool.read_missing(extent, slots);
+            let read = |(extent, slots)| pool.read_missing(reader, extent, slots);
             try_join_all(missing.into_iter().map(read)).await?;
         }
     }

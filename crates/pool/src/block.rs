@@ -39,6 +39,15 @@ const PAGE_CHARGE_BYTES: u32 = 4096 + 64;
 const SHORT_EXTENTS_MIN: usize = 8;
 const SHORT_PAGES_MAX: u8 = 7;
 
+/// Who waits for content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// A client.
+    Client,
+    /// Work that no client waits for.
+    Behind,
+}
+
 impl Pool {
     /// Reads a tree node of one sector.
     pub async fn read_node(
@@ -159,7 +168,7 @@ impl Pool {
     pub async fn read_extent(&self, extent: &Extent) -> Result<Vec<Page>, PoolError> {
         let mut pages = vec![None; extent.pages.into()];
         if !self.cached_extent(extent, &mut pages) {
-            self.read_missing(extent, &mut pages).await?;
+            self.read_missing(Reader::Client, extent, &mut pages).await?;
         }
         Ok(pages.into_iter().flatten().collect())
     }
@@ -222,10 +231,13 @@ impl Pool {
     /// Reads the pages that [`Pool::cached_extents`] did not find.
     pub async fn read_missing(
         &self,
+        reader: Reader,
         extent: &Extent,
         pages: &mut [Option<Page>],
     ) -> Result<(), PoolError> {
-        self.flow.client_asks();
+        if reader == Reader::Client {
+            self.flow.client_asks();
+        }
         let complete = match &extent.stored {
             Stored::Plain(sums) => {
                 self.read_plain(extent.place, extent.written, sums, pages).await?;

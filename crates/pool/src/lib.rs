@@ -59,6 +59,7 @@ pub use aquifer_arc::{ClassStats as CacheClassStats, Memory, Share, Stats as Cac
 pub use aquifer_l2arc::CacheStats as CacheDiskStats;
 /// The state in which a leaf's status shows it.
 pub use aquifer_vdev::LeafState;
+pub use block::Reader;
 pub use caches::CacheStatus;
 pub use commit::UberblockState;
 pub use error::{Contradiction, ImportError, PoolError};
@@ -74,7 +75,7 @@ pub use silence::SILENT_AFTER;
 pub use status::{LeafFreeSpace, LeafStatus, PoolStatus, SpareStatus, VdevStatus};
 pub use suspend::Whole;
 pub use sync::SyncContext;
-pub use sync::pace::turn_of_others;
+pub use sync::pace::{Turns, turn_of_others};
 pub use trim::{FreeWork, FreeWorkError, FreeWorkState, FreeWorkStatus};
 pub use txg::{Admission, Demand, Lane, SpaceClass, TxHold};
 pub use walk::{Span, Visitor};

@@ -20,6 +20,7 @@ use aquifer_dataset::Partial;
 use aquifer_files::{BundleProgress, ReceiveError, ReceiveOptions, Received, Token, TreeReceiver};
 use aquifer_ondisk::resume::ResumeRecord;
 use parking_lot::Mutex;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::datasets::act_on;
@@ -55,6 +56,8 @@ struct Session {
     heard: Mutex<Instant>,
     /// `None`: it has failed.
     receiver: tokio::sync::Mutex<Option<TreeReceiver>>,
+    /// The part that is taken in, while the next one comes.
+    part: tokio::sync::Mutex<Option<JoinHandle<Result<(), ApiError>>>>,
 }
 
 impl Control {
@@ -80,6 +83,7 @@ impl Control {
             sender,
             heard: Mutex::new(Instant::now()),
             receiver: tokio::sync::Mutex::new(Some(receiver)),
+            part: tokio::sync::Mutex::default(),
         });
         let id = {
             let mut all = self.receiving.all.lock();
@@ -135,16 +139,22 @@ impl Control {
         (!is_known && noted.insert(what, Instant::now()).is_none()).then_some(name)
     }
 
-    /// Takes in bytes of a stream, perhaps none: then the client only says that it is there.
+    /// Takes in bytes of a stream, perhaps none: then the client only says that it is there. It
+    /// returns when those of the call before were taken in: the next ones come while these are.
     ///
     /// # Errors
-    /// The stream cannot be received. What came is given up.
+    /// The stream cannot be received, by this part or the one before. What came is given up.
     pub async fn receive_part(&self, id: u64, bytes: Vec<u8>) -> Result<ReceivedPart, ApiError> {
         let session = self.session(id)?;
         *session.heard.lock() = Instant::now();
         let count = bytes.len() as u64;
-        let at = session.clone();
-        let taken = self.in_session(&session, async move {
+        let mut part = session.part.lock().await;
+        self.part_before(id, &mut part).await?;
+        if bytes.is_empty() {
+            return Ok(ReceivedPart { bytes: count });
+        }
+        let (at, serving) = (session.clone(), self.serving(&session.pool)?);
+        let take = async move {
             let mut receiver = at.receiver.lock().await;
             let taken = match receiver.as_mut() {
                 None => return Err(unknown()),
@@ -156,14 +166,26 @@ impl Control {
             };
             *at.heard.lock() = Instant::now();
             taken
-        });
-        let taken = taken.await;
+        };
+        let taken = async move { serving.run(take).await.map_err(unfinished)? };
+        *part = Some(tokio::spawn(taken));
+        Ok(ReceivedPart { bytes: count })
+    }
+
+    /// Waits until the part before was taken in.
+    async fn part_before(
+        &self,
+        id: u64,
+        part: &mut Option<JoinHandle<Result<(), ApiError>>>,
+    ) -> Result<(), ApiError> {
+        let Some(before) = part.take() else { return Ok(()) };
+        let taken = before.await.map_err(unfinished).flatten();
         if taken.is_err() {
             self.receiving.all.lock().remove(&id);
             // Of a bundle, what came before stays.
             self.refresh_exports().await;
         }
-        taken.map(|()| ReceivedPart { bytes: count })
+        taken
     }
 
     /// Ends a stream: the dataset is there, on disk, when this returns; or, if the client gives up,
@@ -178,6 +200,7 @@ impl Control {
     ) -> Result<ReceiveSummary, ApiError> {
         let session = self.session(id)?;
         self.receiving.all.lock().remove(&id);
+        self.part_before(id, &mut *session.part.lock().await).await?;
         let at = session.clone();
         let received = self.in_session(&session, async move {
             let mut receiver = at.receiver.lock().await;
@@ -261,7 +284,7 @@ impl Control {
         work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
     ) -> Result<T, ApiError> {
         let serving = self.serving(&session.pool)?;
-        serving.run(work).await.map_err(|error| ApiError::failed(error.to_string()))?
+        serving.run(work).await.map_err(unfinished)?
     }
 
     /// Gives a session up if its client is silent.
@@ -407,6 +430,10 @@ fn summary(received: Received) -> ReceiveSummary {
         notes,
         below: Vec::new(),
     }
+}
+
+fn unfinished(error: impl std::fmt::Display) -> ApiError {
+    ApiError::failed(error.to_string())
 }
 
 fn unknown() -> ApiError {

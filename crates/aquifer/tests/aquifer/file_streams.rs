@@ -82,7 +82,7 @@ fn one_disk_is_sent_followed_and_cloned_into_place() {
     send_words(&here, &["-t", token.trim()], "rest");
     received(receive(&there, &["backup/disk"], &here, "rest"));
     send_words(&here, &["-i", "tank/vms:disk.raw@b", "tank/vms:disk.raw@c"], "bc");
-    received(receive(&there, &["backup/disk"], &here, "bc"));
+    received(receive(&there, &["-u", "backup/disk"], &here, "bc"));
     let listed = there.json(&["list", "-t", "snapshot", "backup/disk"]);
     let names = listed.as_array().unwrap().iter().map(|of| of["name"].as_str().unwrap());
     assert_eq!(names.collect::<Vec<_>>(), ["backup/disk@a", "backup/disk@b", "backup/disk@c"]);

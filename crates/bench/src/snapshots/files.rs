@@ -7,7 +7,7 @@
 use aquifer_nfs::proto::v3::NfsFh3;
 
 use super::{Bench, DATASET, each_page};
-use crate::figures::{Figures, median};
+use crate::figures::{Figures, median, number};
 use crate::load::Life;
 use crate::pages::Pages;
 use crate::{Result, workload};
@@ -216,11 +216,32 @@ impl Bench {
                 self.compare_at(dataset, name, &gold.content)?;
             }
         }
+        self.cache_of_clones(&gold, &names)?;
         self.ask(&["destroy", "-rf", OTHER])?;
         self.ask(&["destroy", "-f", &snapshot])?;
         let files = names.iter().map(String::as_str);
         self.remove(files.chain([gold.name.as_str()]))?;
         self.until_freed().map(drop)
+    }
+}
+
+impl Bench {
+    /// What the read cache holds when all clones were read, against one.
+    fn cache_of_clones(&mut self, gold: &Beside, names: &[String]) -> Result<()> {
+        let disk = self.disk()?;
+        self.again(&disk)?;
+        let mut held = Vec::new();
+        for (at, name) in names.iter().enumerate() {
+            self.compare_at(DATASET, name, &gold.content)?;
+            if at == 0 || at + 1 == names.len() {
+                held.push(number(&self.json(&["arcstat"])?, "/pools/0/cache/size_bytes")?);
+            }
+        }
+        if let [one, all] = held[..] {
+            let (mib, of) = (all / 1048576.0, all / one.max(1.0));
+            self.figures.add("cache when 100 clones were read", (mib, "MiB"), (of, "one of them"));
+        }
+        Ok(())
     }
 }
 

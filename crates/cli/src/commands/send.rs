@@ -10,6 +10,7 @@ use aquifer_api::{
     DatasetInfo, DatasetQuery, GiveUpReceive, ReceiveEnd, ReceiveRequest, ReceiveSummary,
     SendQuery, SentPart, SnapshotQuery,
 };
+use rustix::process::{getpriority_process, setpriority_process};
 use tokio::sync::mpsc;
 
 use super::{Output, tell};
@@ -64,6 +65,10 @@ pub struct ReceiveArgs {
     /// Keep what came if the stream breaks off: `aquifer send -t` sends the rest of it later.
     #[arg(short = 's')]
     resumable: bool,
+    /// Do not bring it into service. Only --new-handles does that, so this is for fingers and
+    /// scripts that know it from `zfs`.
+    #[arg(short = 'u', conflicts_with = "new_handles")]
+    stands_by: bool,
     /// Give up what came of a stream that broke off, and free its space. Nothing is received.
     #[arg(short = 'A', conflicts_with_all = ["dry_run", "new_handles", "force", "resumable"])]
     give_up: bool,
@@ -74,10 +79,14 @@ pub struct ReceiveArgs {
 
 /// How often a daemon hears from a client that waits for its input.
 const ALIVE_EVERY: Duration = Duration::from_secs(10);
+/// So much higher is the nice value of a command that copies a stream, as that of the daemon's
+/// threads that do.
+const NICER: i32 = 10;
 /// Parts of a stream between its reader and its writer.
 const PARTS_WAITING: usize = 2;
 
 pub(super) async fn send(client: &Client, output: Output, args: SendArgs) -> Result<(), Failure> {
+    yield_to_others();
     let SendArgs { dry_run, verbose, from, from_all, recursive, token, snapshot } = args;
     let is_rest = token.is_some();
     let snapshot = snapshot.unwrap_or_default();
@@ -145,6 +154,12 @@ pub(super) async fn send(client: &Client, output: Output, args: SendArgs) -> Res
         tell(output, &[format!("sent {snapshot}: {sent} in {seconds:.1} s")]);
     }
     Ok(())
+}
+
+/// A stream takes the processor time that the machine has left: the daemon's clients may need it.
+fn yield_to_others() {
+    // Without it, it is only less polite.
+    let _ = getpriority_process(None).and_then(|own| setpriority_process(None, own + NICER));
 }
 
 /// Gives the bytes of a stream to a writer, and returns how many; `None`: the writer has ended,
@@ -301,11 +316,13 @@ pub(super) async fn receive(
     output: Output,
     args: ReceiveArgs,
 ) -> Result<(), Failure> {
-    let ReceiveArgs { dry_run, verbose, new_handles, force, resumable, give_up, dataset } = args;
+    let ReceiveArgs { dry_run, verbose, new_handles, force, resumable, give_up, dataset, .. } =
+        args;
     if give_up {
         let done = client.give_up_receive(&GiveUpReceive { name: dataset }).await?;
         return output.answer(&done, |_| String::new());
     }
+    yield_to_others();
     if stdin().is_terminal() {
         return Err(Failure::usage("the stream comes from stdin: < FILE, or COMMAND |"));
     }

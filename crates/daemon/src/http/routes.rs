@@ -102,7 +102,7 @@ use aquifer_api::{self as api, ApiError, DatasetQuery, PATH, Role, ShareQuery};
 use axum::extract::{Extension, State};
 use axum::handler::Handler;
 use axum::http::header::CONTENT_TYPE;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
@@ -111,6 +111,7 @@ use serde::Serialize;
 use super::acts::Acting;
 use super::asked::{Body, Name, Question};
 use super::gate::{Gate, pass};
+use super::home::{Home, at_home};
 use super::words;
 use super::{Api, refusal};
 use crate::metrics;
@@ -201,9 +202,9 @@ fn acts(table: Table) -> Table {
         .act(Admin, "/snapshots/destroy", snapshots::destroy)
         .act(Admin, "/snapshots/release", snapshots::release)
         .act(Admin, "/bookmarks/destroy", snapshots::destroy_bookmarks)
-        .search(Admin, "/send", send::send)
+        .part(Admin, "/send", send::send)
         .act(Admin, "/receive", send::begin)
-        .search(Admin, "/receive/{name}", send::part)
+        .part(Admin, "/receive/{name}", send::part)
         .act(Admin, "/receive/{name}/end", send::end)
         .act(Admin, "/receives/give-up", send::give_up)
         .act(Admin, "/replicate", replicate::begin)
@@ -227,6 +228,7 @@ pub fn router(api: Api) -> Router {
             refusal(ApiError::invalid("this path does not do that"))
         })
         .layer(Extension(Arc::clone(&api.control)))
+        .layer(Extension(Home(api.home.clone())))
         .with_state(api)
 }
 
@@ -290,11 +292,21 @@ impl Table {
         path: &'static str,
         handler: H,
     ) -> Table {
-        self.add(Route::new("GET", path, role), false, get(handler))
+        self.add(Route::new("GET", path, role), false, get(handler).route_layer(from_fn(at_home)))
     }
 
     /// Changes nothing either, and has a body.
     fn search<H: Handler<T, Api>, T: 'static>(
+        self,
+        role: Role,
+        path: &'static str,
+        handler: H,
+    ) -> Table {
+        self.add(Route::new("POST", path, role), false, post(handler).route_layer(from_fn(at_home)))
+    }
+
+    /// The same of a part of a stream, which starts nothing: it is not carried to another thread.
+    fn part<H: Handler<T, Api>, T: 'static>(
         self,
         role: Role,
         path: &'static str,
@@ -310,12 +322,13 @@ impl Table {
         path: &'static str,
         handler: H,
     ) -> Table {
-        self.add(Route::new("POST", path, role), true, post(handler))
+        self.add(Route::new("POST", path, role), true, post(handler).route_layer(from_fn(at_home)))
     }
 
     fn add(mut self, route: Route, is_act: bool, handler: MethodRouter<Api>) -> Table {
         let Route { role, is_of_receivers, .. } = route;
         let gate = Gate { role, is_of_receivers, is_act };
+        // Who may not pass the gate does not come home.
         let handler = handler.route_layer(from_fn_with_state(gate, pass));
         self.router = self.router.route(&route.whole_path(), handler);
         self.routes.push(route);

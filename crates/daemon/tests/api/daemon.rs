@@ -125,7 +125,7 @@ impl Daemon {
         let socket = dir.path().join("api");
         let listener = http::bind(&socket).unwrap();
         let tokens = Arc::new(Tokens::open(&dir.path().join("state/api")).unwrap());
-        let api = Api { control: control.clone(), tokens: tokens.clone() };
+        let api = Api { control: control.clone(), tokens: tokens.clone(), home: None };
         tokio::spawn(http::serve(listener, api, std::future::pending()));
         control.start().await;
         Daemon { client: Client::new(socket), dir, recorder, control, tokens }

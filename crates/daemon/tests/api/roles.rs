@@ -128,7 +128,8 @@ fn serve_roles(daemon: &Daemon) -> PathBuf {
         }
         next.run(request).await
     };
-    let api = Api { control: daemon.control.clone(), tokens: daemon.tokens.clone() };
+    let (control, tokens) = (daemon.control.clone(), daemon.tokens.clone());
+    let api = Api { control, tokens, home: None };
     let router = router(api).layer(from_fn(by_header));
     let path = daemon.dir.path().join("roles");
     let listener = UnixListener::bind(&path).unwrap();

@@ -92,7 +92,7 @@ impl Files {
         if cursor.is_none() && (old.is_head() || new.is_head()) {
             self.bring_to_disk().await?;
         }
-        let mut looks = Looks::new(vec![old.look(&self.pool)?, new.look(&self.pool)?]);
+        let mut looks = Looks::new(&self.pool, vec![old.look(&self.pool)?, new.look(&self.pool)?]);
         let (mut pairs, mut next) = self.changed_objects(&mut looks, from, limit).await?;
         let wanted = |inodes: Vec<&Inode>| {
             let of = |inode: &Inode| (inode.object, (inode.generation, links(inode)));

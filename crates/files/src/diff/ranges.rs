@@ -85,7 +85,7 @@ impl Files {
         let is = self.regular(&new, &new_look).await?;
         let mark = mark_of(&[of_file(&old, &was), of_file(&new, &is)].concat());
         let from = Cursor::next_of(cursor, mark).ok_or_else(|| others(&old, &new))?;
-        let mut looks = Looks::new(vec![old_look, new_look]);
+        let mut looks = Looks::new(&self.pool, vec![old_look, new_look]);
         let end_page = is.size.div_ceil(4096);
         let limit = limit.clamp(1, RANGES_MAX);
         let mut compare = compare_extents(&*self.pool, was.root, is.root, from)?;

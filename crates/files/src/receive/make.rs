@@ -192,6 +192,6 @@ impl Receiver {
 }
 
 fn demand(dirty_bytes: u64, sectors: u64) -> Demand {
-    let (class, lane) = (SpaceClass::Write, Lane::Bulk);
+    let (class, lane) = (SpaceClass::Write, Lane::Behind);
     Demand { dirty_bytes, sectors, log_bytes: 0, class, lane }
 }

@@ -6,7 +6,7 @@ use aquifer_blockio::Page;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::Object;
 use aquifer_object::extent_tree::ChangedPages;
-use aquifer_pool::{Pool, PoolError};
+use aquifer_pool::{Pool, PoolError, Reader};
 use aquifer_stream::{DATA_PAGES_MAX, Encoder, HOLE_PAGES_MAX, Record};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesOrdered, TryStreamExt};
@@ -46,9 +46,10 @@ impl Making<'_> {
         self.step().await?;
         for run in runs {
             if run.is_data && !self.size_only {
-                let content = reads.file.read_pages(reads.pool, run.from_page, run.to_page);
+                let run = (run.from_page, run.to_page);
+                let content = reads.file.read_pages_for(Reader::Behind, reads.pool, run);
                 reads.content.push_back(Box::pin(content));
-                self.pages_to_come += run.to_page - run.from_page;
+                self.pages_to_come += run.1 - run.0;
             }
             reads.runs.push_back(run);
         }
@@ -81,6 +82,7 @@ impl Making<'_> {
                 let zeros = zero_page();
                 let content = content.iter().map(|page| &**page.as_ref().unwrap_or(&zeros));
                 self.encoder.put_data((object, page), content);
+                self.step().await?;
             }
         }
         Ok(())

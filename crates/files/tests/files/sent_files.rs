@@ -1,11 +1,14 @@
 //! A file alone is sent, whole and what changed of it, and received as a dataset of its own.
 
+use std::time::Duration;
+
 use aquifer_dataset::RollbackOptions;
 use aquifer_files::{
     FileHandle, ReceiveOptions, Receiver, SendError, SendWanted, Service, SetAttributes, Stability,
     Token,
 };
 use aquifer_ondisk::codec::checksum64;
+use aquifer_pool::Turns;
 use aquifer_sim::Rng;
 use aquifer_stream::{Decoder, Record};
 
@@ -372,4 +375,40 @@ fn ranges_are_those_of_snapshots_of_files() {
         assert_eq!(page.new_bytes, 4096);
     });
     bed.assert_clean();
+}
+
+/// Long work rests beside clients, and what is sent and received counts as none.
+#[test]
+fn streams_rest_beside_clients() {
+    let mut bed = Bed::new(1, 131_072);
+    bed.life(async |service| {
+        let disk = three(&service).await;
+        let world = service.pool.world().clone();
+        let rest_after = async |work: Duration| {
+            let mut turns = Turns::new(&service.pool);
+            world.sleep(work).await;
+            let ended = world.now();
+            assert!(turns.step(&service.pool).await);
+            // Each turn of a task takes the simulator some microseconds.
+            (world.now() - ended).as_micros() / 100 * 100
+        };
+        let (long, none) = (Duration::from_secs(1), 0);
+        // What was asked before is seen at the first look.
+        rest_after(long).await;
+        assert_eq!(rest_after(long).await, none, "nobody asks");
+        let bytes = stream(&service, "tank/d:vm/disk0@b").await.unwrap();
+        receive(&service, COPY, &bytes, STANDBY).await.unwrap();
+        // To name the copy is an act.
+        rest_after(long).await;
+        let mut receiver = Receiver::new(&service.files, "tank/other".into(), STANDBY);
+        receiver.push(&bytes[..100_000]).await.unwrap();
+        rest_after(long).await;
+        world.sleep(long).await;
+        receiver.push(&bytes[100_000..]).await.unwrap();
+        assert_eq!(rest_after(Duration::from_millis(5)).await, none, "a stream is no client");
+        receiver.abort().await.unwrap();
+        write(&service, disk.file, 0, &noise(5, 1), Stability::FileSync).await.unwrap();
+        assert_eq!(rest_after(Duration::from_millis(5)).await, 2000);
+        assert_eq!(rest_after(Duration::from_micros(200)).await, 1800);
+    });
 }

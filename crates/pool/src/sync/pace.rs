@@ -83,6 +83,60 @@ impl Pool {
     }
 }
 
+/// The longest turn: a client waits for it.
+const TURN: Duration = Duration::from_micros(200);
+/// Others that take less than this have nothing to do.
+const NOTHING: Duration = Duration::from_micros(20);
+/// Steps of a turn at most: a simulator's clock stands still while its tasks work.
+const STEPS: usize = 64;
+
+/// The longest rest between two turns beside clients: one that waited for disks left the processor
+/// to others.
+const REST_MAX: Duration = Duration::from_millis(2);
+
+/// Long work that no client waits for: it is done in turns. Between two of them the other tasks of
+/// its thread have as much time as the last one took, if they have use for it. While clients are at
+/// work, on any thread, it rests: those that serve them want the processors.
+#[derive(Debug)]
+pub struct Turns {
+    began: Duration,
+    steps: usize,
+}
+
+impl Turns {
+    /// The work begins.
+    pub fn new(pool: &Pool) -> Turns {
+        Turns { began: pool.world.now(), steps: 0 }
+    }
+
+    /// Ends a step of the work. Returns whether others had a turn.
+    pub async fn step(&mut self, pool: &Pool) -> bool {
+        self.steps += 1;
+        let world = &pool.world;
+        let mut now = world.now();
+        let worked = now.saturating_sub(self.began);
+        if self.steps < STEPS && worked < TURN {
+            return false;
+        }
+        if !worked.is_zero() && pool.flow.clients_are_busy(now) {
+            world.sleep(pool.flow.background_rest(worked).min(REST_MAX)).await;
+            *self = Turns::new(pool);
+            return true;
+        }
+        let mut given = Duration::ZERO;
+        loop {
+            turn_of_others().await;
+            let took = world.now().saturating_sub(now);
+            (now, given) = (now + took, given + took);
+            if took < NOTHING || given >= worked {
+                break;
+            }
+        }
+        *self = Turns { began: now, steps: 0 };
+        true
+    }
+}
+
 /// Lets the other tasks of this thread run.
 pub async fn turn_of_others() {
     let mut waited = false;

@@ -39,6 +39,8 @@ pub enum SpaceClass {
 pub enum Lane {
     /// Slowed together with all others.
     Bulk,
+    /// The same, of work that no client waits for: it makes nobody think that clients are at work.
+    Behind,
     /// A small change of something that was idle for a while, such as the renewal of a lock, or the
     /// only write of an idle machine. It is never slowed, up to a share of each txg.
     Sparse,
@@ -81,7 +83,9 @@ impl Pool {
     }
 
     async fn admit_with(&self, demand: Demand, makes_room: bool) -> Result<Admission, PoolError> {
-        self.flow.client_asks();
+        if demand.lane != Lane::Behind {
+            self.flow.client_asks();
+        }
         let mut space_commits = 0;
         let mut first_in_row = None;
         let slowed = loop {
