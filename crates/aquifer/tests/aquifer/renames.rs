@@ -30,7 +30,7 @@ fn a_renamed_dataset_is_exported_at_its_new_place_and_clients_go_on() {
         (&["rename", "tank/site/vms", "tank/site"], "exists already"),
         (&["rename", "tank/site", "tank/x@y"], "may hold letters"),
         (&["rename", "tank@none", "@x"], "does not exist"),
-        (&["rename", "tank@new", "tank/site@x"], "stays in its dataset"),
+        (&["rename", "tank@new", "tank/site@x"], "stays with its dataset or file"),
     ] {
         let said = place.ask(words);
         assert!(said.code != 0 && said.err.contains(why), "{words:?}: {said:?}");

@@ -531,7 +531,7 @@ fn a_rule_left_out_is_found() {
         (Rule::FileClonesPin, 100),
         (Rule::FileLinesPin, 200),
         (Rule::FileLinesHaveAFloor, 200),
-        (Rule::FilesOfClonesBeginLines, 200),
+        (Rule::FilesOfClonesBeginLines, 500),
         (Rule::HeadLinesHaveAFloor, 300),
         (Rule::HeadLinesPin, 300),
         (Rule::LeftHeadsAreFiled, 300),
