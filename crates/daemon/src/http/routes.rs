@@ -100,22 +100,19 @@ use aquifer_admin::Control;
 use aquifer_admin::control::history::Leaving;
 use aquifer_api::{self as api, ApiError, DatasetQuery, PATH, Role, ShareQuery};
 use axum::extract::{Extension, State};
-use axum::handler::Handler;
 use axum::http::header::CONTENT_TYPE;
-use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
 use serde::Serialize;
 
 use super::acts::Acting;
 use super::asked::{Body, Name, Question};
-use super::gate::{Gate, pass};
-use super::home::{Home, at_home};
+use super::home::Home;
 use super::words;
 use super::{Api, refusal};
 use crate::metrics;
 use crate::remote::tokens::Tokens;
+use table::Table;
 
 mod background;
 mod diff;
@@ -123,6 +120,7 @@ mod disks;
 mod replicate;
 mod send;
 mod snapshots;
+mod table;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -274,65 +272,6 @@ impl Route {
             "/metrics" => self.path.into(),
             path => format!("{PATH}{path}"),
         }
-    }
-}
-
-/// Routes, as they are added: there is no other way to add one.
-#[derive(Default)]
-struct Table {
-    router: Router<Api>,
-    routes: Vec<Route>,
-}
-
-impl Table {
-    /// Changes nothing.
-    fn question<H: Handler<T, Api>, T: 'static>(
-        self,
-        role: Role,
-        path: &'static str,
-        handler: H,
-    ) -> Table {
-        self.add(Route::new("GET", path, role), false, get(handler).route_layer(from_fn(at_home)))
-    }
-
-    /// Changes nothing either, and has a body.
-    fn search<H: Handler<T, Api>, T: 'static>(
-        self,
-        role: Role,
-        path: &'static str,
-        handler: H,
-    ) -> Table {
-        self.add(Route::new("POST", path, role), false, post(handler).route_layer(from_fn(at_home)))
-    }
-
-    /// The same of a part of a stream, which starts nothing: it is not carried to another thread.
-    fn part<H: Handler<T, Api>, T: 'static>(
-        self,
-        role: Role,
-        path: &'static str,
-        handler: H,
-    ) -> Table {
-        self.add(Route::new("POST", path, role), false, post(handler))
-    }
-
-    /// Is carried out to its end, and logged.
-    fn act<H: Handler<T, Api>, T: 'static>(
-        self,
-        role: Role,
-        path: &'static str,
-        handler: H,
-    ) -> Table {
-        self.add(Route::new("POST", path, role), true, post(handler).route_layer(from_fn(at_home)))
-    }
-
-    fn add(mut self, route: Route, is_act: bool, handler: MethodRouter<Api>) -> Table {
-        let Route { role, is_of_receivers, .. } = route;
-        let gate = Gate { role, is_of_receivers, is_act };
-        // Who may not pass the gate does not come home.
-        let handler = handler.route_layer(from_fn_with_state(gate, pass));
-        self.router = self.router.route(&route.whole_path(), handler);
-        self.routes.push(route);
-        self
     }
 }
 

@@ -1,0 +1,70 @@
+//! How routes are added: each behind its gate, and carried out at home or where its connection is.
+
+use axum::Router;
+use axum::handler::Handler;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{MethodRouter, get, post};
+
+use super::super::Api;
+use super::super::gate::{Gate, pass};
+use super::super::home::at_home;
+use super::{Role, Route};
+
+/// Routes, as they are added: there is no other way to add one.
+#[derive(Default)]
+pub(super) struct Table {
+    pub router: Router<Api>,
+    pub routes: Vec<Route>,
+}
+
+impl Table {
+    /// Changes nothing.
+    pub fn question<H: Handler<T, Api>, T: 'static>(
+        self,
+        role: Role,
+        path: &'static str,
+        handler: H,
+    ) -> Table {
+        self.add(Route::new("GET", path, role), false, get(handler).route_layer(from_fn(at_home)))
+    }
+
+    /// Changes nothing either, and has a body.
+    pub fn search<H: Handler<T, Api>, T: 'static>(
+        self,
+        role: Role,
+        path: &'static str,
+        handler: H,
+    ) -> Table {
+        self.add(Route::new("POST", path, role), false, post(handler).route_layer(from_fn(at_home)))
+    }
+
+    /// The same of a part of a stream, which starts nothing: it is not carried to another thread.
+    pub fn part<H: Handler<T, Api>, T: 'static>(
+        self,
+        role: Role,
+        path: &'static str,
+        handler: H,
+    ) -> Table {
+        self.add(Route::new("POST", path, role), false, post(handler))
+    }
+
+    /// Is carried out to its end, and logged.
+    pub fn act<H: Handler<T, Api>, T: 'static>(
+        self,
+        role: Role,
+        path: &'static str,
+        handler: H,
+    ) -> Table {
+        self.add(Route::new("POST", path, role), true, post(handler).route_layer(from_fn(at_home)))
+    }
+
+    fn add(mut self, route: Route, is_act: bool, handler: MethodRouter<Api>) -> Table {
+        let Route { role, is_of_receivers, .. } = route;
+        let gate = Gate { role, is_of_receivers, is_act };
+        // Who may not pass the gate does not come home.
+        let handler = handler.route_layer(from_fn_with_state(gate, pass));
+        self.router = self.router.route(&route.whole_path(), handler);
+        self.routes.push(route);
+        self
+    }
+}
