@@ -56,9 +56,9 @@ impl OneFile {
     }
 }
 
-/// The identity of what a snapshot of a dataset shows of a file.
-fn guid_in(snapshot: Guid, object: ObjectId) -> Guid {
-    Guid(mark_of(&[snapshot.0, object.0]).max(1))
+/// The identity of one file of what has this one: a snapshot of a dataset, or a file system.
+pub(crate) fn guid_in(all: Guid, object: ObjectId) -> Guid {
+    Guid(mark_of(&[all.0, object.0]).max(1))
 }
 
 impl Files {

@@ -146,6 +146,11 @@ impl Of {
     fn inode(inode: &Inode) -> Of {
         Of { object: inode.object, floor: inode.clone_floor() }
     }
+
+    /// Itself, if its floor is older: so who follows what files began as comes to an end.
+    fn below(self, txg: Txg) -> Of {
+        Some(self).filter(|of| of.floor < txg).unwrap_or_default()
+    }
 }
 
 /// A clone of a file in the head, or a tail of one.
@@ -278,7 +283,7 @@ pub(crate) async fn look_across(scan: &mut Scan<'_>) {
         let Some(mut pass) = scan.passes.remove(&dataset) else { continue };
         if let Some((shower, of)) = pass.needed.get(&snapshot).cloned() {
             // The file may be such a clone itself, of something older: so this comes to an end.
-            let of = Some(of).filter(|of| of.floor < shower.txg).unwrap_or_default();
+            let of = of.below(shower.txg);
             match what {
                 AcrossWhat::Sectors(run, kind) => {
                     pass.meet(scan, &shower, run, (kind, of));

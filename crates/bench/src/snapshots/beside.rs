@@ -135,18 +135,18 @@ impl Bench {
         format!("{place}/{name}")
     }
 
-    fn shell(&self) -> Result<Shell> {
+    pub(super) fn shell(&self) -> Result<Shell> {
         Ok(Shell { command: self.target.command()? })
     }
 }
 
 /// Runs commands of the server's command line with input or output of files.
-struct Shell {
+pub(super) struct Shell {
     command: Invocation,
 }
 
 impl Shell {
-    fn run(&self, words: &str) -> Result<()> {
+    pub(super) fn run(&self, words: &str) -> Result<()> {
         let script = format!("set -o pipefail; \"$0\" \"$@\" {words}");
         let command = Invocation::tool("bash", "bench")?.arg("-c").arg(script);
         command.args(self.command.line().split(' ')).check(PATIENCE)?;

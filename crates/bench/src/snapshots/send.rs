@@ -6,10 +6,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use aquifer_rig::process::Invocation;
 use serde_json::Value;
 
-use super::{Bench, DATASET, PATIENCE};
+use super::{Bench, DATASET};
 use crate::figures::median;
 use crate::load::Life;
 use crate::pattern::PAGE_BYTES;
@@ -99,11 +98,9 @@ impl Bench {
 
     /// Seconds of a send whose output goes where the shell's words say.
     fn seconds(&self, words: &str, to: &str) -> Result<f64> {
-        let script = format!("set -o pipefail; \"$0\" \"$@\" send {words} {to}");
-        let command = Invocation::tool("bash", "bench")?.arg("-c").arg(script);
-        let command = command.args(self.target.command()?.line().split(' '));
+        let shell = self.shell()?;
         let begun = Instant::now();
-        command.check(PATIENCE)?;
+        shell.run(&format!("send {words} {to}"))?;
         Ok(begun.elapsed().as_secs_f64())
     }
 }

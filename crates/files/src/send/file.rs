@@ -16,14 +16,13 @@ use aquifer_stream::{Begin, Point, Record};
 use super::changed::travels;
 use super::{Making, NEW, OLD, Place, SendError, SendWanted};
 use crate::core::Files;
-use crate::diff::mark_of;
 use crate::diff::paths::{meant, names_of, object_of};
 use crate::file_snapshots::FileNameError;
-use crate::one_file::OneFile;
+use crate::one_file::{OneFile, guid_in};
 
 /// The file system of which it is the only file.
 fn fs_guid(of: &OneFile) -> Guid {
-    Guid(mark_of(&[of.dataset.fs_guid.0, of.object.0]).max(1))
+    guid_in(of.dataset.fs_guid, of.object)
 }
 
 /// The last part of its path.

@@ -151,8 +151,7 @@ impl Files {
             }
             let object = &key.0;
             let (txg, known) = (record.floor(), self.list.get(&record.snapshot)?);
-            let of = Of::inode(&known.inode);
-            let of = Some(of).filter(|of| of.floor < txg).unwrap_or_default();
+            let of = Of::inode(&known.inode).below(txg);
             Some((Of { object: *object, floor: txg }, (Shower::of_file(txg, known), of)))
         };
         self.lines.iter().filter_map(origin).collect()
