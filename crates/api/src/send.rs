@@ -43,8 +43,12 @@ pub const NEXT: &str = "x-aquifer-next";
 /// The header of an answer to `POST /send` that says how many bytes of the stream it is.
 pub const SIZE: &str = "x-aquifer-size";
 
-/// Bytes of a part that is received, at most.
-pub const PART_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a part that is received, at most. Over a network each part costs a round trip.
+pub const PART_BYTES_MAX: usize = 4 << 20;
+/// Every daemon takes parts of so many.
+const PART_BYTES_MIN: usize = 64 << 10;
+/// Bytes of a part at most for a daemon whose [`ReceiveBegun`] says nothing.
+const PART_BYTES_UNTOLD: u64 = 1 << 20;
 
 /// An answer of `POST /send`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +62,7 @@ pub struct SentPart {
 }
 
 /// `POST /receive`: begins to receive a stream. Its bytes go to `POST /receive/{id}`, in parts of
-/// up to [`PART_BYTES_MAX`]; an empty one says that the client waits for more. `POST
+/// up to [`ReceiveBegun::part_bytes`]; an empty one says that the client waits for more. `POST
 /// /receive/{id}/end` ends it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -139,6 +143,21 @@ pub struct GiveUpReceive {
 pub struct ReceiveBegun {
     /// Names the stream.
     pub id: u64,
+    /// Bytes of a part, at most.
+    #[serde(default = "part_bytes_untold")]
+    pub part_bytes: u64,
+}
+
+impl ReceiveBegun {
+    /// Bytes of a part that goes there, at most.
+    pub fn part_bytes_max(&self) -> usize {
+        let told = usize::try_from(self.part_bytes).unwrap_or(usize::MAX);
+        told.clamp(PART_BYTES_MIN, PART_BYTES_MAX)
+    }
+}
+
+fn part_bytes_untold() -> u64 {
+    PART_BYTES_UNTOLD
 }
 
 /// The answer to a part.
@@ -186,4 +205,19 @@ pub struct ReceiveSummary {
     /// Of a bundle, the same of each stream behind the first one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub below: Vec<ReceiveSummary>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_has_what_the_daemon_takes() {
+        let most =
+            |begun: &str| serde_json::from_str::<ReceiveBegun>(begun).unwrap().part_bytes_max();
+        assert_eq!(most(r#"{"id": 7}"#), 1 << 20, "an older daemon");
+        assert_eq!(most(r#"{"id": 7, "part_bytes": 2000000}"#), 2_000_000);
+        assert_eq!(most(r#"{"id": 7, "part_bytes": 0}"#), PART_BYTES_MIN);
+        assert_eq!(most(r#"{"id": 7, "part_bytes": 18446744073709551615}"#), PART_BYTES_MAX);
+    }
 }

@@ -54,4 +54,4 @@ pub use send::{SendCursor, SendError, SendPage, SendWanted};
 pub use service::{Service, ServiceError};
 pub use types::*;
 
-pub use aquifer_stream::{Bundle, BundleHead, BundleMember, StreamError, Token};
+pub use aquifer_stream::{Bundle, BundleHead, BundleMember, Pieces, StreamError, Token};

@@ -27,7 +27,9 @@ use aquifer_dataset::{Dataset, Increment, IncrementWanted, ReceiveWanted, Receiv
 use aquifer_ondisk::resume::StreamPlace;
 use aquifer_ondisk::{Guid, ObjectId};
 use aquifer_pool::Turns;
-use aquifer_stream::{Begin, Counts, Decoder, End, Point, RECORD_BYTES_MAX, Record, StreamError};
+use aquifer_stream::{
+    Begin, Counts, Decoder, End, Pieces, Point, RECORD_BYTES_MAX, Record, StreamError,
+};
 
 use crate::core::Files;
 pub use error::ReceiveError;
@@ -84,7 +86,7 @@ pub struct Receiver {
     /// The guid of the newest snapshot that came.
     newest: Option<Guid>,
     /// What came behind the end of a stream, if it is not known yet what that is.
-    behind: Vec<u8>,
+    behind: Pieces,
     way: Way,
     sums: Sums,
     /// All before that was made, and so many pages.
@@ -164,7 +166,7 @@ impl Receiver {
             decoder: Decoder::default(),
             about: Received::default(),
             newest: None,
-            behind: Vec::new(),
+            behind: Pieces::default(),
             way: Way::Unknown,
             sums,
             place: (StreamPlace::default(), 0),
@@ -176,11 +178,11 @@ impl Receiver {
     ///
     /// # Errors
     /// The stream is damaged, or cannot be received here; no room.
-    pub async fn push(&mut self, bytes: &[u8]) -> Result<(), ReceiveError> {
+    pub async fn push(&mut self, bytes: impl Into<Pieces>) -> Result<(), ReceiveError> {
         let files = self.files()?;
         let mut turns = Turns::new(&files.pool);
         match self.decoder.has_ended() {
-            true => self.behind.extend_from_slice(bytes),
+            true => self.behind.append(bytes.into()),
             false => self.decoder.push(bytes),
         }
         while let Some(record) = self.next_record().await? {
@@ -204,12 +206,12 @@ impl Receiver {
         if !self.decoder.has_ended() {
             return Ok(self.decoder.next_record()?);
         }
-        self.behind.extend(self.decoder.take_rest());
+        self.behind.append(self.decoder.take_rest());
         if self.member.is_some() {
             return Ok(None);
         }
         let mut next = Decoder::default();
-        next.push(&self.behind);
+        next.push(self.behind.clone());
         let trailing = || Err(StreamError::Trailing.into());
         let begin = match next.next_record() {
             Ok(None) if self.behind.len() <= BEGIN_BYTES_MAX => return Ok(None),
@@ -223,7 +225,7 @@ impl Receiver {
             return Err(ReceiveError::DryRow);
         }
         self.end().await?;
-        (self.decoder, self.behind) = (next, Vec::new());
+        (self.decoder, self.behind) = (next, Pieces::default());
         self.sums = Sums::new(self.files()?.pool.world().random());
         Ok(Some(Record::Begin(begin)))
     }

@@ -22,7 +22,7 @@ pub fn run(bytes: &[u8]) {
     let (mut decoder, mut again) = (Decoder::default(), Encoder::default());
     let mut ended = false;
     'all: for piece in stream.chunks(step) {
-        decoder.push(piece);
+        decoder.push(piece.to_vec());
         loop {
             match decoder.next_record() {
                 Ok(None) => break,

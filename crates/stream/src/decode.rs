@@ -1,18 +1,23 @@
 //! Decoding, in pieces of any size.
 
 use aquifer_ondisk::{FormatError, Reader};
+use bytes::BytesMut;
 
 use crate::encode::{HEADER_BYTES, SUM_BYTES, sum};
 use crate::error::StreamError;
 use crate::order::Order;
+use crate::pieces::Pieces;
 use crate::record::{MAGIC, RECORD_BYTES_MAX, Record, STREAM_VERSION};
 
-/// Takes bytes as they come, and gives records.
+/// What [`check_begin`] looks at: a header, the magic number and the version.
+const BEGIN_CHECKED_BYTES: usize = HEADER_BYTES + MAGIC.len() + 4;
+
+/// Takes bytes as they come, and gives records. Only one that came in several pieces is copied.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    bytes: Vec<u8>,
-    /// Bytes that were taken off the front.
-    taken: usize,
+    bytes: Pieces,
+    /// For records that came in several pieces: one after the other, in the same memory.
+    room: BytesMut,
     /// The checksum of the last record.
     sum: u128,
     records: u64,
@@ -21,10 +26,8 @@ pub struct Decoder {
 
 impl Decoder {
     /// Takes more bytes. The caller takes all records out before it gives the next ones.
-    pub fn push(&mut self, bytes: &[u8]) {
-        self.bytes.drain(..self.taken);
-        self.taken = 0;
-        self.bytes.extend_from_slice(bytes);
+    pub fn push(&mut self, bytes: impl Into<Pieces>) {
+        self.bytes.append(bytes.into());
     }
 
     /// The next record; `None` if it is not there as a whole.
@@ -33,43 +36,38 @@ impl Decoder {
     /// The stream is not one, or is damaged. Nothing comes from it after that.
     pub fn next_record(&mut self) -> Result<Option<Record>, StreamError> {
         let number = self.records;
-        let rest = self.bytes.get(self.taken..).unwrap_or_default();
         if self.order.has_ended() {
-            return if rest.is_empty() { Ok(None) } else { Err(StreamError::Trailing) };
+            return if self.bytes.is_empty() { Ok(None) } else { Err(StreamError::Trailing) };
         }
         if number == 0 {
-            check_begin(rest)?;
+            check_begin(&self.bytes.front(BEGIN_CHECKED_BYTES))?;
         }
-        let Some((header, behind)) = rest.split_first_chunk::<HEADER_BYTES>() else {
-            return Ok(None);
-        };
+        let header = self.bytes.front(HEADER_BYTES);
+        let Some(header) = header.first_chunk() else { return Ok(None) };
         let (kind, payload_bytes) =
             read_header(header, number).map_err(|error| StreamError::format(number, &error))?;
-        let Some((payload, behind)) = behind.split_at_checked(payload_bytes) else {
+        let record_bytes = HEADER_BYTES + payload_bytes + SUM_BYTES;
+        if self.bytes.len() < record_bytes {
             return Ok(None);
-        };
-        let Some((stored, _)) = behind.split_first_chunk::<SUM_BYTES>() else {
-            return Ok(None);
-        };
-        let right = sum(self.sum, header, payload);
-        if right != u128::from_le_bytes(*stored) {
+        }
+        let bytes = self.bytes.split_to(record_bytes);
+        let mut payload = bytes.joined(&mut self.room).split_off(HEADER_BYTES);
+        let stored = payload.split_off(payload_bytes);
+        let right = sum(self.sum, header, &payload);
+        if right.to_le_bytes() != *stored {
             return Err(StreamError::Checksum { number });
         }
-        let record = Record::decode(kind, payload);
+        let record = Record::decode(kind, &payload);
         let record = record.map_err(|error| StreamError::format(number, &error))?;
         let taken = self.order.take(&record, self.sum);
         taken.map_err(|why| StreamError::Invalid { number, why })?;
-        self.taken += HEADER_BYTES + payload_bytes + SUM_BYTES;
         (self.sum, self.records) = (right, number + 1);
         Ok(Some(record))
     }
 
     /// Of a stream that has ended: what came behind it, for the decoder of another one.
-    pub fn take_rest(&mut self) -> Vec<u8> {
-        let rest = self.bytes.split_off(self.taken.min(self.bytes.len()));
-        self.bytes.clear();
-        self.taken = 0;
-        rest
+    pub fn take_rest(&mut self) -> Pieces {
+        std::mem::take(&mut self.bytes)
     }
 
     /// Whether all of the stream came.

@@ -17,6 +17,7 @@ mod decode;
 mod encode;
 mod error;
 mod order;
+mod pieces;
 mod record;
 mod token;
 
@@ -24,6 +25,7 @@ pub use bundle::{Bundle, BundleHead, BundleMember};
 pub use decode::Decoder;
 pub use encode::{Chain, Encoder};
 pub use error::StreamError;
+pub use pieces::Pieces;
 pub use record::{
     Begin, Counts, DATA_PAGES_MAX, ENTRIES_MAX, End, HOLE_PAGES_MAX, KEYS_MAX, PAGE_BYTES,
     PROPERTIES_MAX, Point, RECORD_BYTES_MAX, Record, STREAM_VERSION,

@@ -5,6 +5,7 @@ use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::resume::StreamPlace;
 use aquifer_ondisk::types::SEQUENCE_LIMIT;
 use aquifer_ondisk::{FormatError, Guid, ObjectId, Reader, Writer};
+use bytes::Bytes;
 
 /// The version that is written.
 pub const STREAM_VERSION: u32 = 1;
@@ -134,7 +135,7 @@ pub enum Record {
         /// The first page.
         page: u64,
         /// Whole pages.
-        content: Vec<u8>,
+        content: Bytes,
     },
     /// Pages of the newest object that became a hole.
     Hole {
@@ -215,7 +216,7 @@ impl Record {
         }
     }
 
-    pub(crate) fn decode(kind: u8, payload: &[u8]) -> Result<Record, FormatError> {
+    pub(crate) fn decode(kind: u8, payload: &Bytes) -> Result<Record, FormatError> {
         let mut r = Reader::new(payload, WHAT);
         let record = match kind {
             1 => Record::Begin(Begin::decode(&mut r)?),
@@ -223,7 +224,7 @@ impl Record {
             3 => Record::Remove { object: object(&mut r)?, generation: r.sequence()? },
             DATA_KIND => {
                 let (object, page) = (object(&mut r)?, r.u64()?);
-                let content = r.take(r.rest().len())?.to_vec();
+                let content = payload.slice_ref(r.take(r.rest().len())?);
                 let pages = (content.len() / PAGE_BYTES) as u64;
                 if !content.len().is_multiple_of(PAGE_BYTES) || pages == 0 {
                     return Err(FormatError::invalid("data: bytes", content.len() as u64));

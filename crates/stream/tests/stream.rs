@@ -73,7 +73,7 @@ fn entries(mut entries: Vec<Dirent>) -> Record {
 }
 
 fn data(id: u64, page: u64, pages: usize) -> Record {
-    let content = (0..251).cycle().take(pages * PAGE_BYTES).collect();
+    let content = (0..251).cycle().take(pages * PAGE_BYTES).collect::<Vec<u8>>().into();
     Record::Data { object: ObjectId(id), page, content }
 }
 
@@ -119,7 +119,7 @@ fn encoded(records: &[Record]) -> Vec<u8> {
 fn decode(bytes: &[u8], step: usize) -> Result<Vec<Record>, StreamError> {
     let (mut decoder, mut records) = (Decoder::default(), Vec::new());
     for piece in bytes.chunks(step) {
-        decoder.push(piece);
+        decoder.push(piece.to_vec());
         while let Some(record) = decoder.next_record()? {
             records.push(record);
         }

@@ -12,12 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use aquifer_api::send::PART_BYTES_MAX;
 use aquifer_api::{
     ApiError, DatasetDone, DestroySnapshots, GiveUpReceive, ReceiveBegun, ReceiveEnd, ReceiveInfo,
     ReceiveRequest, ReceiveSummary, ReceivedPart, ReceivesQuery, guid_text,
 };
 use aquifer_dataset::Partial;
-use aquifer_files::{BundleProgress, ReceiveError, ReceiveOptions, Received, Token, TreeReceiver};
+use aquifer_files::{
+    BundleProgress, Pieces, ReceiveError, ReceiveOptions, Received, Token, TreeReceiver,
+};
 use aquifer_ondisk::resume::ResumeRecord;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
@@ -97,7 +100,7 @@ impl Control {
             id
         };
         tokio::spawn(Arc::clone(self).watch(id, session));
-        Ok(ReceiveBegun { id })
+        Ok(ReceiveBegun { id, part_bytes: PART_BYTES_MAX as u64 })
     }
 
     /// Destroys an older snapshot of what was received, which its sender needs no more.
@@ -139,26 +142,33 @@ impl Control {
         (!is_known && noted.insert(what, Instant::now()).is_none()).then_some(name)
     }
 
+    /// The client of a stream is there: some bytes of a part came.
+    pub fn hear(&self, id: u64) {
+        if let Ok(session) = self.session(id) {
+            *session.heard.lock() = Instant::now();
+        }
+    }
+
     /// Takes in bytes of a stream, perhaps none: then the client only says that it is there. It
     /// returns when those of the call before were taken in: the next ones come while these are.
     ///
     /// # Errors
     /// The stream cannot be received, by this part or the one before. What came is given up.
-    pub async fn receive_part(&self, id: u64, bytes: Vec<u8>) -> Result<ReceivedPart, ApiError> {
+    pub async fn receive_part(&self, id: u64, part: Pieces) -> Result<ReceivedPart, ApiError> {
         let session = self.session(id)?;
         *session.heard.lock() = Instant::now();
-        let count = bytes.len() as u64;
-        let mut part = session.part.lock().await;
-        self.part_before(id, &mut part).await?;
-        if bytes.is_empty() {
-            return Ok(ReceivedPart { bytes: count });
+        let bytes = part.len() as u64;
+        let mut before = session.part.lock().await;
+        self.part_before(id, &mut before).await?;
+        if bytes == 0 {
+            return Ok(ReceivedPart { bytes });
         }
         let (at, serving) = (session.clone(), self.serving(&session.pool)?);
         let take = async move {
             let mut receiver = at.receiver.lock().await;
             let taken = match receiver.as_mut() {
                 None => return Err(unknown()),
-                Some(receiver) => receiver.push(&bytes).await,
+                Some(receiver) => receiver.push(part).await,
             };
             let taken = match taken {
                 Ok(()) => Ok(()),
@@ -168,8 +178,8 @@ impl Control {
             taken
         };
         let taken = async move { serving.run(take).await.map_err(unfinished)? };
-        *part = Some(tokio::spawn(taken));
-        Ok(ReceivedPart { bytes: count })
+        *before = Some(tokio::spawn(taken));
+        Ok(ReceivedPart { bytes })
     }
 
     /// Waits until the part before was taken in.

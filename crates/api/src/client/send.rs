@@ -1,5 +1,6 @@
 //! The client's part for streams.
 
+use hyper::body::Bytes;
 use hyper::{Method, StatusCode};
 
 use super::remote::Coming;
@@ -57,9 +58,9 @@ impl Client {
     }
 
     /// Gives bytes of a stream.
-    pub async fn receive_part(&self, id: u64, bytes: Vec<u8>) -> Answer<ReceivedPart> {
+    pub async fn receive_part(&self, id: u64, part: Bytes) -> Answer<ReceivedPart> {
         let path = format!("/receive/{id}");
-        let (_, answer) = self.ask(Method::POST, &path, STREAM, bytes.into()).await?;
+        let (_, answer) = self.ask(Method::POST, &path, STREAM, part).await?;
         parsed(&answer)
     }
 

@@ -5,7 +5,6 @@ use std::io::{IsTerminal, Read, Write, stdin, stdout};
 use std::time::{Duration, Instant};
 
 use aquifer_api::client::{Client, ComingPart};
-use aquifer_api::send::PART_BYTES_MAX;
 use aquifer_api::{
     DatasetInfo, DatasetQuery, GiveUpReceive, ReceiveEnd, ReceiveRequest, ReceiveSummary,
     SendQuery, SentPart, SnapshotQuery,
@@ -328,10 +327,11 @@ pub(super) async fn receive(
     }
     let sender = None;
     let request = ReceiveRequest { name: dataset, dry_run, new_handles, force, sender, resumable };
-    let id = client.begin_receive(&request).await?.id;
+    let begun = client.begin_receive(&request).await?;
+    let (id, part_bytes) = (begun.id, begun.part_bytes_max());
     let (to_us, mut parts) = mpsc::channel(PARTS_WAITING);
     // Not waited for: it may sit in a read that never ends.
-    std::thread::spawn(move || read_parts(&to_us));
+    std::thread::spawn(move || read_parts(part_bytes, &to_us));
     loop {
         let part = match tokio::time::timeout(ALIVE_EVERY, parts.recv()).await {
             Err(_) => Vec::new(),
@@ -344,7 +344,7 @@ pub(super) async fn receive(
                 return Err(Failure::failed(format!("stdin cannot be read: {error}")));
             }
         };
-        client.receive_part(id, part).await?;
+        client.receive_part(id, part.into()).await?;
     }
     let done = client.end_receive(id, &ReceiveEnd::default()).await?;
     let tense = if dry_run { "would receive" } else { "received" };
@@ -373,11 +373,11 @@ fn text(done: &ReceiveSummary, tense: &str, output: Output) -> String {
 }
 
 /// Reads stdin in parts, to its end or an error.
-fn read_parts(to: &mpsc::Sender<std::io::Result<Vec<u8>>>) {
+fn read_parts(part_bytes: usize, to: &mpsc::Sender<std::io::Result<Vec<u8>>>) {
     let mut input = stdin().lock();
     loop {
-        let mut part = Vec::with_capacity(PART_BYTES_MAX);
-        let most = u64::try_from(PART_BYTES_MAX).unwrap_or(u64::MAX);
+        let mut part = Vec::with_capacity(part_bytes);
+        let most = u64::try_from(part_bytes).unwrap_or(u64::MAX);
         let read = input.by_ref().take(most).read_to_end(&mut part);
         let is_last = !matches!(read, Ok(count) if count > 0);
         let part = read.map(|_| part);

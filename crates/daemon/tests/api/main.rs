@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use aquifer_api::client::ClientError;
 use aquifer_api::{
-    ClearLocks, CreateDataset, DatasetQuery, ErrorKind, ExportPool, SetProperties, ShareAccess,
-    ShareInfo, ShareQuery,
+    ClearLocks, CreateDataset, DatasetQuery, ErrorKind, ExportPool, ReceiveRequest, SetProperties,
+    ShareAccess, ShareInfo, ShareQuery,
 };
 use aquifer_nfs::lock::{Client as Host, LockKind, LockState, LockView, Owner, Range};
 
@@ -96,6 +96,23 @@ async fn locks_are_told_with_the_files_that_they_are_of() {
     assert!(refused.contains("10.0.0.1 has no locks of \"pve2\""), "{refused}");
     assert_eq!(clear(Some("pve1")).await.unwrap().ended, 2);
     assert!(clear(None).await.is_err());
+}
+
+#[tokio::test]
+async fn a_part_of_a_stream_has_its_limit() {
+    let daemon = Daemon::start().await;
+    daemon.make_tank().await;
+    let request = ReceiveRequest { name: "tank/copy".into(), ..ReceiveRequest::default() };
+    let begun = daemon.client.begin_receive(&request).await.unwrap();
+    let most = begun.part_bytes_max();
+    let part = async |bytes| daemon.client.receive_part(begun.id, vec![0; bytes].into()).await;
+    // Nothing of it is taken in, and the stream goes on.
+    let error = part(most + 1).await.unwrap_err().to_string();
+    assert!(error.contains("a part of the stream: length limit exceeded"), "{error}");
+    assert_eq!(part(0).await.unwrap().bytes, 0);
+    assert_eq!(part(most).await.unwrap().bytes, most as u64);
+    let error = part(0).await.unwrap_err().to_string();
+    assert!(error.contains("this is no stream"), "{error}");
 }
 
 /// Dropped half-way, a dataset would be on disk and clients would not see it.

@@ -7,12 +7,11 @@
 //!   of its row, is passed over.
 //! - A bundle that ends before its last stream is an error.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use aquifer_ondisk::Guid;
-use aquifer_stream::{Begin, Bundle, BundleHead, StreamError};
+use aquifer_stream::{Begin, Bundle, BundleHead, Pieces, StreamError};
 
 use super::{ReceiveError, ReceiveOptions, Received, Receiver, Way};
 use crate::core::Files;
@@ -88,7 +87,8 @@ impl TreeReceiver {
     ///
     /// # Errors
     /// As there.
-    pub async fn push(&mut self, bytes: &[u8]) -> Result<(), ReceiveError> {
+    pub async fn push(&mut self, bytes: impl Into<Pieces>) -> Result<(), ReceiveError> {
+        let bytes = bytes.into();
         let files = self.files.upgrade().ok_or(ReceiveError::Left)?;
         let new_handles = self.options.new_handles;
         let head = match &mut self.stage {
@@ -96,13 +96,13 @@ impl TreeReceiver {
             Stage::Many(many) => return many.push(&files, (&self.name, self.options), bytes).await,
             Stage::Head(head) => head,
         };
-        head.extend_from_slice(bytes);
+        bytes.iter().for_each(|piece| head.extend_from_slice(piece));
         match Bundle::is_one(head) {
             None => Ok(()),
             Some(false) => {
                 let head = std::mem::take(head);
                 let mut receiver = Receiver::new(&files, self.name.clone(), self.options);
-                let pushed = receiver.push(&head).await;
+                let pushed = receiver.push(head).await;
                 self.stage = Stage::One(Box::new(receiver));
                 pushed
             }
@@ -114,7 +114,7 @@ impl TreeReceiver {
                 let rest = head.split_off(head_bytes);
                 let mut many = Many { head: says, done: Vec::new(), had: None, receiver: None };
                 many.next(&files, (&self.name, self.options));
-                let pushed = many.push(&files, (&self.name, self.options), &rest).await;
+                let pushed = many.push(&files, (&self.name, self.options), rest.into()).await;
                 self.stage = Stage::Many(Box::new(many));
                 pushed
             }
@@ -179,19 +179,18 @@ impl Many {
         &mut self,
         files: &Arc<Files>,
         to: (&str, ReceiveOptions),
-        bytes: &[u8],
+        mut bytes: Pieces,
     ) -> Result<(), ReceiveError> {
-        let mut bytes = Cow::Borrowed(bytes);
         loop {
             let Some(receiver) = &mut self.receiver else {
                 let is_end = bytes.is_empty();
                 return if is_end { Ok(()) } else { Err(StreamError::Trailing.into()) };
             };
-            receiver.push(&bytes).await?;
+            receiver.push(bytes).await?;
             let Some(behind) = receiver.take_behind() else { return Ok(()) };
             self.done.push(receiver.finish().await?);
             self.next(files, to);
-            bytes = Cow::Owned(behind);
+            bytes = behind;
         }
     }
 
@@ -242,7 +241,7 @@ impl Receiver {
     }
 
     /// Of a stream of a bundle that has ended: what came behind it.
-    fn take_behind(&mut self) -> Option<Vec<u8>> {
+    fn take_behind(&mut self) -> Option<Pieces> {
         self.decoder.has_ended().then(|| std::mem::take(&mut self.behind))
     }
 

@@ -68,7 +68,7 @@ async fn receive(
     let mut receiver = TreeReceiver::new(&service.files, "tank/copy".into(), options);
     let received = async {
         for piece in bytes.chunks(piece_bytes) {
-            receiver.push(piece).await?;
+            receiver.push(piece.to_vec()).await?;
         }
         receiver.finish().await
     };

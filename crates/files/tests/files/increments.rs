@@ -63,7 +63,7 @@ async fn is_equal(service: &Service, at: &str) {
 async fn half(service: &Service, rng: &mut Rng, sent: &[u8]) {
     let mut receiver = Receiver::new(&service.files, COPY.into(), STANDBY);
     for piece in sent[..rng.index(sent.len())].chunks(50_000) {
-        receiver.push(piece).await.unwrap();
+        receiver.push(piece.to_vec()).await.unwrap();
         if rng.coin() {
             service.pool.sync().await.unwrap();
         }
@@ -236,7 +236,7 @@ fn what_breaks_off_leaves_the_copy_as_it_was() {
         let work = async move |service: Service| {
             let mut receiver = Receiver::new(&service.files, COPY.into(), STANDBY);
             for piece in half.chunks(100_000) {
-                receiver.push(piece).await.unwrap();
+                receiver.push(piece.to_vec()).await.unwrap();
                 service.pool.sync().await.unwrap();
             }
             if end == End::Abort {
@@ -360,7 +360,7 @@ fn others_find_a_copy_that_is_being_received_into_busy() {
         let datasets = &service.datasets;
         let busy = || DatasetError::from(IncrementError::Busy(COPY.into()));
         let mut receiver = Receiver::new(&service.files, COPY.into(), STANDBY);
-        receiver.push(&sent[..sent.len() / 2]).await.unwrap();
+        receiver.push(sent[..sent.len() / 2].to_vec()).await.unwrap();
         service.pool.sync().await.unwrap();
         let second = receive(&service, COPY, &sent, STANDBY).await.map(drop);
         assert_eq!(second, Err(ReceiveError::Dataset(busy())));
@@ -388,7 +388,7 @@ fn others_find_a_copy_that_is_being_received_into_busy() {
         datasets.set(COPY, "readonly", Some("on")).await.unwrap();
         datasets.rename(COPY, "tank/moved").await.unwrap();
         datasets.rename("tank/moved", COPY).await.unwrap();
-        receiver.push(&sent[sent.len() / 2..]).await.unwrap();
+        receiver.push(sent[sent.len() / 2..].to_vec()).await.unwrap();
         receiver.finish().await.unwrap();
         is_equal(&service, "b").await;
         // The values are the sender's.
@@ -399,9 +399,9 @@ fn others_find_a_copy_that_is_being_received_into_busy() {
         let sent = increment(&service, "b", "c").await;
         let mut receiver = Receiver::new(&service.files, COPY.into(), STANDBY);
         let (most, last) = sent.split_at(sent.len() - 1);
-        receiver.push(most).await.unwrap();
+        receiver.push(most.to_vec()).await.unwrap();
         datasets.destroy(COPY, true).await.unwrap();
-        receiver.push(last).await.unwrap();
+        receiver.push(last.to_vec()).await.unwrap();
         let error = receiver.finish().await.map(drop);
         let ended = DatasetError::ReceiveEnded(COPY.into());
         assert_eq!(error, Err(ReceiveError::Dataset(ended)));
@@ -420,10 +420,10 @@ fn handles_lead_to_a_copy_only_when_it_is_in_service() {
         let sent = increment(&service, "a0", "b").await;
         service.datasets.set(DATASET, "standby", Some("on")).await.unwrap();
         let mut receiver = Receiver::new(&service.files, COPY.into(), STANDBY);
-        receiver.push(&sent[..sent.len() / 2]).await.unwrap();
+        receiver.push(sent[..sent.len() / 2].to_vec()).await.unwrap();
         let stale = write(&service, disk, 0, &noise(1, 1), Stability::FileSync).await;
         assert_eq!(stale, Err(FsError::Stale));
-        receiver.push(&sent[sent.len() / 2..]).await.unwrap();
+        receiver.push(sent[sent.len() / 2..].to_vec()).await.unwrap();
         receiver.finish().await.unwrap();
         service.datasets.set(COPY, "standby", Some("off")).await.unwrap();
         write(&service, disk, 0, &noise(2, 1), Stability::FileSync).await.unwrap();

@@ -60,7 +60,7 @@ pub async fn receive(
     let mut receiver = Receiver::new(&service.files, name.into(), options);
     let received = async {
         for piece in bytes.chunks(100_000) {
-            receiver.push(piece).await?;
+            receiver.push(piece.to_vec()).await?;
         }
         receiver.finish().await
     };
@@ -74,7 +74,7 @@ pub async fn receive(
 /// What a stream holds, other than whose it is.
 pub fn content(bytes: &[u8]) -> Vec<Record> {
     let (mut decoder, mut records) = (Decoder::default(), Vec::new());
-    decoder.push(bytes);
+    decoder.push(bytes.to_vec());
     while let Some(record) = decoder.next_record().unwrap() {
         match record {
             Record::Begin(_) | Record::End(_) => {}
@@ -277,7 +277,7 @@ fn what_breaks_off_leaves_nothing() {
         let work = async move |service: Service| {
             let mut receiver = Receiver::new(&service.files, "tank/copy".into(), STANDBY);
             for piece in half.chunks(500_000) {
-                receiver.push(piece).await.unwrap();
+                receiver.push(piece.to_vec()).await.unwrap();
                 service.pool.sync().await.unwrap();
             }
             assert!(service.datasets.by_name("tank/copy").is_none());
@@ -360,7 +360,7 @@ fn a_dataset_above_that_goes_takes_what_is_received_with_it() {
         service.datasets.create("tank/above", &[]).await.unwrap();
         let name = "tank/above/copy";
         let mut receiver = Receiver::new(&service.files, name.into(), STANDBY);
-        receiver.push(&sent[..sent.len() / 2]).await.unwrap();
+        receiver.push(sent[..sent.len() / 2].to_vec()).await.unwrap();
         let exists = Err(DatasetError::Exists(name.into()));
         let error = service.datasets.create(name, &[]).await;
         assert!(matches!(error, Err(DatasetError::Exists(_))), "{error:?}");
@@ -369,7 +369,7 @@ fn a_dataset_above_that_goes_takes_what_is_received_with_it() {
         let error = service.datasets.destroy("tank/above", false).await;
         assert_eq!(error, Err(DatasetError::HasChildren("tank/above".into())));
         service.datasets.destroy("tank/above", true).await.unwrap();
-        let error = receiver.push(&sent[sent.len() / 2..]).await;
+        let error = receiver.push(sent[sent.len() / 2..].to_vec()).await;
         let ended = DatasetError::ReceiveEnded(name.into());
         assert_eq!(error, Err(ReceiveError::Dataset(ended)));
         receiver.abort().await.unwrap();

@@ -23,7 +23,7 @@ fn waits(service: &Service) -> Option<Partial> {
 async fn break_off(service: &Service, bytes: &[u8], options: ReceiveOptions) -> bool {
     let mut receiver = Receiver::new(&service.files, COPY.into(), options);
     for piece in bytes.chunks(70_000) {
-        receiver.push(piece).await.unwrap();
+        receiver.push(piece.to_vec()).await.unwrap();
     }
     let error = receiver.finish().await.unwrap_err();
     receiver.leave(Some(&error)).await.unwrap()
@@ -229,7 +229,7 @@ fn a_dataset_above_goes_with_what_waits_if_that_is_said() {
         service.datasets.create("tank/above", &[]).await.unwrap();
         let sent = stream(&service, "tank/d@a").await.unwrap();
         let mut receiver = Receiver::new(&service.files, "tank/above/copy".into(), KEEPS);
-        receiver.push(&sent[..sent.len() / 2]).await.unwrap();
+        receiver.push(sent[..sent.len() / 2].to_vec()).await.unwrap();
         assert!(receiver.leave(None).await.unwrap());
         let refused = IncrementError::Partial("tank/above/copy".into());
         assert_eq!(service.datasets.destroy("tank/above", false).await, Err(refused.into()));
@@ -253,7 +253,7 @@ fn a_stream_that_is_invalid_is_given_up() {
         let bytes = rest(&service, &of, begin).await;
         let mut encoder = aquifer_stream::Encoder::default();
         let mut decoder = aquifer_stream::Decoder::default();
-        decoder.push(&bytes);
+        decoder.push(bytes.clone());
         while let Some(record) = decoder.next_record().unwrap() {
             match record {
                 aquifer_stream::Record::End(_) => encoder.end(),
@@ -266,7 +266,7 @@ fn a_stream_that_is_invalid_is_given_up() {
             }
         }
         let mut receiver = Receiver::new(&service.files, COPY.into(), STANDBY);
-        receiver.push(&encoder.into_parts().0).await.unwrap();
+        receiver.push(encoder.into_parts().0).await.unwrap();
         let error = receiver.finish().await.unwrap_err();
         assert!(matches!(error, ReceiveError::Contradicts(_)), "{error}");
         assert!(!receiver.leave(Some(&error)).await.unwrap());

@@ -259,7 +259,7 @@ fn a_file_has_the_same_identity_in_each_stream() {
         for (name, guid) in [("b", of(of_all.record.guid.0)), ("c", of_file[0].record.guid.0)] {
             let bytes = stream(&service, &format!("tank/d:vm/disk0@{name}")).await.unwrap();
             let mut decoder = Decoder::default();
-            decoder.push(&bytes);
+            decoder.push(bytes.clone());
             let Some(Record::Begin(begin)) = decoder.next_record().unwrap() else {
                 panic!("it begins with what it is")
             };
@@ -289,7 +289,7 @@ fn a_stream_of_a_file_goes_on_where_it_broke_off() {
             let bytes = changes(&service, &full, from).await.unwrap();
             let mut receiver = Receiver::new(&service.files, COPY.into(), keeps);
             for piece in bytes[..bytes.len() * 2 / 3].chunks(70_000) {
-                receiver.push(piece).await.unwrap();
+                receiver.push(piece.to_vec()).await.unwrap();
             }
             let error = receiver.finish().await.unwrap_err();
             assert!(receiver.leave(Some(&error)).await.unwrap());
@@ -401,10 +401,10 @@ fn streams_rest_beside_clients() {
         // To name the copy is an act.
         rest_after(long).await;
         let mut receiver = Receiver::new(&service.files, "tank/other".into(), STANDBY);
-        receiver.push(&bytes[..100_000]).await.unwrap();
+        receiver.push(bytes[..100_000].to_vec()).await.unwrap();
         rest_after(long).await;
         world.sleep(long).await;
-        receiver.push(&bytes[100_000..]).await.unwrap();
+        receiver.push(bytes[100_000..].to_vec()).await.unwrap();
         assert_eq!(rest_after(Duration::from_millis(5)).await, none, "a stream is no client");
         receiver.abort().await.unwrap();
         write(&service, disk.file, 0, &noise(5, 1), Stability::FileSync).await.unwrap();

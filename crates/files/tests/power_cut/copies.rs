@@ -66,7 +66,7 @@ pub async fn give(
     while !left.is_empty() {
         let (piece, rest) = left.split_at((1 + rng.index(60_000)).min(left.len()));
         left = rest;
-        if let Err(error) = receiver.push(piece).await {
+        if let Err(error) = receiver.push(piece.to_vec()).await {
             return Ok(Err(error));
         }
         match rng.below(5) {

@@ -63,7 +63,7 @@ pub struct Run {
 /// The records of a stream, but for those that say whose it is.
 pub fn content(bytes: &[u8]) -> Vec<u8> {
     let (mut decoder, mut encoder) = (Decoder::default(), Encoder::default());
-    decoder.push(bytes);
+    decoder.push(bytes.to_vec());
     while let Some(record) = decoder.next_record().unwrap() {
         if !matches!(record, Record::Begin(_) | Record::End(_)) {
             encoder.put(&record);
@@ -206,7 +206,7 @@ async fn copy(
         while !left.is_empty() {
             let (piece, rest) = left.split_at((1 + rng.index(120_000)).min(left.len()));
             left = rest;
-            receiver.push(piece).await?;
+            receiver.push(piece.to_vec()).await?;
             match rng.below(3) {
                 0 => drop(service.pool.sync().await),
                 1 => world.sleep(Duration::from_micros(rng.below(3000))).await,

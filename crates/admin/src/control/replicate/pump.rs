@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use aquifer_api::send::PART_BYTES_MAX;
-use aquifer_api::{ApiError, ReceiveRequest, SendQuery};
+use aquifer_api::{ApiError, ReceiveBegun, ReceiveRequest, SendQuery};
+use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -50,9 +50,11 @@ pub(super) async fn send(
     Stream { query, into, prune }: Stream,
     (rate_bytes, gauge): (Option<u64>, &Gauge),
 ) -> Result<(), ApiError> {
-    let id = side.begin_receive(into).await?;
+    let begun = side.begin_receive(into).await?;
     let (to, from) = mpsc::channel(PARTS_WAITING);
-    let sent = tokio::join!(read(control, query, to), write(side, id, from, (rate_bytes, gauge)));
+    let sent =
+        tokio::join!(read(control, query, to), write(side, &begun, from, (rate_bytes, gauge)));
+    let id = begun.id;
     let sent = match sent {
         // Why the writer ended is why the reader did, if both failed.
         (_, Err(error)) | (Err(error), Ok(())) => Err(error),
@@ -84,26 +86,30 @@ async fn read(
 
 async fn write(
     side: &Side,
-    id: u64,
+    begun: &ReceiveBegun,
     mut from: mpsc::Receiver<Vec<u8>>,
     (rate_bytes, gauge): (Option<u64>, &Gauge),
 ) -> Result<(), ApiError> {
-    let mut pace = Pace::new(rate_bytes, Instant::now());
+    let id = begun.id;
+    let mut pace = Pace::new(rate_bytes, begun.part_bytes_max(), Instant::now());
     loop {
         let bytes = match timeout(ALIVE_EVERY, from.recv()).await {
             Err(_) => Vec::new(),
             Ok(None) => return Ok(()),
             Ok(Some(bytes)) => bytes,
         };
+        let mut bytes = Bytes::from(bytes);
         if bytes.is_empty() {
             side.receive_part(id, bytes).await?;
             continue;
         }
-        for part in bytes.chunks(pace.part_bytes) {
+        while !bytes.is_empty() {
             gauge.check()?;
-            sleep_until(pace.next(part.len(), Instant::now())).await;
-            side.receive_part(id, part.to_vec()).await?;
-            gauge.sent_bytes.fetch_add(part.len() as u64, Ordering::Relaxed);
+            let part = bytes.split_to(pace.part_bytes.min(bytes.len()));
+            let part_bytes = part.len();
+            sleep_until(pace.next(part_bytes, Instant::now())).await;
+            side.receive_part(id, part).await?;
+            gauge.sent_bytes.fetch_add(part_bytes as u64, Ordering::Relaxed);
         }
     }
 }
@@ -118,10 +124,10 @@ struct Pace {
 }
 
 impl Pace {
-    fn new(rate_bytes: Option<u64>, now: Instant) -> Pace {
+    fn new(rate_bytes: Option<u64>, part_bytes_max: usize, now: Instant) -> Pace {
         // Four parts a second at least, so that the line is used evenly.
         let part = rate_bytes.map_or(u64::MAX, |rate| (rate / 4).max(PART_BYTES_MIN));
-        let part_bytes = usize::try_from(part).unwrap_or(usize::MAX).min(PART_BYTES_MAX);
+        let part_bytes = usize::try_from(part).unwrap_or(usize::MAX).min(part_bytes_max);
         Pace { rate_bytes, part_bytes, free_at: now }
     }
 
@@ -149,7 +155,7 @@ mod tests {
     /// How long it takes until the last of so many bytes may go.
     fn takes(rate: Option<u64>, bytes: usize) -> (Duration, usize) {
         let begun = Instant::now();
-        let mut pace = Pace::new(rate, begun);
+        let mut pace = Pace::new(rate, 1 << 20, begun);
         let (mut now, mut left, mut parts) = (begun, bytes, 0);
         while left > 0 {
             let part = left.min(pace.part_bytes);
@@ -173,7 +179,7 @@ mod tests {
     #[test]
     fn a_pause_is_not_made_up_for() {
         let begun = Instant::now();
-        let mut pace = Pace::new(Some(1 << 20), begun);
+        let mut pace = Pace::new(Some(1 << 20), 1 << 20, begun);
         assert_eq!(pace.next(1 << 20, begun), begun);
         let late = begun + Duration::from_secs(100);
         assert_eq!(pace.next(1 << 20, late), late);

@@ -12,9 +12,11 @@ use std::time::Duration;
 use aquifer_api::client::{Answer, Client, ClientError};
 use aquifer_api::keys::{Identity, read_certificates, read_token};
 use aquifer_api::{
-    ApiError, DatasetInfo, DatasetQuery, ErrorKind, GiveUpReceive, ReceiveEnd, ReceiveInfo,
-    ReceiveRequest, ReceiveSummary, ReceivesQuery, RollBack, SnapshotInfo, SnapshotQuery,
+    ApiError, DatasetInfo, DatasetQuery, ErrorKind, GiveUpReceive, ReceiveBegun, ReceiveEnd,
+    ReceiveInfo, ReceiveRequest, ReceiveSummary, ReceivesQuery, RollBack, SnapshotInfo,
+    SnapshotQuery,
 };
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
@@ -181,17 +183,16 @@ impl Side {
         }
     }
 
-    pub async fn begin_receive(&self, request: ReceiveRequest) -> Result<u64, ApiError> {
-        let begun = match self {
+    pub async fn begin_receive(&self, request: ReceiveRequest) -> Result<ReceiveBegun, ApiError> {
+        match self {
             Side::Here(control) => control.begin_receive(request).await,
             Side::There { client, .. } => self.asked(ACT, client.begin_receive(&request)).await,
-        };
-        Ok(begun?.id)
+        }
     }
 
-    pub async fn receive_part(&self, id: u64, part: Vec<u8>) -> Result<(), ApiError> {
+    pub async fn receive_part(&self, id: u64, part: Bytes) -> Result<(), ApiError> {
         match self {
-            Side::Here(control) => control.receive_part(id, part).await.map(drop),
+            Side::Here(control) => control.receive_part(id, part.into()).await.map(drop),
             Side::There { client, .. } => {
                 self.asked(PART, client.receive_part(id, part)).await.map(drop)
             }

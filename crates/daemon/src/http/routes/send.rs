@@ -3,11 +3,12 @@
 use aquifer_admin::control::is_of_replication;
 use aquifer_api::send::{NEXT, SIZE};
 use aquifer_api::{self as api, ApiError};
-use axum::body::Bytes;
-use axum::extract::State;
-use axum::extract::rejection::BytesRejection;
+use aquifer_files::Pieces;
+use axum::RequestExt;
+use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
 
 use super::{Acting, Body, Control_, Name, Question, answer, refusal, words};
 
@@ -32,19 +33,26 @@ pub(super) async fn begin(
     acting.carry_out(words::receive(&request), control.begin_receive(request)).await
 }
 
-pub(super) async fn part(
-    State(control): Control_,
-    Name(name): Name,
-    body: Result<Bytes, BytesRejection>,
-) -> Response {
+pub(super) async fn part(State(control): Control_, Name(name): Name, request: Request) -> Response {
     let id = match id(&name) {
         Ok(id) => id,
         Err(error) => return refusal(error),
     };
-    match body {
-        Ok(bytes) => answer(control.receive_part(id, bytes.into()).await),
-        Err(rejection) => refusal(ApiError::invalid(rejection.body_text())),
+    match pieces(request, || control.hear(id)).await {
+        Ok(part) => answer(control.receive_part(id, part).await),
+        Err(error) => refusal(ApiError::invalid(format!("a part of the stream: {error}"))),
     }
+}
+
+/// The body as it came, without a copy. `hear` is called when some of it comes.
+async fn pieces(request: Request, hear: impl Fn()) -> Result<Pieces, axum::Error> {
+    let mut body = request.into_limited_body().into_data_stream();
+    let mut pieces = Pieces::default();
+    while let Some(piece) = body.next().await {
+        pieces.push(piece?);
+        hear();
+    }
+    Ok(pieces)
 }
 
 pub(super) async fn end(

@@ -1,6 +1,8 @@
 //! How routes are added: each behind its gate, and carried out at home or where its connection is.
 
+use aquifer_api::send::PART_BYTES_MAX;
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::handler::Handler;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, get, post};
@@ -45,7 +47,8 @@ impl Table {
         path: &'static str,
         handler: H,
     ) -> Table {
-        self.add(Route::new("POST", path, role), false, post(handler))
+        let limit = DefaultBodyLimit::max(PART_BYTES_MAX);
+        self.add(Route::new("POST", path, role), false, post(handler).layer(limit))
     }
 
     /// Is carried out to its end, and logged.

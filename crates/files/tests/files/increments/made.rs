@@ -14,7 +14,7 @@ use crate::receive::{STANDBY, content, receive, snapshot, stream};
 /// A stream like this one, with other records between its first and its last.
 fn like(sent: &[u8], make: impl FnOnce(&mut Vec<Record>)) -> Vec<u8> {
     let (mut decoder, mut records) = (Decoder::default(), Vec::new());
-    decoder.push(sent);
+    decoder.push(sent.to_vec());
     while let Some(record) = decoder.next_record().unwrap() {
         records.push(record);
     }
@@ -202,7 +202,7 @@ fn a_row_of_increments_is_received_one_after_the_other() {
         }
         let mut receiver = Receiver::new(&service.files, COPY.into(), STANDBY);
         for piece in all.chunks(1000) {
-            receiver.push(piece).await.unwrap();
+            receiver.push(piece.to_vec()).await.unwrap();
         }
         let received = receiver.finish().await.unwrap();
         assert_eq!((received.snapshot, received.sent), ("tank/copy@d".into(), "tank/d@d".into()));
