@@ -83,6 +83,9 @@ const ALIVE_EVERY: Duration = Duration::from_secs(10);
 const NICER: i32 = 10;
 /// Parts of a stream between its reader and its writer.
 const PARTS_WAITING: usize = 2;
+/// Bytes of a part that is received, at most. What comes through a slow pipe waits for so many; a
+/// longer one would keep more of them back.
+const PART_BYTES: usize = 1 << 20;
 
 pub(super) async fn send(client: &Client, output: Output, args: SendArgs) -> Result<(), Failure> {
     yield_to_others();
@@ -328,7 +331,7 @@ pub(super) async fn receive(
     let sender = None;
     let request = ReceiveRequest { name: dataset, dry_run, new_handles, force, sender, resumable };
     let begun = client.begin_receive(&request).await?;
-    let (id, part_bytes) = (begun.id, begun.part_bytes_max());
+    let (id, part_bytes) = (begun.id, begun.part_bytes_max().min(PART_BYTES));
     let (to_us, mut parts) = mpsc::channel(PARTS_WAITING);
     // Not waited for: it may sit in a read that never ends.
     std::thread::spawn(move || read_parts(part_bytes, &to_us));
