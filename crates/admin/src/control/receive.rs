@@ -63,6 +63,13 @@ struct Session {
     part: tokio::sync::Mutex<Option<JoinHandle<Result<(), ApiError>>>>,
 }
 
+impl Session {
+    /// Its client is there, or waits for the disks.
+    fn hear(&self) {
+        *self.heard.lock() = Instant::now();
+    }
+}
+
 impl Control {
     /// Begins to receive a stream as a dataset.
     ///
@@ -145,7 +152,7 @@ impl Control {
     /// The client of a stream is there: some bytes of a part came.
     pub fn hear(&self, id: u64) {
         if let Ok(session) = self.session(id) {
-            *session.heard.lock() = Instant::now();
+            session.hear();
         }
     }
 
@@ -156,7 +163,7 @@ impl Control {
     /// The stream cannot be received, by this part or the one before. What came is given up.
     pub async fn receive_part(&self, id: u64, part: Pieces) -> Result<ReceivedPart, ApiError> {
         let session = self.session(id)?;
-        *session.heard.lock() = Instant::now();
+        session.hear();
         let bytes = part.len() as u64;
         let mut before = session.part.lock().await;
         self.part_before(id, &mut before).await?;
@@ -174,7 +181,7 @@ impl Control {
                 Ok(()) => Ok(()),
                 Err(error) => Err(left(&mut receiver, Some(error)).await),
             };
-            *at.heard.lock() = Instant::now();
+            at.hear();
             taken
         };
         let taken = async move { serving.run(take).await.map_err(unfinished)? };

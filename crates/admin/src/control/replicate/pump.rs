@@ -93,12 +93,11 @@ async fn write(
     let id = begun.id;
     let mut pace = Pace::new(rate_bytes, begun.part_bytes_max(), Instant::now());
     loop {
-        let bytes = match timeout(ALIVE_EVERY, from.recv()).await {
-            Err(_) => Vec::new(),
+        let mut bytes: Bytes = match timeout(ALIVE_EVERY, from.recv()).await {
+            Err(_) => Bytes::new(),
             Ok(None) => return Ok(()),
-            Ok(Some(bytes)) => bytes,
+            Ok(Some(bytes)) => bytes.into(),
         };
-        let mut bytes = Bytes::from(bytes);
         if bytes.is_empty() {
             side.receive_part(id, bytes).await?;
             continue;

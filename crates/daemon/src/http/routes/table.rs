@@ -27,7 +27,7 @@ impl Table {
         path: &'static str,
         handler: H,
     ) -> Table {
-        self.add(Route::new("GET", path, role), false, get(handler).route_layer(from_fn(at_home)))
+        self.add_at_home(Route::new("GET", path, role), false, get(handler))
     }
 
     /// Changes nothing either, and has a body.
@@ -37,7 +37,7 @@ impl Table {
         path: &'static str,
         handler: H,
     ) -> Table {
-        self.add(Route::new("POST", path, role), false, post(handler).route_layer(from_fn(at_home)))
+        self.add_at_home(Route::new("POST", path, role), false, post(handler))
     }
 
     /// The same of a part of a stream, which starts nothing: it is not carried to another thread.
@@ -58,7 +58,11 @@ impl Table {
         path: &'static str,
         handler: H,
     ) -> Table {
-        self.add(Route::new("POST", path, role), true, post(handler).route_layer(from_fn(at_home)))
+        self.add_at_home(Route::new("POST", path, role), true, post(handler))
+    }
+
+    fn add_at_home(self, route: Route, is_act: bool, handler: MethodRouter<Api>) -> Table {
+        self.add(route, is_act, handler.route_layer(from_fn(at_home)))
     }
 
     fn add(mut self, route: Route, is_act: bool, handler: MethodRouter<Api>) -> Table {
