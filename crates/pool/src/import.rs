@@ -34,6 +34,7 @@ use crate::error::ImportError;
 use crate::host::check_host;
 use crate::import::leaves::{assemble_spares, assemble_vdevs, name_unused};
 use crate::import::vote::vote;
+use crate::intent_log::ahead::Ahead;
 use crate::intent_log::read::{Chain, ChainRules, Reader};
 use crate::intent_log::{LiveBatch, Position, Ring, Start};
 use crate::limits::{Limits, MEMORY_CAP_BYTES_DEFAULT, Scale};
@@ -181,6 +182,8 @@ pub fn import(
                 floor: uberblock.floor,
                 discard: options.discard_log,
             },
+            memory: &options.memory,
+            ahead: Ahead::default(),
         };
         let chain = read_log(&reader, &log_root).await?;
         note_log(&chain, DroppedLog { from, since_ns, rewound: false }, &mut report);
@@ -197,7 +200,7 @@ pub fn import(
         .await?;
         claim_logged_places(&pool, &chain, uberblock.floor).await?;
         pool.load_for_sync().await?;
-        *pool.import.found.lock() = chain.batches;
+        *pool.import.found.lock() = Some(chain);
         Ok((pool, report))
     })
 }

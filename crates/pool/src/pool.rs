@@ -24,7 +24,7 @@ use crate::capacity::Capacity;
 use crate::commit::Committer;
 use crate::error::PoolError;
 use crate::flow::Flow;
-use crate::intent_log::read::FoundBatch;
+use crate::intent_log::read::Chain;
 use crate::intent_log::{IntentLog, Start};
 use crate::limits::Limits;
 use crate::memory::Shares;
@@ -164,8 +164,8 @@ pub(crate) struct Meters {
 /// What an import leaves to its replay.
 #[derive(Debug)]
 pub(crate) struct Import {
-    /// Batches of the log that wait for replay.
-    pub found: Mutex<Vec<FoundBatch>>,
+    /// The log, which waits for its replay.
+    pub found: Mutex<Option<Chain>>,
     /// What cannot be read counts as damaged, until the log is replayed and on disk.
     pub discards_unreadable: AtomicBool,
 }
@@ -231,7 +231,7 @@ impl Pool {
             roots: Mutex::new(parts.roots),
             trees: OnceLock::new(),
             import: Import {
-                found: Mutex::new(Vec::new()),
+                found: Mutex::default(),
                 discards_unreadable: AtomicBool::new(parts.discards_unreadable),
             },
             silence: Silence::default(),

@@ -5,6 +5,8 @@ use aquifer_files::{FileHandle, FsError, Service, SetAttributes, Stability};
 use aquifer_pool::{Demand, Lane, Memory, SpaceClass};
 use futures_util::future::{join_all, join3};
 
+use aquifer_sim::DiskConfig;
+
 use crate::bed::{Bed, find, make, noise, read, root, write};
 
 const GIB: u64 = 1 << 30;
@@ -170,4 +172,79 @@ fn the_reaper_leaves_what_has_a_name() {
         assert_eq!(read(&service, file, 2).await.unwrap(), noise(1, 3)[8192..]);
     });
     bed.assert_clean();
+}
+
+/// Sectors of the bed's log device: its log has many segments.
+const LOG_SECTORS: u64 = GIB / 4096;
+
+/// A pool with a log device, killed behind so many stable writes, one after the other, each of
+/// `pages`. Each is a batch.
+fn with_long_log(writes: u64, pages: usize) -> (Bed, FileHandle) {
+    let quick = DiskConfig::default();
+    let mut bed = Bed::with_log(LOG_SECTORS, quick.clone(), quick);
+    let file = bed.short_life(async |service| {
+        let file = make(&service, service.files.root("tank").unwrap(), "disk").await;
+        for at in 0..writes {
+            let data = noise(at, pages);
+            let at = at * pages as u64;
+            write(&service, file, at, &data, Stability::FileSync).await.unwrap();
+        }
+        file
+    });
+    (bed, file)
+}
+
+/// Imports the pool. Returns how often the import read from the log device.
+fn reads_of_import(bed: &mut Bed, file: FileHandle, (writes, pages): (u64, usize)) -> u64 {
+    let log = bed.disks[1].clone();
+    let before = log.counters();
+    let reads = bed.life(async move |service| {
+        let reads = log.counters().reads - before.reads;
+        assert!(service.report.log_batches as u64 >= writes, "{:?}", service.report);
+        for at in [0, writes / 2, writes - 1] {
+            let page = read(&service, file, at * pages as u64).await.unwrap();
+            assert_eq!(page, noise(at, pages)[..4096], "write {at}");
+        }
+        reads
+    });
+    bed.assert_clean();
+    reads
+}
+
+#[test]
+fn an_import_reads_the_log_in_large_pieces() {
+    let shape = (1500, 1);
+    let (mut bed, file) = with_long_log(shape.0, shape.1);
+    let reads = reads_of_import(&mut bed, file, shape);
+    // Labels and uberblocks, three segments, and the search behind the end.
+    assert!(reads <= 60, "{reads} reads");
+}
+
+/// More than an import keeps in memory: it reads the payload again for the replay.
+#[test]
+fn a_log_larger_than_what_is_kept_is_read_twice_in_large_pieces() {
+    let shape = (400, 8);
+    let (mut bed, file) = with_long_log(shape.0, shape.1);
+    bed.options.memory = Memory::new(LITTLE_MEMORY_BYTES);
+    let reads = reads_of_import(&mut bed, file, shape);
+    assert!(reads <= 80, "{reads} reads");
+    let left = bed.options.memory.charged_bytes();
+    assert!(left < LITTLE_MEMORY_BYTES / 8, "{left} bytes are charged still");
+}
+
+/// A sector that cannot be read hides none of the batches before it in its piece.
+#[test]
+fn an_import_reads_singly_what_it_cannot_read_as_a_whole() {
+    let shape = (300, 1);
+    let (mut bed, file) = with_long_log(shape.0, shape.1);
+    let mut last = None;
+    bed.disks[1].durable_image().for_each(|sector, page| {
+        let is_batch = page.as_slice().starts_with(b"AQLOGBAT");
+        last = if is_batch { Some(sector) } else { last };
+    });
+    // Behind the end of the chain, in its last segment.
+    let last = last.expect("no batch");
+    bed.disks[1].mark_unreadable(last + 20..last + 21);
+    let reads = reads_of_import(&mut bed, file, shape);
+    assert!((300..1500).contains(&reads), "{reads} reads");
 }

@@ -20,6 +20,7 @@ use aquifer_vdev::ReadError;
 
 use crate::error::{ImportError, PoolError};
 use crate::intent_log::LiveBatch;
+use crate::intent_log::ahead::Ahead;
 use crate::intent_log::read::FoundBatch;
 use crate::patience::Patience;
 use crate::pool::{Pool, Replay};
@@ -37,13 +38,18 @@ impl Pool {
     }
 
     async fn replay_found(&self, replay: &dyn Replay) -> Result<(), ImportError> {
-        let batches = std::mem::take(&mut *self.import.found.lock());
+        let Some(chain) = self.import.found.lock().take() else {
+            return Ok(());
+        };
+        let batches = &chain.batches;
         let live = |batch: &FoundBatch| LiveBatch {
             sequence: batch.header.sequence,
             position: batch.position,
             previous: batch.previous,
             max_txg: Txg(u64::MAX),
         };
+        // Nothing writes to the log before this ends, but for good copies over bad ones.
+        let ahead = Ahead::default();
         let Some(first) = batches.first() else {
             return Ok(());
         };
@@ -52,7 +58,7 @@ impl Pool {
         replay.prepare(&mut records().filter(|record| record.txg > floor))?;
         self.log.begin_replay(floor, live(first));
         for (at, batch) in batches.iter().enumerate() {
-            self.replay_batch(batch, floor, replay).await?;
+            self.replay_batch(batch, floor, (replay, &ahead)).await?;
             self.log.replayed_up_to(batches.get(at + 1).map(live), self.open_txg());
             let dirty = self.txgs.dirty_bytes();
             if dirty >= self.flow.txg_dirty_bytes() && at + 1 < batches.len() {
@@ -66,29 +72,16 @@ impl Pool {
         &self,
         batch: &FoundBatch,
         floor: Txg,
-        replay: &dyn Replay,
+        (replay, ahead): (&dyn Replay, &Ahead),
     ) -> Result<(), ImportError> {
-        let place = self.log.place(batch.position).plus(batch.header_sectors as u64);
-        let sums: Vec<u64> = batch.sums().collect();
-        let verify = |pages: &[Page]| {
-            pages.len() == sums.len()
-                && pages.iter().zip(&sums).all(|(page, sum)| checksum64(page.as_slice()) == *sum)
+        let read;
+        let mut rest = match batch.payload.len() == batch.header.payload_pages() {
+            true => batch.payload.as_slice(),
+            false => {
+                read = self.read_payload(batch, ahead).await?;
+                read.as_slice()
+            }
         };
-        let mut payload = Vec::new();
-        if !sums.is_empty() {
-            // Repairs are made at once: later the log may have wrapped to this place.
-            let (vdev, mut failures) = (self.vdev(place)?, 0);
-            payload = loop {
-                match vdev.read(place.sector(), sums.len(), &verify).await {
-                    Ok(pages) => break pages,
-                    Err(error) => {
-                        failures += 1;
-                        self.wait_to_read_again(error, failures, Patience::Long).await?;
-                    }
-                }
-            };
-        }
-        let mut rest = payload.as_slice();
         for record in &batch.header.records {
             let (pages, after) = rest.split_at_checked(record.page_sums.len()).unwrap_or_default();
             rest = after;
@@ -97,6 +90,38 @@ impl Pool {
             }
         }
         Ok(())
+    }
+
+    /// The payload of a batch that did not keep it.
+    async fn read_payload(
+        &self,
+        batch: &FoundBatch,
+        ahead: &Ahead,
+    ) -> Result<Vec<Page>, ImportError> {
+        let place = self.log.place(batch.position).plus(batch.header_sectors as u64);
+        let sums: Vec<u64> = batch.sums().collect();
+        let verify = |pages: &[Page]| {
+            pages.len() == sums.len()
+                && pages.iter().zip(&sums).all(|(page, sum)| checksum64(page.as_slice()) == *sum)
+        };
+        let vdev = self.vdev(place)?;
+        if let Some(leaf) = vdev.online().next()
+            && let Ok(pages) = ahead.read(leaf, place.sector(), sums.len()).await
+            && verify(&pages)
+        {
+            return Ok(pages);
+        }
+        // Repairs are made at once: later the log may have wrapped to this place.
+        let mut failures = 0;
+        loop {
+            match vdev.read(place.sector(), sums.len(), &verify).await {
+                Ok(pages) => return Ok(pages),
+                Err(error) => {
+                    failures += 1;
+                    self.wait_to_read_again(error, failures, Patience::Long).await?;
+                }
+            }
+        }
     }
 
     /// Enters the open txg for a replayed record, without waiting: the loop above sets the pace.

@@ -15,6 +15,7 @@
 //! space that admission may hand out. It is never more than fits at home, where the log must find
 //! room when its vdevs are lost (`moving`).
 
+pub(crate) mod ahead;
 mod early;
 mod moving;
 mod position;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use aquifer_arc::{Memory, Share};
 use aquifer_blockio::buf::bytes_of;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_blockio::{Page, World};
 use aquifer_ondisk::Guid;
-use aquifer_ondisk::codec::checksum64;
+use aquifer_ondisk::codec::{SECTOR_BYTES, checksum64};
 use aquifer_ondisk::extent::{Extent, Stored};
 use aquifer_ondisk::log_batch::{BATCH_SECTORS_MAX, BatchHeader};
 use aquifer_ondisk::pool_root::LogRoot;
@@ -17,6 +18,7 @@ use futures_util::future::join_all;
 
 use crate::error::ImportError;
 use crate::flow::limits::LOG_BATCHES_IN_FLIGHT_MAX;
+use crate::intent_log::ahead::Ahead;
 use crate::intent_log::{Position, Ring};
 use crate::patience::{Patience, patiently};
 
@@ -25,9 +27,11 @@ use crate::patience::{Patience, patiently};
 pub(crate) struct FoundBatch {
     pub position: Position,
     pub header: BatchHeader,
-    /// Sectors of the header. The payload follows, and is read again when it is needed: a log may
-    /// be larger than the memory cap.
+    /// Sectors of the header. The payload follows.
     pub header_sectors: usize,
+    /// The payload, for the replay. Empty, if it is to be read again: a log may be larger than the
+    /// memory cap, and a side with a bad copy is mended by that read.
+    pub payload: Vec<Page>,
     /// Checksum of the previous batch.
     pub previous: u128,
 }
@@ -60,6 +64,34 @@ pub(crate) struct Chain {
     pub discarded: bool,
     /// Txgs named in the log.
     pub max_txg: Txg,
+    /// Memory of the payloads that the batches keep.
+    pub kept: Kept,
+}
+
+/// Payloads that are kept from the reading of the chain to its replay.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    share: Share,
+    bytes: u64,
+    bytes_max: u64,
+}
+
+impl Kept {
+    /// Of this memory at most an eighth: the caches of a pool that is imported are empty.
+    pub fn new(memory: &Arc<Memory>) -> Kept {
+        Kept { share: memory.share(), bytes: 0, bytes_max: memory.cap_bytes() / 8 }
+    }
+
+    /// Charges for more pages, or says that there is no room.
+    fn takes(&mut self, pages: usize) -> bool {
+        let bytes = self.bytes + pages as u64 * SECTOR_BYTES as u64;
+        let fits = bytes <= self.bytes_max;
+        if fits {
+            self.share.grow_to(bytes);
+            self.bytes = bytes;
+        }
+        fits
+    }
 }
 
 /// The rules for batches that belong to the chain.
@@ -83,6 +115,9 @@ pub(crate) struct Reader<'a> {
     pub vdevs: &'a [Arc<Vdev>],
     pub ring: &'a Ring,
     pub rules: ChainRules,
+    /// The memory of which payloads are kept.
+    pub memory: &'a Arc<Memory>,
+    pub ahead: Ahead,
 }
 
 enum Miss {
@@ -128,7 +163,9 @@ impl Reader<'_> {
             end: String::new(),
             discarded: false,
             max_txg: Txg(0),
+            kept: Kept::new(self.memory),
         };
+        self.ahead.forget();
         // For the batch that is searched: its filled sectors. A filled header may be an old one
         // that claims that more follows.
         let mut filled = (0, 0);
@@ -140,7 +177,10 @@ impl Reader<'_> {
             };
             let read = self.read_patiently(position, chain.next_sequence, chain.previous).await;
             let miss = match read {
-                Ok((batch, sum)) => {
+                Ok((mut batch, sum)) => {
+                    if !chain.kept.takes(batch.payload.len()) {
+                        batch.payload = Vec::new();
+                    }
                     chain.mark = chain.mark.max(batch.header.mark);
                     let txgs = batch.header.records.iter().map(|record| record.txg);
                     chain.max_txg = txgs.fold(chain.max_txg, Txg::max);
@@ -208,6 +248,7 @@ impl Reader<'_> {
                 leaf = %leaf.path, sector, count, from = %other.path,
                 "cannot be read at the end of the intent log: filled from the other side"
             );
+            self.ahead.forget();
             // A side that cannot be written fails, and is not used again.
             if leaf.write(sector, pages.clone()).await.is_ok() {
                 let _ = leaf.flush().await;
@@ -230,7 +271,7 @@ impl Reader<'_> {
         let mut unread = Unread::default();
         let mut reason = "no batch there".to_string();
         for leaf in vdev.online() {
-            let first = match leaf.read(place.sector(), 1).await {
+            let first = match self.ahead.read(leaf, place.sector(), 1).await {
                 Ok(pages) => pages,
                 Err(error) => {
                     unread.note(leaf, 1, &error);
@@ -246,7 +287,7 @@ impl Reader<'_> {
                     continue;
                 }
             };
-            let sectors = match leaf.read(place.sector(), count).await {
+            let sectors = match self.ahead.read(leaf, place.sector(), count).await {
                 Ok(sectors) => sectors,
                 Err(error) => {
                     unread.note(leaf, count, &error);
@@ -255,7 +296,12 @@ impl Reader<'_> {
             };
             match self.judge(&sectors, header_sectors, position, sequence, previous) {
                 Ok((header, sum)) => {
-                    let batch = FoundBatch { position, header, header_sectors, previous };
+                    let is_bad_elsewhere = unread.other.is_some() || !unread.sides.is_empty();
+                    let payload = match is_bad_elsewhere {
+                        true => Vec::new(),
+                        false => sectors.into_iter().skip(header_sectors).collect(),
+                    };
+                    let batch = FoundBatch { position, header, header_sectors, payload, previous };
                     return Ok((batch, sum));
                 }
                 Err(why) => {
