@@ -48,6 +48,7 @@ mod snapshots;
 mod startup;
 mod vdevs;
 mod whole;
+mod widening;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -76,9 +77,11 @@ use crate::inventory::Inventory;
 use crate::status::{self, Beside};
 pub use counts::NfsCounts;
 pub(crate) use counts::sum;
+pub use receive::{Bringer, PartLeave};
 pub use replicate::{Peer, Peers, check_peers, is_of_replication};
 use revive::Awaited;
 use serving::Serving;
+pub use widening::MayLetIn;
 
 /// The clients' side of the pools: NFS in the daemon, nothing where no service is wanted.
 pub trait Frontend: Send + Sync + fmt::Debug {
@@ -227,6 +230,7 @@ impl Control {
         Ok(Arc::new(Control {
             pools: RwLock::new(listed.collect()),
             dropped_logs: Mutex::new(dropped_logs),
+            receiving: receive::Sessions::new(&config.memory),
             config,
             cache,
             host,
@@ -241,7 +245,6 @@ impl Control {
             names: Default::default(),
             awaited: Awaited::default(),
             inventory,
-            receiving: receive::Sessions::default(),
             replication: Default::default(),
             alerts: Arc::new(alerts),
         }))

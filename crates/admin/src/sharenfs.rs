@@ -12,12 +12,14 @@
 
 mod clients;
 mod options;
+mod wider;
 
 use aquifer_nfs::limits::CLIENTS_MAX;
 use aquifer_nfs::{Client, Entry, Export, Squash, Whom, Xprtsec};
 
 pub(crate) use clients::host;
 use options::Options;
+pub use wider::wider;
 
 #[cfg(test)]
 mod tests;

@@ -63,6 +63,9 @@ pub struct SetProperties {
     pub name: String,
     /// New values, all set in one txg or none; `null` returns to the inherited one.
     pub properties: BTreeMap<String, Option<String>>,
+    /// With `standby=off`: the caller knows that the dataset is exported then, and as what.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exports: bool,
 }
 
 /// A file that is damaged.

@@ -38,7 +38,7 @@ pub struct DiskRequest {
 }
 
 /// `POST /pools/{name}/replace` and `attach`: a disk of the pool, and a new one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReplaceDisk {
@@ -53,4 +53,8 @@ pub struct ReplaceDisk {
     /// Make it, if it is an image file that does not exist, of this many bytes.
     #[serde(default)]
     pub create_bytes: Option<u64>,
+    /// Until when holds stand on disks that it takes with force, in seconds since 1970, as the error
+    /// says it: these snapshots are destroyed. It counts on the server's own socket alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_until_s: Option<u64>,
 }

@@ -68,6 +68,9 @@ pub struct FoundVdev {
 pub struct ImportRequest {
     /// Name or guid.
     pub pool: String,
+    /// The name that the pool has from now on, if not the one that it had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_name: Option<String>,
     /// Places to search instead of the usual ones.
     #[serde(default)]
     pub places: Vec<PathBuf>,

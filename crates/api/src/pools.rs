@@ -306,6 +306,10 @@ pub struct CreatePool {
     /// Make image files that do not exist, of this many bytes.
     #[serde(default)]
     pub create_bytes: Option<u64>,
+    /// Until when holds stand on disks that it takes with force, in seconds since 1970, as the error
+    /// says it: these snapshots are destroyed. It counts on the server's own socket alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_until_s: Option<u64>,
 }
 
 /// `POST /pools/{name}/add`: more vdevs for a pool in service.
@@ -334,6 +338,10 @@ pub struct AddVdevs {
     /// Make image files that do not exist, of this many bytes.
     #[serde(default)]
     pub create_bytes: Option<u64>,
+    /// Until when holds stand on disks that it takes with force, in seconds since 1970, as the error
+    /// says it: these snapshots are destroyed. It counts on the server's own socket alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_until_s: Option<u64>,
 }
 
 /// The result of a [`CreatePool`] or of [`AddVdevs`].

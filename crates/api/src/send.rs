@@ -1,6 +1,10 @@
 //! Snapshots that are sent and received as streams. `docs/stream.md` has their bytes.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+
+use crate::names::SnapshotName;
 
 /// `POST /send`: some megabytes of the stream. The header [`NEXT`] has what `after` is
 /// for those that follow; the last ones have none.
@@ -87,6 +91,12 @@ pub struct ReceiveRequest {
     /// What came stays if the stream breaks off, and the rest of it may come later.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resumable: bool,
+    /// Values of properties that the copy gets, whatever the stream has. Needs the role `admin`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub properties: BTreeMap<String, String>,
+    /// Properties of the stream that are left out: the copy has its own value, or inherits one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
 }
 
 /// `GET /receives?name=..`; without a name, those of all pools.
@@ -100,10 +110,13 @@ pub struct ReceivesQuery {
     /// Also what comes into those below it.
     #[serde(default)]
     pub recursive: bool,
+    /// Also streams that come just now, and of which nothing waits that could go on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub coming: bool,
 }
 
-/// What came of a stream that may go on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// What came of a stream that may go on; or a stream that comes just now.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReceiveInfo {
     /// Full name of the dataset. It need not be there yet.
@@ -124,8 +137,18 @@ pub struct ReceiveInfo {
     pub used_bytes: Option<u64>,
     /// When the last of it came, in nanoseconds since 1970.
     pub heard_ns: u64,
-    /// For `POST /send` where it comes from: the rest of the stream.
+    /// For `POST /send` where it comes from: the rest of the stream. Empty if nothing waits that
+    /// could go on.
     pub receive_resume_token: String,
+    /// The stream, if it comes just now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// Whose it is, as far as this run of the daemon knows: `token backup`, `uid 0`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// When the stream that comes just now began, in nanoseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun_ns: Option<u64>,
 }
 
 /// `POST /receives/give-up`: what came of a stream that broke off is dropped.
@@ -176,10 +199,11 @@ pub struct ReceiveEnd {
     /// The client leaves: what came is dropped, or stays if the stream may go on.
     #[serde(default)]
     pub give_up: bool,
-    /// Names, behind the `@`, of older snapshots of the dataset: they are destroyed when the new
-    /// one is there. One that is held, or has a clone, stays.
+    /// Exact names, behind the `@`, of older snapshots of the dataset: they are destroyed when the
+    /// new one is there. One that is held, or has a clone, stays. With the role `receive`: those
+    /// alone that a replication took, of a copy that this token fed before.
     #[serde(default)]
-    pub prune: Vec<String>,
+    pub prune: Vec<SnapshotName>,
 }
 
 /// A snapshot was received.

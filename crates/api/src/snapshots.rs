@@ -72,6 +72,9 @@ pub struct TakeSnapshots {
 pub struct SnapshotsDone {
     /// Full names; of those that were renamed, the new ones.
     pub names: Vec<String>,
+    /// What to know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// `POST /snapshots/destroy`: all in one txg.

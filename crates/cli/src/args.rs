@@ -83,6 +83,12 @@ pub enum Command {
     Send(crate::commands::SendArgs),
     /// Make a dataset with a snapshot of the stream on stdin.
     Receive(crate::commands::ReceiveArgs),
+    /// Show the streams that come just now, and those that wait for their rest: whose they are,
+    /// and since when.
+    Receives {
+        /// Only into this dataset and those below it.
+        dataset: Option<String>,
+    },
     /// Bring a copy of a dataset, on another Aquifer or in another pool, up to date; or show how
     /// copies stand.
     Replicate(crate::commands::ReplicateArgs),
@@ -197,6 +203,9 @@ pub enum Command {
     },
     /// Set properties of a dataset.
     Set {
+        /// Do not ask whether a copy that comes into service is to be exported.
+        #[arg(short = 'f')]
+        force: bool,
         /// Assignments, and at last the dataset.
         #[arg(required = true, num_args = 2.., value_name = "PROPERTY=VALUE... DATASET")]
         words: Vec<String>,

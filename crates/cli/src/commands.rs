@@ -88,6 +88,7 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         }
         Command::Send(args) => send::send(&client, output, args).await,
         Command::Receive(args) => send::receive(&client, output, args).await,
+        Command::Receives { dataset } => receives::all(&client, output, dataset).await,
         Command::Replicate(args) => replicate::replicate(&client, output, args).await,
         Command::Diff(args) => diff::diff(&client, output, args).await,
         Command::Clone { properties, snapshot, names } => {
@@ -112,7 +113,7 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
         }
         Command::Holds { recursive, names } => hold::holds(&client, output, recursive, names).await,
         Command::Clear { dataset, file } => dataset::clear(&client, output, dataset, file).await,
-        Command::Set { words } => dataset::set(&client, output, words).await,
+        Command::Set { force, words } => dataset::set(&client, output, force, words).await,
         Command::Inherit { property, dataset } => {
             dataset::inherit(&client, output, property, dataset).await
         }
@@ -244,23 +245,34 @@ pub fn client(api: &ApiArgs) -> Result<Client, Failure> {
 
 async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Result<(), Failure> {
     match command {
-        PoolCommand::Create { force, dry_run, properties, create_size, name, disks } => {
-            let wish = pool::Wish { force, dry_run, properties, create_size, name };
+        PoolCommand::Create {
+            force,
+            dry_run,
+            held_until,
+            properties,
+            create_size,
+            name,
+            disks,
+        } => {
+            let wish = pool::Wish { force, dry_run, held_until, properties, create_size, name };
             pool::create(client, output, wish, &disks).await
         }
         PoolCommand::Add { force, dry_run, create_size, name, disks } => {
             let properties = Vec::new();
-            let wish = pool::Wish { force, dry_run, properties, create_size, name };
+            let held_until = None;
+            let wish = pool::Wish { force, dry_run, held_until, properties, create_size, name };
             disks::add(client, output, wish, &disks).await
         }
         PoolCommand::Remove { name, disk } => disks::remove(client, output, &name, disk).await,
         PoolCommand::Replace { wait, force, create_size, name, disk, new } => {
-            let request = ReplaceDisk { disk, new, force, create_bytes: create_size };
+            let request =
+                ReplaceDisk { disk, new, force, create_bytes: create_size, held_until_s: None };
             disks::replace(client, output, &name, request, wait).await
         }
         PoolCommand::Attach { wait, force, create_size, name, disk, new } => {
             let new = Some(new);
-            let request = ReplaceDisk { disk, new, force, create_bytes: create_size };
+            let request =
+                ReplaceDisk { disk, new, force, create_bytes: create_size, held_until_s: None };
             disks::attach(client, output, &name, request, wait).await
         }
         PoolCommand::Detach { name, disk } => disks::detach(client, output, &name, disk).await,
@@ -285,10 +297,12 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
             missing_log,
             discard_unreadable,
             pool,
+            new_name,
         } => {
             let pool = pool.unwrap_or_default();
             let request = ImportRequest {
                 pool,
+                new_name,
                 places,
                 rewind,
                 discard_log,

@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use aquifer_admin::control::Bringer;
 use aquifer_api::{ApiError, Role};
 
 /// Who asks, and what they may do.
@@ -46,6 +47,19 @@ impl Caller {
         &self.who
     }
 
+    /// By this the streams and copies of callers are told apart, from wherever they ask.
+    pub fn principal(&self) -> String {
+        match &self.who {
+            Who::User(uid) => format!("uid {uid}"),
+            Who::Token { name, .. } => format!("token {name}"),
+        }
+    }
+
+    /// Who brings a stream.
+    pub fn bringer(&self) -> Bringer {
+        Bringer::new(self.principal(), self.to_string(), self.role >= Role::Admin)
+    }
+
     /// What they may do.
     pub fn role(&self) -> Role {
         self.role
@@ -61,7 +75,7 @@ impl Caller {
         }
         let who = match &self.who {
             Who::User(uid) => format!("user {uid}"),
-            Who::Token { name, .. } => format!("token {name}"),
+            Who::Token { .. } => self.principal(),
         };
         let why = format!("{who} has the role {}; this needs {role}", self.role);
         Err(ApiError::forbidden(why))

@@ -16,7 +16,7 @@ use crate::error::DatasetError;
 use crate::property::{LocalValues, Properties, Property, SyncMode};
 use crate::property_name::{PropertyName, check_values, items_of, value_items};
 use crate::quota::Wanted;
-use crate::snapshots::inherited_item;
+use crate::snapshots::{inherited_item, labels_error};
 use crate::tree::split_new;
 use crate::values::bytes_of;
 
@@ -40,7 +40,33 @@ impl Datasets {
             let new = New { parent: DatasetId(0), name, local: LocalValues::new() };
             self.make(new, None).await?;
         }
+        // A rename of the pool may have been cut off between its labels and this.
+        if let Some(own) = self.own() {
+            own.record.lock().name = self.pool.name().into();
+        }
         Ok(())
+    }
+
+    /// The pool's own dataset.
+    fn own(&self) -> Option<Arc<Dataset>> {
+        self.all().into_iter().find(|of| of.record.lock().parent.0 == 0)
+    }
+
+    /// Gives the pool another name, which it and its own dataset have from the next import on. On
+    /// disk when this returns. Nothing else may be under way in the pool.
+    ///
+    /// # Errors
+    /// Errors of the pool.
+    pub async fn rename_pool(&self, name: &str) -> Result<(), DatasetError> {
+        let _act = self.acts.lock().await;
+        self.pool.rename(name).await.map_err(labels_error)?;
+        {
+            let hold = self.hold_act().await?;
+            let Some(own) = self.own() else { return Ok(()) };
+            own.record.lock().name = name.into();
+            self.state.lock().renamed.entry(hold.txg()).or_default().insert(own.id);
+        }
+        Ok(self.act_on_disk().await?)
     }
 
     /// Makes a dataset; it is on disk when this returns.

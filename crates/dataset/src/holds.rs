@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use aquifer_blockio::ms;
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_meter::time::text_s;
+use aquifer_meter::time::{self, text_s};
 use aquifer_ondisk::config::{FEATURE_FILE_HOLDS, FEATURE_KEEPING};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::file_snapshot::FileSnapshotId;
@@ -33,6 +33,9 @@ use aquifer_sync::Mutex;
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
+use crate::feeder::is_mark;
+use crate::property::Property;
+use crate::snapshots::labels_error;
 
 /// An idle pool notes the hold clock this often while a hold waits for its end.
 const NOTED: Duration = Duration::from_secs(600);
@@ -167,8 +170,11 @@ impl Datasets {
                 DatasetError::BadHold { tag, snapshot, why }
             };
             check_tag(tag).map_err(bad)?;
+            if is_mark(tag) {
+                return Err(bad("a copy marks its newest snapshot so: choose another tag".into()));
+            }
             if let Some(until_s) = until_s {
-                check_end(until_s, now_s).map_err(bad)?;
+                check_end(until_s, now_s, self.hold_max_s()).map_err(bad)?;
             }
             let mut record = self.keep_record(dataset, snapshot);
             let count = record.holds.len();
@@ -189,8 +195,9 @@ impl Datasets {
         if changes.iter().any(|(_, on, _)| matches!(on, Holdable::OfFile(_))) {
             self.use_feature(FEATURE_FILE_HOLDS).await?;
         }
-        if end.is_some() {
+        if let Some(until_s) = until_s {
             self.hold_clock.run();
+            self.note_held_until(until_s).await?;
         }
         self.keep(changes).await
     }
@@ -273,9 +280,27 @@ impl Datasets {
         })
     }
 
+    /// The same, but a mark of what was received keeps none ([`crate::feeder`]).
+    pub(crate) fn check_not_held_by_people(
+        &self,
+        dataset: &Dataset,
+        snapshots: impl IntoIterator<Item = impl Into<Holdable>>,
+    ) -> Result<(), DatasetError> {
+        if left_out(Rule::HeldIsKept) {
+            return Ok(());
+        }
+        let mut each = snapshots.into_iter().map(Into::into);
+        each.try_for_each(|snapshot| {
+            let mut holds = self.holds(dataset, snapshot);
+            holds.retain(|hold| !is_mark(&hold.tag));
+            self.no_holds(dataset, snapshot, &holds)
+        })
+    }
+
     /// Fails if a snapshot of a dataset that it lists, or of its files, is held.
     pub(crate) fn check_nothing_held(&self, dataset: &Dataset) -> Result<(), DatasetError> {
-        self.check_not_held(dataset, dataset.keep_records().into_iter().map(|(on, _)| on))
+        let all = dataset.keep_records().into_iter().map(|(on, _)| on);
+        self.check_not_held_by_people(dataset, all)
     }
 
     fn no_holds(
@@ -307,6 +332,10 @@ impl Datasets {
             dataset.keep_records().iter().any(|(_, record)| has_end(record))
         };
         self.hold_clock.noted.lock().runs = self.all().iter().any(of_it);
+        // An earlier release placed them without a word in the labels.
+        if let Some(until_s) = self.latest_end_s() {
+            self.note_held_until(until_s).await?;
+        }
         if self.hold_clock.is_due(self.pool.world().now()) {
             self.pool.sync().await?;
         }
@@ -328,6 +357,27 @@ impl Datasets {
             }
         }
         self.keep(changes).await
+    }
+
+    /// How far ahead the end of a hold may lie, by the pool's own property, in seconds.
+    pub fn hold_max_s(&self) -> Option<u64> {
+        let own = self.by_name(self.pool.name())?;
+        time::parse_span(&self.value(&own, Property::HoldMax).0)
+    }
+
+    /// The latest end of all holds, if there is one that has not come.
+    pub fn latest_end_s(&self) -> Option<u64> {
+        let ends = |dataset: Arc<Dataset>| {
+            let records = dataset.keep_records().into_iter();
+            let holds = records.flat_map(|(_, record)| record.holds);
+            holds.filter_map(|hold| self.ends_s(&hold)).max()
+        };
+        self.all().into_iter().filter_map(ends).max()
+    }
+
+    /// The labels say until when holds stand.
+    async fn note_held_until(&self, until_s: u64) -> Result<(), DatasetError> {
+        self.pool.note_held_until(until_s).await.map_err(labels_error)
     }
 
     /// Writes these records. The caller holds the lock of acts.
@@ -431,6 +481,15 @@ fn keep_one(
             return dataset.snapshots.lock().files.keep((dataset.id, id), record);
         }
     };
+    keep_on(&dataset, snapshot, record)
+}
+
+/// The same of a snapshot that a dataset lists.
+pub(crate) fn keep_on(
+    dataset: &Dataset,
+    snapshot: Txg,
+    record: KeepRecord,
+) -> (ItemKey, Option<Item>) {
     let key = ItemKey::new(dataset.line_of(snapshot), ItemClass::Keep, snapshot.0);
     let mut keeping = dataset.keeping.lock();
     if record.is_empty() {
@@ -458,9 +517,16 @@ fn check_tag(tag: &str) -> Result<(), String> {
     }
 }
 
-fn check_end(until_s: u64, now_s: u64) -> Result<(), String> {
+fn check_end(until_s: u64, now_s: u64, max_s: Option<u64>) -> Result<(), String> {
     if until_s <= now_s {
         return Err(format!("{} has passed", text_s(until_s)));
+    }
+    if max_s.is_some_and(|max_s| until_s - now_s > max_s) {
+        let latest = text_s(now_s.saturating_add(max_s.unwrap_or(0)));
+        return Err(format!(
+            "{} is further ahead than the pool's hold_max allows, which is until {latest}",
+            text_s(until_s)
+        ));
     }
     match until_s - now_s > HOLD_YEARS_MAX * YEAR_S {
         true => Err(format!(

@@ -27,7 +27,6 @@ use aquifer_ondisk::config::{
 };
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::inode::{Inode, Time};
-use aquifer_ondisk::keeping::KeepRecord;
 use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::tree_node::Objects;
 use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg};
@@ -36,9 +35,10 @@ use aquifer_pool::{Pool, PoolError, turn_of_others};
 use crate::dataset::{Dataset, ORPHANS};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
+use crate::feeder::Feeder;
 use crate::property::{LocalValues, Property};
-use crate::property_name::{PropertyName, items_of, value_items};
-use crate::receive::{stays, travelling};
+use crate::property_name::{items_of, value_items};
+use crate::received_values::Chosen;
 use crate::resume::Resumable;
 use crate::rollback::RollbackOptions;
 use crate::snapshots::{Act, Snapshot, check_name, to_be_taken};
@@ -76,6 +76,10 @@ pub struct Wanted {
     pub force: bool,
     /// It may go on if it breaks off.
     pub resumable: Option<Resumable>,
+    /// Who brings it, if its snapshot is to be marked.
+    pub feeder: Option<Feeder>,
+    /// What the receiver wants of properties.
+    pub chosen: Chosen,
 }
 
 impl Dataset {
@@ -116,6 +120,11 @@ impl Increment {
     /// The dataset. Only the receiver may change it.
     pub fn dataset(&self) -> &Arc<Dataset> {
         &self.dataset
+    }
+
+    /// The snapshot since which it has what changed.
+    fn from(&self) -> Option<Txg> {
+        Some(self.dataset.increment.get()?.from)
     }
 }
 
@@ -190,7 +199,10 @@ impl Datasets {
         let later = |of: &Snapshot| self.later_than(&dataset, &listed, of);
         match (known, listed.last()) {
             (Some(known), _) => match later(&known) {
-                None => Ok((dataset.clone(), known)),
+                None => {
+                    self.check_feeder(wanted.feeder.as_ref(), &dataset, &known)?;
+                    Ok((dataset.clone(), known))
+                }
                 Some(newest) => {
                     Err(IncrementError::NotNewest { from, newest, is_there: true }.into())
                 }
@@ -240,6 +252,7 @@ impl Datasets {
             return Err(DatasetError::DeadUnreadable(wanted.name));
         }
         self.admit_resumable(wanted.resumable.as_ref()).await?;
+        self.admit_marks(wanted.feeder.as_ref(), &wanted.snapshot).await?;
         for feature in
             [FEATURE_SNAPSHOTS, FEATURE_ROLLBACK, FEATURE_RECEIVE, FEATURE_RECEIVE_INCREMENT]
         {
@@ -317,12 +330,13 @@ impl Datasets {
         let (sync, own) = {
             let _act = self.acts.lock().await;
             self.end_increment(dataset, wanted).await?;
-            let sync = travelling(&wanted.properties).remove(&Property::Sync.into());
-            (sync, dataset.local.lock().get(&Property::Sync.into()).cloned())
+            let own = dataset.local.lock().get(&Property::Sync.into()).cloned();
+            (wanted.chosen.sync(), own)
         };
         // Its changes are logged from now on, or are not: that takes txgs of its own.
-        if sync != own && !dataset.is_destroyed() {
-            self.set(&self.full_name(dataset), Property::Sync.name(), sync.as_deref()).await?;
+        if sync.is_some() && sync != own.as_ref() && !dataset.is_destroyed() {
+            let sync = sync.map(String::as_str);
+            self.set(&self.full_name(dataset), Property::Sync.name(), sync).await?;
         }
         Ok(())
     }
@@ -336,6 +350,7 @@ impl Datasets {
         let mut taken_later = Vec::new();
         let (before, after) = self.values_with(dataset, wanted);
         self.admit_names(after.keys()).await?;
+        self.admit_marks(wanted.feeder.as_ref(), &wanted.snapshot).await?;
         {
             let hold = self.hold_act_with(items_of(&after).saturating_add(1)).await?;
             let coming = dataset.increment.get().filter(|of| of.stage == Stage::Comes);
@@ -348,10 +363,13 @@ impl Datasets {
             }
             let (name, guid) = (wanted.snapshot.clone(), wanted.snapshot_guid);
             let record = to_be_taken(dataset, name, guid, wanted.snapshot_created);
-            let take = Act::Take { dataset: dataset.id, record, keep: KeepRecord::default() };
+            let of = (dataset.as_ref(), wanted.snapshot.as_str());
+            let (keep, moved) = self.marks(wanted.feeder.as_ref(), of, Some(coming.from));
+            let take = Act::Take { dataset: dataset.id, record, keep };
             let mut state = self.state.lock();
             let items = state.items.entry(hold.txg()).or_default();
             items.extend([no_record(dataset.id)]);
+            items.extend(moved);
             self.end_resumable(&mut state, dataset, hold.txg());
             let items = state.items.entry(hold.txg()).or_default();
             for name in before.keys().chain(after.keys()) {
@@ -376,15 +394,17 @@ impl Datasets {
         Ok(())
     }
 
-    /// The values of a copy, before and after: those that travel are the sender's.
+    /// The values of a copy, before and after.
     fn values_with(&self, dataset: &Dataset, wanted: &Wanted) -> (LocalValues, LocalValues) {
         let before = dataset.local.lock().clone();
-        let is_own = |name: &PropertyName| stays(name) || *name == Property::Sync.into();
-        let mut after = travelling(&wanted.properties);
-        after.retain(|name, _| !is_own(name));
-        let own = before.iter().filter(|(name, _)| is_own(name));
-        after.extend(own.map(|(name, value)| (name.clone(), value.clone())));
+        let after = wanted.chosen.of_old(&before, &wanted.properties);
         (before, after)
+    }
+
+    /// Whether the one that brings this fed the copy before, or may do all.
+    pub fn has_fed_before(&self, increment: &Increment) -> bool {
+        let from = increment.from().zip(increment.wanted.feeder.as_ref());
+        from.is_some_and(|(from, feeder)| self.has_fed(feeder, &increment.dataset, from))
     }
 
     /// Gives up what is being received: the dataset goes back to the old snapshot.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aquifer_meter::size;
+use aquifer_meter::{size, time};
 use aquifer_ondisk::dataset::PROPERTY_STANDBY;
 use aquifer_ondisk::extent::Compression;
 
@@ -49,10 +49,13 @@ pub enum Property {
     /// Which snapshots of files are taken and pruned by themselves: `off`, or patterns of paths,
     /// each with what stays: `web*/*.vhd daily=7; db01/* hourly=24`.
     Filesnapshots = 16,
+    /// How far ahead the end of a hold may lie: `none`, or a span such as `30d`. Of the pool's own
+    /// dataset.
+    HoldMax = 17,
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 16] = [
+pub const PROPERTIES: [Property; 17] = [
     Property::Compression,
     Property::Sync,
     Property::Quota,
@@ -69,6 +72,7 @@ pub const PROPERTIES: [Property; 16] = [
     Property::Snapcontrol,
     Property::Replicate,
     Property::Filesnapshots,
+    Property::HoldMax,
 ];
 
 /// How clients find the snapshots of a dataset, in the directory `.aquifer` of its root directory.
@@ -129,6 +133,7 @@ impl Property {
             Property::Snapcontrol => "snapcontrol",
             Property::Replicate => "replicate",
             Property::Filesnapshots => "filesnapshots",
+            Property::HoldMax => "hold_max",
         }
     }
 
@@ -173,7 +178,11 @@ impl Property {
     pub fn is_of_pool(self) -> bool {
         matches!(
             self,
-            Property::Scrub | Property::Autoexpand | Property::Autoreplace | Property::Autotrim
+            Property::Scrub
+                | Property::Autoexpand
+                | Property::Autoreplace
+                | Property::Autotrim
+                | Property::HoldMax
         )
     }
 
@@ -182,7 +191,7 @@ impl Property {
         match self {
             Property::Compression => "on",
             Property::Sync => "standard",
-            Property::Quota | Property::Reservation => "none",
+            Property::Quota | Property::Reservation | Property::HoldMax => "none",
             Property::Readonly
             | Property::Sharenfs
             | Property::Snapshots
@@ -233,6 +242,11 @@ impl Property {
             Property::Sharenfs | Property::Snapcontrol | Property::Replicate => {
                 Ok(value.to_string())
             }
+            Property::HoldMax => match value {
+                "none" => Ok("none".into()),
+                _ if time::parse_span(value).is_some_and(|span_s| span_s > 0) => Ok(value.into()),
+                _ => Err(self.bad(format!("{value:?} is no span: say 30d, 12h or none"))),
+            },
             Property::Scrub => one_of(&["off", "weekly", "monthly"]),
             Property::Snapdir => one_of(&["hidden", "visible", "disabled"]),
             Property::Snapshots => match Schedule::parse(value) {

@@ -18,7 +18,6 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::config::{FEATURE_RECEIVE, FEATURE_SNAPSHOTS};
 use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey, LineRecord};
 use aquifer_ondisk::inode::Time;
-use aquifer_ondisk::keeping::KeepRecord;
 use aquifer_ondisk::types::{FIRST_OBJECT, SEQUENCE_LIMIT};
 use aquifer_ondisk::{DatasetId, Guid, Txg};
 use aquifer_pool::PoolError;
@@ -27,9 +26,11 @@ use crate::create::{directory_inode, new_record};
 use crate::dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
+use crate::feeder::Feeder;
 use crate::increment::IncrementError;
 use crate::property::{LocalValues, Properties, Property, SyncMode};
-use crate::property_name::{PropertyName, check_values, items_of, value_items};
+use crate::property_name::{items_of, value_items};
+use crate::received_values::Chosen;
 use crate::resume::Resumable;
 use crate::snapshots::{Act, check_name, to_be_taken};
 use crate::tree::split_new;
@@ -53,6 +54,10 @@ pub struct Wanted {
     pub properties: Vec<(String, String)>,
     /// It may go on if it breaks off.
     pub resumable: Option<Resumable>,
+    /// Who brings it, if its snapshot is to be marked.
+    pub feeder: Option<Feeder>,
+    /// What the receiver wants of properties.
+    pub chosen: Chosen,
 }
 
 /// A dataset that is being received.
@@ -121,6 +126,7 @@ impl Datasets {
         self.use_feature(FEATURE_SNAPSHOTS).await?;
         self.use_feature(FEATURE_RECEIVE).await?;
         self.admit_resumable(wanted.resumable.as_ref()).await?;
+        self.admit_marks(wanted.feeder.as_ref(), &wanted.snapshot).await?;
         let now = Time::from_ns(self.pool.world().wall_ns());
         let fs_guid = wanted.fs_guid.unwrap_or_else(|| self.new_guid());
         let record = DatasetRecord {
@@ -186,6 +192,7 @@ impl Datasets {
         let mut taken_later = Vec::new();
         let local = dataset.local.lock().clone();
         self.admit_names(local.keys()).await?;
+        self.admit_marks(wanted.feeder.as_ref(), &wanted.snapshot).await?;
         {
             let hold = self.hold_act_with(items_of(&local).saturating_add(1)).await?;
             if dataset.is_destroyed() {
@@ -194,7 +201,9 @@ impl Datasets {
             let txg = hold.txg();
             let (name, guid) = (wanted.snapshot.clone(), wanted.snapshot_guid);
             let record = to_be_taken(dataset, name, guid, wanted.snapshot_created);
-            let take = Act::Take { dataset: dataset.id, record, keep: KeepRecord::default() };
+            let of = (dataset.as_ref(), wanted.snapshot.as_str());
+            let (keep, _) = self.marks(wanted.feeder.as_ref(), of, None);
+            let take = Act::Take { dataset: dataset.id, record, keep };
             let mut state = self.state.lock();
             let items = state.items.entry(txg).or_default();
             items.insert(ItemKey::new(dataset.id, ItemClass::Destroyed, 0), None);
@@ -251,39 +260,9 @@ fn line_item(dataset: &Dataset, fork: Txg) -> Item {
 
 /// The values that a received dataset has of its own.
 pub(crate) fn local_values(wanted: &Wanted) -> LocalValues {
-    let mut local = travelling(&wanted.properties);
+    let mut local = wanted.chosen.of_new(&wanted.properties, wanted.feeder.as_ref());
     if wanted.fs_guid.is_some() {
         local.insert(Property::Standby.into(), "on".into());
     }
     local
-}
-
-/// Whether a property does not travel. A reservation may have no room here, schedules would take
-/// snapshots in a copy, and where a copy goes from here is its own.
-pub(crate) fn stays(name: &PropertyName) -> bool {
-    let PropertyName::Native(property) = name else { return false };
-    let is_own = matches!(
-        property,
-        Property::Reservation
-            | Property::Snapshots
-            | Property::Filesnapshots
-            | Property::Standby
-            | Property::Replicate
-    );
-    is_own || property.is_of_pool()
-}
-
-/// The values that came, of those that travel. One whose value is not known here comes from a newer
-/// release, as do more of users than a dataset can keep: of those, none is taken.
-pub(crate) fn travelling(properties: &[(String, String)]) -> LocalValues {
-    let known = properties.iter().filter_map(|(name, value)| {
-        let name = PropertyName::parse(name).ok().filter(|name| !stays(name))?;
-        let value = name.parse_value(value).ok()?;
-        Some((name, value))
-    });
-    let mut known: LocalValues = known.collect();
-    if check_values(&known).is_err() {
-        known.retain(|name, _| !name.is_users());
-    }
-    known
 }

@@ -24,6 +24,7 @@ use aquifer_pool::TxHold;
 use crate::dataset::Dataset;
 use crate::datasets::{Datasets, State};
 use crate::error::DatasetError;
+use crate::feeder::Feeder;
 use crate::increment::{Coming, Increment, IncrementError, Stage, Wanted as IncrementWanted};
 use crate::property::SyncMode;
 use crate::receive::{Receiving, Wanted as ReceiveWanted, local_values};
@@ -272,6 +273,7 @@ impl Datasets {
         let _act = self.acts.lock().await;
         let of = (wanted.name.as_str(), wanted.resumable.as_ref(), Some(wanted.from.1));
         let (dataset, record) = self.parked(of, start)?;
+        self.check_feeder_of_partial(wanted.feeder.as_ref(), &dataset)?;
         let comes = dataset.increment.get().is_some_and(|of| of.stage == Stage::Comes);
         if !comes || dataset.fs_guid != wanted.fs_guid {
             return Err(IncrementError::OtherStream { name: wanted.name, has: record.sent }.into());
@@ -279,6 +281,17 @@ impl Datasets {
         dataset.keep_id(ObjectId(wanted.next_object.saturating_sub(1)));
         self.goes_on(&dataset);
         Ok(Increment::new(dataset, wanted))
+    }
+
+    /// Fails if what waits belongs to a copy with another feeder.
+    fn check_feeder_of_partial(
+        &self,
+        feeder: Option<&Feeder>,
+        dataset: &Dataset,
+    ) -> Result<(), DatasetError> {
+        let Some(coming) = dataset.increment.get() else { return Ok(()) };
+        let from = dataset.snapshots.lock().get(coming.from);
+        from.map_or(Ok(()), |from| self.check_feeder(feeder, dataset, &from))
     }
 
     fn goes_on(&self, dataset: &Dataset) {
@@ -318,8 +331,21 @@ impl Datasets {
     /// # Errors
     /// Nothing waits there, or it is being sent just now; errors of the pool.
     pub async fn give_up_partial(&self, name: &str) -> Result<(), DatasetError> {
+        self.give_up_partial_by(name, None).await
+    }
+
+    /// The same, by one that may feed its own copies alone.
+    ///
+    /// # Errors
+    /// As there; it is of a copy with another feeder.
+    pub async fn give_up_partial_by(
+        &self,
+        name: &str,
+        feeder: Option<&Feeder>,
+    ) -> Result<(), DatasetError> {
         let _act = self.acts.lock().await;
         let dataset = self.partial(name).ok_or_else(|| IncrementError::NoPartial(name.into()))?;
+        self.check_feeder_of_partial(feeder, &dataset)?;
         if !dataset.is_parked() {
             return Err(IncrementError::Busy(name.into()).into());
         }

@@ -215,7 +215,11 @@ impl Datasets {
             self.go_back(&dataset, &snapshot, (options, line), Vec::new()).await?;
             return Ok(Vec::new());
         }
-        self.check_not_held(&dataset, later.iter().map(|snapshot| snapshot.txg))?;
+        let txgs = later.iter().map(|snapshot| snapshot.txg);
+        match options.force && dataset.is_standby() {
+            true => self.check_not_held_by_people(&dataset, txgs)?,
+            false => self.check_not_held(&dataset, txgs)?,
+        }
         self.check_not_held(&dataset, shown.iter().map(|of| of.id))?;
         let clones = self.all_clones();
         for snapshot in &later {

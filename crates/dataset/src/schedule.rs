@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - Only what a schedule took is pruned: its keep record has the mark. A snapshot that somebody
-//!   renames loses it, and stays.
+//!   renames loses it, and stays. What a schedule took elsewhere and a copy received has it too: so
+//!   the copy prunes by its own property, whatever its source does.
 //! - The newest of a cadence stay, as many as the schedule says, by the order in which they were
 //!   taken. What is held or has clones stays too, and a cadence that the schedule does not name.
 
@@ -130,6 +131,17 @@ pub(crate) fn name(cadence: Cadence, now_s: u64, to_the_second: bool) -> String 
     let text = text.trim_end_matches('Z');
     let text = if to_the_second { text } else { text.get(..16).unwrap_or(text) };
     format!("auto-{}-{text}Z", cadence.name())
+}
+
+/// The cadence of the schedule that took a snapshot of this name, elsewhere perhaps.
+pub(crate) fn cadence_of(name: &str) -> Option<Cadence> {
+    let fits = |form: &str, text: &str| {
+        let is_alike = |(of, c): (char, char)| if of == '0' { c.is_ascii_digit() } else { of == c };
+        form.len() == text.len() && form.chars().zip(text.chars()).all(is_alike)
+    };
+    let (cadence, at) = name.strip_prefix("auto-")?.split_once('-')?;
+    let is_time = fits("0000-00-00T00:00Z", at) || fits("0000-00-00T00:00:00Z", at);
+    CADENCES.into_iter().find(|of| of.name() == cadence).filter(|_| is_time)
 }
 
 pub(crate) fn seconds(time: Time) -> u64 {
@@ -287,6 +299,19 @@ mod tests {
     use aquifer_meter::time::parse_date;
 
     use super::*;
+
+    #[test]
+    fn what_a_schedule_took_is_known_by_its_whole_name() {
+        for cadence in CADENCES {
+            for to_the_second in [false, true] {
+                let name = name(cadence, 1_795_726_800, to_the_second);
+                assert_eq!(cadence_of(&name), Some(cadence), "{name}");
+            }
+        }
+        let others =
+            ["auto-hourly-", "auto-hourly-mine", "auto-hourly-2026-11-26T07:00Zx", "hourly", ""];
+        assert_eq!(others.map(cadence_of), [None; 5]);
+    }
 
     #[test]
     fn schedules_are_read_in_any_order_and_shown_in_one() {

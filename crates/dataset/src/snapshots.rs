@@ -371,9 +371,10 @@ impl Datasets {
             let (name, last) = split(full)?;
             let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
             let named = dataset.id;
+            let is_standby = dataset.is_standby();
             let below = if recursive { self.below(&dataset) } else { vec![dataset] };
-            // One below that is being received into is left out: it gets the sender's.
-            for dataset in below.into_iter().filter(|of| of.id == named || !of.is_receiving()) {
+            let is_wanted = |of: &Arc<Dataset>| of.id == named || !is_copy_below(of, is_standby);
+            for dataset in below.into_iter().filter(is_wanted) {
                 self.check_new(&dataset, last)?;
                 let (id, name) = (dataset.id, last.into());
                 let (guid, keep) = (self.new_guid(), KeepRecord::default());
@@ -387,6 +388,13 @@ impl Datasets {
         self.use_feature(FEATURE_SNAPSHOTS).await?;
         let created = Time::from_ns(self.pool.world().wall_ns());
         self.take(wanted.into_values().collect(), created, None).await
+    }
+
+    /// The copies below a dataset, of which a snapshot of all below it takes none: full names.
+    pub fn copies_below(&self, dataset: &Arc<Dataset>) -> Vec<String> {
+        let below = self.below(dataset).into_iter().filter(|of| of.id != dataset.id);
+        let copies = below.filter(|of| is_copy_below(of, dataset.is_standby()));
+        copies.map(|of| self.full_name(&of)).collect()
     }
 
     /// Takes these, at most one of a dataset, maybe for a call. Returns their full names. The
@@ -434,10 +442,7 @@ impl Datasets {
 
     /// Has the labels name a feature, before anything of it is on disk.
     pub(crate) async fn use_feature(&self, feature: &str) -> Result<(), DatasetError> {
-        self.pool.use_feature(feature).await.map_err(|error| match error {
-            ImportError::Pool(error) => DatasetError::Pool(error),
-            other => DatasetError::Labels(other.to_string()),
-        })
+        self.pool.use_feature(feature).await.map_err(labels_error)
     }
 
     /// Has the sync of the open txg carry these out, and waits until that is on disk. The caller
@@ -468,6 +473,21 @@ impl Datasets {
         let hold = self.hold_act_of(by).await?;
         self.state.lock().snapshot_acts.entry(hold.txg()).or_default().extend(acts);
         Ok(())
+    }
+}
+
+/// Whether a dataset below the one that was named is left out by a snapshot of all below: one that
+/// is being received into gets the sender's, and a copy has those that it receives. A snapshot of
+/// its own would be in the way of the next one. Who names a tree of copies means them.
+fn is_copy_below(of: &Dataset, named_stands_by: bool) -> bool {
+    of.is_receiving() || of.is_standby() && !named_stands_by
+}
+
+/// A change of the labels failed.
+pub(crate) fn labels_error(error: ImportError) -> DatasetError {
+    match error {
+        ImportError::Pool(error) => DatasetError::Pool(error),
+        other => DatasetError::Labels(other.to_string()),
     }
 }
 

@@ -49,7 +49,7 @@ pub fn play(work: &WorkDir, machines: &Machines<'_>, stage: &Stage) -> Result<Co
     tell::said("the client has the file open, and the original leaves service");
     let begun = Instant::now();
     stage.aquifer(&["set", "standby=on", "tank/vms"])?;
-    stage.aquifer(&["set", "standby=off", COPY])?;
+    stage.aquifer(&["set", "-f", "standby=off", COPY])?;
     copied.taken_over_in = begun.elapsed();
     on_client(&client, "echo 3 > /proc/sys/vm/drop_caches; touch /tmp/over")?;
     tell::command("cat <&3");
@@ -68,7 +68,7 @@ pub fn play(work: &WorkDir, machines: &Machines<'_>, stage: &Stage) -> Result<Co
 
     tell::said("the original takes its place again, and the copy goes");
     stage.aquifer(&["set", "standby=on", COPY])?;
-    stage.aquifer(&["set", "standby=off", "tank/vms"])?;
+    stage.aquifer(&["set", "-f", "standby=off", "tank/vms"])?;
     on_client(&client, "umount /mnt")?;
     client.power_off(LIFE)?;
     stage.aquifer(&["pool", "destroy", "-f", "backup"])?;

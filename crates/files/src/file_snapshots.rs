@@ -266,6 +266,11 @@ impl Files {
         self.split_place(text).filter(|(_, parts)| !parts.is_empty()).ok_or_else(no_target)
     }
 
+    /// The dataset in which a file, or a snapshot of one, lies.
+    pub fn dataset_of_place(&self, text: &str) -> Option<Arc<Dataset>> {
+        self.split_place(text).map(|(dataset, _)| dataset)
+    }
+
     fn split_place<'a>(&self, file: &'a str) -> Option<(Arc<Dataset>, Vec<&'a str>)> {
         file.match_indices(':').take(COLONS_MAX).find_map(|(at, _)| {
             let (dataset, path) = file.split_at(at);

@@ -23,7 +23,9 @@ mod tree;
 use std::sync::{Arc, Weak};
 
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_dataset::{Dataset, Increment, IncrementWanted, ReceiveWanted, Receiving, Resumable};
+use aquifer_dataset::{
+    Chosen, Dataset, Feeder, Increment, IncrementWanted, ReceiveWanted, Receiving, Resumable,
+};
 use aquifer_ondisk::resume::StreamPlace;
 use aquifer_ondisk::{Guid, ObjectId};
 use aquifer_pool::Turns;
@@ -41,7 +43,7 @@ pub use tree::{BundleProgress, TreeReceiver};
 const BEGIN_BYTES_MAX: usize = 2 * RECORD_BYTES_MAX;
 
 /// How a stream is received.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReceiveOptions {
     /// Checks the whole stream, and changes nothing.
     pub dry: bool,
@@ -51,6 +53,10 @@ pub struct ReceiveOptions {
     pub force: bool,
     /// What came stays if the stream breaks off, and it may go on ([`Receiver::leave`]).
     pub resumable: bool,
+    /// Who brings it, if that feeds a copy.
+    pub feeder: Option<Feeder>,
+    /// What the receiver wants of properties.
+    pub chosen: Chosen,
 }
 
 /// A dataset was received.
@@ -68,6 +74,9 @@ pub struct Received {
     pub was_there: bool,
     /// The full name of the later one, if the snapshot itself is not there.
     pub later: Option<String>,
+    /// The one that brought it fed this copy before: it may say what of that the copy needs no
+    /// more.
+    pub fed_before: bool,
 }
 
 /// Takes the bytes of a stream.
@@ -93,6 +102,8 @@ pub struct Receiver {
     place: (StreamPlace, u64),
     /// The stream is the rest of one that broke off.
     goes_on: bool,
+    /// Whether the one that brings it fed the copy before.
+    fed_before: Option<bool>,
 }
 
 /// Where records go.
@@ -171,6 +182,7 @@ impl Receiver {
             sums,
             place: (StreamPlace::default(), 0),
             goes_on: false,
+            fed_before: None,
         }
     }
 
@@ -295,7 +307,13 @@ impl Receiver {
         }
         match &self.way {
             Way::New(receiving) => self.files()?.datasets.finish_receive(receiving).await?,
-            Way::Into(increment) => self.files()?.datasets.finish_increment(increment).await?,
+            Way::Into(increment) => {
+                let datasets = &self.files()?.datasets;
+                // Of a row, what was so before its first stream.
+                let fed_before = || datasets.has_fed_before(increment);
+                self.about.fed_before = *self.fed_before.get_or_insert_with(fed_before);
+                datasets.finish_increment(increment).await?;
+            }
             _ => {}
         }
         self.way = Way::Unknown;
@@ -376,6 +394,8 @@ impl Receiver {
             snapshot_created: to.created,
             properties,
             resumable,
+            feeder: self.options.feeder.clone(),
+            chosen: self.options.chosen.clone(),
         };
         let datasets = &files.datasets;
         self.way = match (self.options.dry, start) {
@@ -415,6 +435,8 @@ impl Receiver {
             properties,
             force: self.options.force,
             resumable,
+            feeder: self.options.feeder.clone(),
+            chosen: self.options.chosen.clone(),
         };
         self.sums.of_changes();
         let datasets = &files.datasets;

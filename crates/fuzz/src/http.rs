@@ -86,6 +86,7 @@ impl Daemon {
                 force: false,
                 dry_run: false,
                 create_bytes: Some(256 << 20),
+                held_until_s: None,
             };
             control.create_pool(request).await.unwrap();
             let tokens = Arc::new(Tokens::open(&dir.path().join("state/api")).unwrap());

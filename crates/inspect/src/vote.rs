@@ -1,7 +1,7 @@
 //! Which config and which uberblock count: the newest of those that no other names outdated.
 
 use aquifer_ondisk::Guid;
-use aquifer_ondisk::config::{FEATURES, PoolConfig, VdevClass};
+use aquifer_ondisk::config::{PoolConfig, VdevClass, is_known_feature};
 use aquifer_ondisk::uberblock::Uberblock;
 
 use crate::finding::{At, Findings, Kind};
@@ -115,7 +115,7 @@ fn judge_uberblock(vote: &Vote, findings: &mut Findings) {
         invalid(format!("it goes with config {theirs}, the newest found is {ours}"));
     }
     let features = config.features_read.iter().chain(&config.features_write);
-    for feature in features.filter(|feature| !FEATURES.contains(&feature.as_str())) {
+    for feature in features.filter(|feature| !is_known_feature(feature)) {
         findings.add(Kind::FeatureUnknown, At::nowhere(), || {
             format!("the pool uses feature {feature:?}, which this software does not know")
         });

@@ -53,6 +53,13 @@ impl Network {
         self.bits().contain(Bits::of(client))
     }
 
+    /// Whether all addresses of another network are in this one.
+    pub fn covers(&self, other: &Network) -> bool {
+        self.prefix <= other.prefix
+            && self.address.is_ipv4() == other.address.is_ipv4()
+            && self.contains(other.address)
+    }
+
     /// The number of address bits that count: 32 for one IPv4 address, 128 for one of IPv6.
     pub fn prefix(&self) -> u8 {
         self.prefix

@@ -23,6 +23,7 @@
 //! from the vdev's.
 
 use crate::codec::{FormatError, Reader, Writer, seal, unseal};
+use crate::held::held_until_of;
 use crate::layout::{
     CONFIG_SECTORS, LEAVES_MAX, METASLAB_SEGMENTS_MAX, METASLAB_SEGMENTS_MIN, metaslab_segments,
 };
@@ -107,6 +108,11 @@ pub const FEATURES: [&str; 21] = [
     FEATURE_DATASET_LINES,
     FEATURE_FILE_HOLDS,
 ];
+/// Whether this software knows a feature: by its name, or by its form ([`crate::held`]).
+pub fn is_known_feature(feature: &str) -> bool {
+    FEATURES.contains(&feature) || held_until_of(feature).is_some()
+}
+
 /// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.
 pub const VDEV_SEGMENTS_MAX: u64 = Place::SECTOR_LIMIT / SEGMENT_SECTORS - 1;
 

@@ -17,6 +17,7 @@ pub mod file_clone;
 pub mod file_snapshot;
 pub mod free_work;
 pub mod head_line;
+pub mod held;
 pub mod history;
 pub mod inode;
 mod item_class;

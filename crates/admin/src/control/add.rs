@@ -78,7 +78,8 @@ impl Control {
         name: &str,
         wanted: &AddVdevs,
     ) -> Result<(Taken, PoolCreated), ApiError> {
-        let AddVdevs { vdevs, logs, spares, caches, force, dry_run, create_bytes } = wanted;
+        let AddVdevs { vdevs, logs, spares, caches, .. } = wanted;
+        let AddVdevs { force, dry_run, create_bytes, held_until_s, .. } = wanted;
         let taken = take(TakeRequest {
             disks: layout::disks(vdevs.iter().chain(logs), spares.iter().chain(caches)),
             force: *force,
@@ -86,6 +87,8 @@ impl Control {
             dry_run: *dry_run,
             in_use: self.disks_in_use(),
             pool: name.into(),
+            own: self.serving(name).ok().map(|serving| serving.service().pool.guid()),
+            held_until_s: *held_until_s,
         });
         let taken = taken.await?;
         let mut takers = taken.disks.iter();

@@ -86,7 +86,7 @@ impl Control {
             return Ok(());
         }
         let disk = guid_text(leaf.guid.0);
-        let request = ReplaceDisk { disk, new: Some(new.into()), force: false, create_bytes: None };
+        let request = ReplaceDisk { disk, new: Some(new.into()), ..ReplaceDisk::default() };
         let Err(error) = self.replace_disk(serving.name(), request).await else {
             let (pool, path) = (serving.name(), &leaf.path);
             tracing::warn!(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use aquifer_api::time::text_s;
+use aquifer_api::time::{self, text_s};
 use aquifer_api::{
     ApiError, ClearDamage, CloneSnapshot, CreateDataset, DamagedFile, DatasetDone, DatasetInfo,
     DatasetQuery, DestroyDataset, PropertyValue, RenameDataset, SetProperties, SyncDisabled,
@@ -14,6 +14,7 @@ use aquifer_ondisk::Space;
 
 use super::serving::Serving;
 use super::snapshots::schedules::{take_due, take_due_of_files};
+use super::widening::{At, MayLetIn, export_at};
 use super::{Control, properties, shares, snapshots};
 use crate::sharenfs;
 
@@ -46,10 +47,15 @@ impl Control {
     ///
     /// # Errors
     /// There is no such snapshot; or as [`Control::create_dataset`].
-    pub async fn clone_snapshot(&self, request: CloneSnapshot) -> Result<DatasetDone, ApiError> {
+    /// It would be exported more widely than its origin, and the caller may not let hosts in.
+    pub async fn clone_snapshot(
+        &self,
+        request: CloneSnapshot,
+        may: MayLetIn,
+    ) -> Result<DatasetDone, ApiError> {
         let _act = self.act().await?;
         if let Some(serving) = snapshots::files::pool_of_file(self, &request.snapshot) {
-            return snapshots::files::clone(&serving, request).await;
+            return self.clone_file(&serving, request, may).await;
         }
         let CloneSnapshot { snapshot, name, more, properties } = request;
         if let Some(more) = more.first() {
@@ -68,7 +74,11 @@ impl Control {
             properties::check(&name, property, value)?;
         }
         let sharenfs = properties.get(Property::Sharenfs.name());
+        let snapcontrol = properties.get(Property::Snapcontrol.name());
         self.check_room(shares::made_exported(&serving, &name, sharenfs))?;
+        let origin = snapshot.split('@').next().unwrap_or_default();
+        let at = At { dataset: &name, sharenfs, snapcontrol, in_service: false };
+        self.check_no_wider(&serving, (origin, at), may)?;
         let values: Vec<(String, String)> = properties.into_iter().collect();
         let shares = values.iter().map(|(property, value)| (property, value));
         let mut notes = self.look_up_hosts(&name, shares).await;
@@ -107,13 +117,20 @@ impl Control {
         let set = set.filter_map(|(property, value)| Some((property, value.as_ref()?)));
         let mut notes = self.look_up_hosts(&request.name, set).await;
         let standby = request.properties.get(Property::Standby.name());
-        if standby.is_some_and(|value| value.as_deref() != Some("on")) {
+        let comes = standby.is_some_and(|value| value.as_deref() != Some("on"));
+        if comes {
             self.check_service(&serving, &request.name)?;
+            check_shown(&serving, &request)?;
         }
         let changes: Vec<_> = request.properties.into_iter().collect();
         let (datasets, name) = (serving.service().datasets.clone(), request.name.clone());
         let wanted = changes.clone();
         act_on(&serving, async move { datasets.set_all(&name, &wanted).await }).await?;
+        if comes {
+            notes.extend(unmark(&serving, &request.name).await.err().map(|error| {
+                format!("its newest received snapshot stays held: {}", error.message)
+            }));
+        }
         for (property, value) in changes {
             tracing::info!(
                 class = "dataset.set", dataset = %request.name, %property, ?value, "property set"
@@ -130,6 +147,25 @@ impl Control {
             notes.extend(take_due_of_files(&serving, &request.name).await);
         }
         Ok(DatasetDone { name: request.name, notes })
+    }
+
+    /// Fails if a pool's `hold_max` would rise. Over the network it only falls: it is there for the
+    /// day on which somebody else has an administrator's token.
+    ///
+    /// # Errors
+    /// It would rise.
+    pub fn check_hold_max(&self, request: &SetProperties) -> Result<(), ApiError> {
+        let Some(value) = request.properties.get(Property::HoldMax.name()) else { return Ok(()) };
+        let serving = self.pool_of(&request.name)?;
+        let Some(now_s) = serving.service().datasets.hold_max_s() else { return Ok(()) };
+        let then_s = value.as_deref().and_then(time::parse_span);
+        match then_s.is_some_and(|then_s| then_s <= now_s) {
+            true => Ok(()),
+            false => Err(ApiError::forbidden(
+                "hold_max is raised on the server itself alone, by its socket: `aquifer set` \
+                 there, without --api-url",
+            )),
+        }
     }
 
     /// Destroys a dataset. When this returns it is gone, on disk and for clients. The background
@@ -166,11 +202,13 @@ impl Control {
         let RenameDataset { name, new } = request;
         let serving = self.pool_of(&name)?;
         self.check_room(shares::set_exported(&serving, &name, None))?;
+        let was = export_at(&serving, At::there(&name));
         let datasets = serving.service().datasets.clone();
         let (from, to) = (name.clone(), new.clone());
         act_on(&serving, async move { datasets.rename(&from, &to).await }).await?;
         tracing::info!(class = "dataset.renamed", dataset = %name, %new, "dataset renamed");
         let mut notes = self.refresh_exports().await;
+        notes.extend(self.widening_note(was.as_ref(), &serving, &new));
         notes.extend(self.risks_of(&new));
         Ok(DatasetDone { name: new, notes })
     }
@@ -221,11 +259,62 @@ impl Control {
         }
     }
 
+    /// Makes files that begin as one of a snapshot.
+    async fn clone_file(
+        &self,
+        serving: &Serving,
+        request: CloneSnapshot,
+        may: MayLetIn,
+    ) -> Result<DatasetDone, ApiError> {
+        let files = &serving.service().files;
+        let datasets = &serving.service().datasets;
+        let full = |text: &str| {
+            let dataset = files.dataset_of_place(text)?;
+            Some(datasets.full_name(&dataset))
+        };
+        if let Some((from, to)) = full(&request.snapshot).zip(full(&request.name)) {
+            self.check_no_wider(serving, (&from, At::there(&to)), may)?;
+        }
+        snapshots::files::clone(serving, request).await
+    }
+
     /// The pool that a dataset's name begins with.
     pub(super) fn pool_of(&self, dataset: &str) -> Result<Arc<Serving>, ApiError> {
         let pool = dataset.split_once('/').map_or(dataset, |(pool, _)| pool);
         self.serving(pool)
     }
+}
+
+/// A copy that comes into service is exported as its properties say. Its administrator may not have
+/// seen them: they say once more that this is what they want.
+fn check_shown(serving: &Serving, request: &SetProperties) -> Result<(), ApiError> {
+    let set = |property: Property| request.properties.get(property.name())?.as_ref();
+    let at = At {
+        dataset: &request.name,
+        sharenfs: set(Property::Sharenfs),
+        snapcontrol: set(Property::Snapcontrol),
+        in_service: true,
+    };
+    let is_standby = serving.service().datasets.by_name(&request.name);
+    let is_standby = is_standby.is_some_and(|of| of.is_standby());
+    let is_known = request.exports || request.properties.contains_key(Property::Sharenfs.name());
+    match export_at(serving, at).filter(|_| is_standby && !is_known) {
+        None => Ok(()),
+        Some(export) => Err(ApiError::refused(format!(
+            "{:?} comes into service and is exported then, at {}: sharenfs={}. Confirm that (`aquifer \
+             set -f`; in the API the field `exports`), or set sharenfs with it",
+            request.name,
+            export.path,
+            sharenfs::words(&export)
+        ))),
+    }
+}
+
+/// It is no copy any more: nothing in it is marked as what was received last.
+async fn unmark(serving: &Serving, name: &str) -> Result<(), ApiError> {
+    let datasets = serving.service().datasets.clone();
+    let Some(dataset) = datasets.by_name(name) else { return Ok(()) };
+    act_on(serving, async move { datasets.unmark(&dataset).await }).await
 }
 
 /// Carries out an act on datasets, on the pool's own thread.

@@ -36,8 +36,9 @@ impl Control {
     pub async fn create_pool(&self, request: CreatePool) -> Result<PoolCreated, ApiError> {
         let _act = self.act().await?;
         let CreatePool { name, vdevs, logs, spares, caches, properties, force, .. } = request;
-        let CreatePool { dry_run, create_bytes, .. } = request;
-        let wanted = AddVdevs { vdevs, logs, spares, caches, force, dry_run, create_bytes };
+        let CreatePool { dry_run, create_bytes, held_until_s, .. } = request;
+        let wanted =
+            AddVdevs { vdevs, logs, spares, caches, force, dry_run, create_bytes, held_until_s };
         check_pool_name(&name).map_err(|error| ApiError::invalid(error.to_string()))?;
         self.check_name_is_free(&name, None)?;
         if wanted.vdevs.is_empty() {
@@ -106,18 +107,23 @@ impl Control {
     /// The pool is not found, ambiguous, in use, or damaged.
     pub async fn import_pool(&self, request: ImportRequest) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
-        self.check_not_imported(&request.pool)?;
+        if request.new_name.is_none() {
+            self.check_not_imported(&request.pool)?;
+        }
         let mut found = search(self.sought(request.places)).await;
         let guid = found.pool(&request.pool)?;
         self.check_not_imported(&guid_text(guid.0))?;
         self.check_not_left(guid)?;
         let leaves = found.pools.remove(&guid).unwrap_or_default();
-        let name = found_pool(guid, &leaves).name;
+        let found_name = found_pool(guid, &leaves).name;
+        let new_name = request.new_name.filter(|new| *new != found_name);
+        let name = new_name.clone().unwrap_or_else(|| found_name.clone());
+        check_pool_name(&name).map_err(|error| ApiError::invalid(error.to_string()))?;
         self.check_name_is_free(&name, Some(guid))?;
         let paths = Search::paths(&leaves);
         drop((leaves, found));
-        let claimed = claim(guid, paths).await?;
-        let options = ImportOptions {
+        let mut claimed = claim(guid, paths.clone()).await?;
+        let mut options = ImportOptions {
             rewind: request.rewind,
             discard_log: request.discard_log,
             missing_log: request.missing_log,
@@ -125,13 +131,57 @@ impl Control {
             take_over: request.force,
             ..self.import_options()
         };
+        let (mut notes, mut dropped_log) = (Vec::new(), None);
+        if new_name.is_some() {
+            let renamed = Serving::bring_up(&found_name, claimed, options).await?;
+            (notes, dropped_log) = self.rename_and_leave(renamed, guid, &name).await?;
+            (claimed, options) = (claim(guid, paths).await?, self.import_options());
+        }
         let serving = self.bring_up(&name, guid, claimed, options).await?;
-        let mut notes = serving.import_notes().to_vec();
-        let dropped_log = serving.dropped_log().cloned();
+        notes.extend_from_slice(serving.import_notes());
+        dropped_log = dropped_log.or_else(|| serving.dropped_log().cloned());
         notes.extend(dropped_log.as_ref().map(DroppedLog::to_string));
         tracing::info!(class = "pool.imported", pool = %name, ?notes, "pool imported");
         notes.extend(self.refresh_exports().await);
         Ok(PoolDone { name, notes, dropped_log })
+    }
+
+    /// Gives a pool that nobody was offered yet another name, and lets it go: the import that
+    /// follows finds it under that. A crash in between leaves it under the one name or the other.
+    async fn rename_and_leave(
+        &self,
+        serving: Serving,
+        guid: Guid,
+        name: &str,
+    ) -> Result<(Vec<String>, Option<DroppedLog>), ApiError> {
+        let (serving, new) = (Arc::new(serving), name.to_string());
+        let notes = serving.import_notes().to_vec();
+        let dropped_log = serving.dropped_log().cloned();
+        if let Some(dropped) = dropped_log.clone() {
+            self.note_dropped(guid_text(guid.0), dropped);
+        }
+        let datasets = serving.service().datasets.clone();
+        let renamed = act_on(&serving, async move { datasets.rename_pool(&new).await }).await;
+        let unclean = serving.export().await;
+        close(serving.let_go().await).await;
+        renamed?;
+        match unclean {
+            Some(error) => Err(ApiError::failed(format!(
+                "the pool is named {name:?} now, and could not be let go for its import: {error}. \
+                 Import it under that name"
+            ))),
+            None => Ok((notes, dropped_log)),
+        }
+    }
+
+    /// Keeps a notice of a loss until somebody clears it.
+    fn note_dropped(&self, guid: String, dropped: DroppedLog) {
+        let mut all = self.dropped_logs.lock();
+        let dropped = match all.remove(&guid) {
+            Some(before) => dropped.with(before),
+            None => dropped,
+        };
+        all.insert(guid, dropped);
     }
 
     /// Takes a pool out of service, cleanly, and off the list.
@@ -152,6 +202,22 @@ impl Control {
         close(disks).await;
         self.store()?;
         Ok(PoolDone::new(name, notes))
+    }
+
+    /// Fails if snapshots of a pool are held until a time: out of service, its disks are anybody's
+    /// who may write to them, so only an administrator takes it out.
+    ///
+    /// # Errors
+    /// The first one that is held.
+    pub fn check_export_of_held(&self, name: &str) -> Result<(), ApiError> {
+        let Ok(serving) = self.serving(name) else { return Ok(()) };
+        let held = serving.service().datasets.check_no_hold_with_end();
+        held.map_err(|error| {
+            ApiError::forbidden(format!(
+                "{error}. To take the pool out of service needs the role admin then: no hold \
+                 protects disks of which no pool is in service"
+            ))
+        })
     }
 
     /// Clears a pool's notice of a loss, which somebody has read, and the errors of its disks.
@@ -275,12 +341,7 @@ impl Control {
         let cached = CachedPool { name, guid, disks, whole: None };
         let serving = Arc::new(Serving::bring_up(&cached.name, claimed, options).await?);
         if let Some(dropped) = serving.dropped_log().cloned() {
-            let mut all = self.dropped_logs.lock();
-            let dropped = match all.remove(&cached.guid) {
-                Some(before) => dropped.with(before),
-                None => dropped,
-            };
-            all.insert(cached.guid.clone(), dropped);
+            self.note_dropped(cached.guid.clone(), dropped);
         }
         self.put(cached, State::Serving(Arc::clone(&serving)));
         match self.store() {

@@ -22,17 +22,31 @@ impl Control {
         }
     }
 
-    async fn send_one_part(&self, query: SendQuery) -> Result<SentPart, ApiError> {
-        let SendQuery { snapshot, token, from, size_only, after, between, recursive: _ } = query;
-        if between {
+    async fn send_one_part(&self, mut query: SendQuery) -> Result<SentPart, ApiError> {
+        if query.between {
             return Err(ApiError::invalid(
                 "a stream of one dataset is from one snapshot to one: ask for each after the other",
             ));
         }
-        let (snapshot, from, start) = match token {
-            None => (snapshot, from, None),
-            Some(token) => self.rest_of(&token).await?,
+        let start = match query.token.take() {
+            None => None,
+            Some(token) => {
+                let (snapshot, from, start) = self.rest_of(&token).await?;
+                (query.snapshot, query.from) = (snapshot, from);
+                start
+            }
         };
+        self.send_part_from(query, start).await
+    }
+
+    /// Some bytes of the stream of the snapshots that a query names, which begins there. No token
+    /// says which ones they are.
+    pub(super) async fn send_part_from(
+        &self,
+        query: SendQuery,
+        start: Option<StreamPlace>,
+    ) -> Result<SentPart, ApiError> {
+        let SendQuery { snapshot, from, size_only, after, .. } = query;
         let cursor: Option<SendCursor> =
             after.map(|after| after.parse()).transpose().map_err(api_error)?;
         let serving = self.pool_of_one(&snapshot)?;

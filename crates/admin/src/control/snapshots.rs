@@ -43,6 +43,7 @@ impl Control {
         let _act = self.act().await?;
         let TakeSnapshots { names, recursive } = request;
         let serving = self.pool_of_all(&names)?;
+        let notes = if recursive { left_out(&serving, &names) } else { Vec::new() };
         let names = match files::are_named(&serving, &names, recursive)? {
             true => files::take(&serving, names).await?,
             false => {
@@ -56,7 +57,7 @@ impl Control {
             snapshots = names.join(" "),
             "snapshots taken"
         );
-        Ok(SnapshotsDone { names })
+        Ok(SnapshotsDone { names, notes })
     }
 
     /// Destroys snapshots of a dataset, or of it and all below it, all in one txg. When this
@@ -141,7 +142,7 @@ impl Control {
         tracing::info!(
             class = "snapshot.renamed", snapshot = %name, new = names.join(" "), "snapshot renamed"
         );
-        Ok(SnapshotsDone { names })
+        Ok(SnapshotsDone { names, notes: Vec::new() })
     }
 
     /// Snapshots: one, those of a dataset, also those of datasets below it, or all of all pools.
@@ -240,6 +241,24 @@ impl SnapshotsOf {
             these.files.entry(file.object()).or_default().insert(file.txg());
         }
         these
+    }
+}
+
+/// What to know of a snapshot of all below these: copies take no part.
+fn left_out(serving: &Serving, names: &[String]) -> Vec<String> {
+    let datasets = &serving.service().datasets;
+    let of = |full: &String| {
+        let dataset = datasets.by_name(full.split_once('@')?.0)?;
+        Some(datasets.copies_below(&dataset))
+    };
+    let copies: Vec<String> = names.iter().filter_map(of).flatten().collect();
+    match copies.len() {
+        0 => Vec::new(),
+        count => vec![format!(
+            "{} left out, which stand{} by: copies have the snapshots that they receive",
+            if count <= 5 { copies.join(", ") } else { format!("{count} datasets") },
+            if count == 1 { "s" } else { "" }
+        )],
     }
 }
 

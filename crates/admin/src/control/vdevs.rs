@@ -245,11 +245,19 @@ impl Control {
     where
         F: Future<Output = Result<T, ImportError>> + Send + 'static,
     {
-        let ReplaceDisk { disk: _, new: _, force, create_bytes } = request;
+        let ReplaceDisk { disk: _, new: _, force, create_bytes, held_until_s } = request;
         let in_use = self.disks_in_use();
         let pool = serving.name().to_string();
-        let wanted =
-            TakeRequest { disks: vec![new], force, create_bytes, dry_run: false, in_use, pool };
+        let wanted = TakeRequest {
+            disks: vec![new],
+            force,
+            create_bytes,
+            dry_run: false,
+            in_use,
+            pool,
+            own: Some(serving.service().pool.guid()),
+            held_until_s,
+        };
         let mut taken = take(wanted).await?;
         let opened = taken.opened().pop();
         let opened = opened.ok_or_else(|| ApiError::failed("the new disk was not opened"))?;

@@ -5,9 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use aquifer_api::ApiError;
+use aquifer_api::{ApiError, time};
 use aquifer_blockio::{BackingKind, FileDisk, OpenError, OpenOptions, create_image};
 use aquifer_meter::size::human;
+use aquifer_ondisk::Guid;
+use aquifer_ondisk::held::held_until;
 use aquifer_pool::create::NamedDisk;
 use aquifer_pool::import::scan;
 
@@ -28,6 +30,11 @@ pub(crate) struct TakeRequest {
     pub in_use: Vec<(Identity, String)>,
     /// The pool that gets them.
     pub pool: String,
+    /// Its guid, if it is there.
+    pub own: Option<Guid>,
+    /// Until when holds stand on disks of other pools, as somebody at this machine typed it: these
+    /// may be lost.
+    pub held_until_s: Option<u64>,
 }
 
 /// Accepted disks, opened exclusively, in the order of the request.
@@ -84,12 +91,13 @@ impl Drop for Taken {
 
 /// Opens the disks and checks that they may be used. Checks for labels of other pools too.
 pub(crate) async fn take(request: TakeRequest) -> Result<Taken, ApiError> {
-    let force = request.force;
+    let (force, held) = (request.force, (request.own, request.held_until_s));
     let opened = tokio::task::spawn_blocking(move || open_all(&request)).await;
     let taken = opened.map_err(|error| ApiError::failed(error.to_string()))??;
-    if !force {
-        for disk in taken.opened() {
-            refuse_member(disk.named()).await?;
+    for disk in taken.opened() {
+        match force {
+            true => refuse_held(disk.named(), held).await?,
+            false => refuse_member(disk.named()).await?,
         }
     }
     Ok(taken)
@@ -260,6 +268,31 @@ async fn refuse_member(disk: NamedDisk) -> Result<(), ApiError> {
     Err(ApiError::refused(format!(
         "{path}: belongs to pool {pool:?}; import that with `aquifer pool import {pool}`, or take \
          the disk with -f, and what the pool has on it is lost"
+    )))
+}
+
+/// Refuses a disk of a pool in which holds with an end stand, also with force: they stand against
+/// every right. What one at this machine can do with the disks nobody keeps from them, so they may
+/// type the time.
+async fn refuse_held(
+    disk: NamedDisk,
+    (own, typed): (Option<Guid>, Option<u64>),
+) -> Result<(), ApiError> {
+    let path = disk.path.clone();
+    let (pools, _) = scan(vec![disk]).await;
+    let is_other = |guid: &Guid| Some(*guid) != own;
+    let leaves = pools.iter().filter(|(guid, _)| is_other(guid)).flat_map(|(_, leaves)| leaves);
+    let configs = leaves.map(|leaf| &leaf.labels.label.config);
+    let held = configs.filter_map(|config| Some((held_until(&config.features_write)?, config)));
+    let Some((until_s, config)) = held.max_by_key(|(until_s, _)| *until_s) else { return Ok(()) };
+    if until_s <= time::now_s() || typed == Some(until_s) {
+        return Ok(());
+    }
+    let (pool, until) = (&config.name, time::text_s(until_s));
+    Err(ApiError::refused(format!(
+        "{path}: belongs to pool {pool:?}, in which snapshots are held until {until}: -f does not \
+         take it. On the server itself, without --api-url, `--held-until {until}` with -f destroys \
+         them all the same"
     )))
 }
 

@@ -66,7 +66,11 @@ impl Client {
 
     /// What came of streams that may go on.
     pub async fn receives(&self, query: &ReceivesQuery) -> Answer<Vec<ReceiveInfo>> {
-        self.get(&named("/receives", query.name.as_deref(), query.recursive)).await
+        let mut path = named("/receives", query.name.as_deref(), query.recursive);
+        if query.coming {
+            path.push_str(if path.contains('?') { "&coming=true" } else { "?coming=true" });
+        }
+        self.get(&path).await
     }
 
     /// Drops what came of a stream that broke off.

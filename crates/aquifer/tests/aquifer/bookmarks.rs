@@ -50,7 +50,7 @@ fn an_increment_begins_at_a_bookmark_when_the_snapshot_is_gone() {
     send_words(&here, &["-i", "#sent", "tank/vms@b"], "ab");
     let said = receive(&there, &["-v", "backup/vms"], &here, "ab");
     assert!(said.out.contains("backup/vms@b"), "{said:?}");
-    there.must(&["set", "standby=off", "backup/vms"]);
+    there.must(&["set", "standby=off", "sharenfs=insecure", "backup/vms"]);
     let mut copy = Client::new(&there, "127.0.0.1");
     copy.mount("/backup/vms");
     has(&mut copy, &file, 2, 0, 5);

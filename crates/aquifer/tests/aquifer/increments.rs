@@ -82,7 +82,7 @@ fn a_copy_follows_by_increments_and_takes_the_place_of_what_was_sent() {
     assert_eq!(names.collect::<Vec<_>>(), ["backup/vms@a", "backup/vms@b", "backup/vms@c"]);
 
     // It takes the place of what was sent: the client goes on with its handle.
-    there.must(&["set", "standby=off", "backup/vms"]);
+    there.must(&["set", "-f", "standby=off", "backup/vms"]);
     let said = receive(&there, &["backup/vms"], &here, "ab");
     assert!(said.err.contains("is in service: set standby=on on it"), "{said:?}");
     let mut client = Client::new(&there, "127.0.0.1");
@@ -97,7 +97,7 @@ fn a_copy_follows_by_increments_and_takes_the_place_of_what_was_sent() {
     send_words(&there, &["-i", "@c", "backup/vms@d"], "cd");
     received(receive(&here, &["tank/vms"], &there, "cd"));
     there.must(&["set", "standby=on", "backup/vms"]);
-    here.must(&["set", "standby=off", "tank/vms"]);
+    here.must(&["set", "-f", "standby=off", "tank/vms"]);
     let mut client = Client::new(&here, "127.0.0.1");
     has(&mut client, &file, 4, 0, 1);
     has(&mut client, &file, 3, 5, 1);
@@ -177,7 +177,7 @@ fn a_stream_that_breaks_off_goes_on_by_its_token() {
     there.must(&["receive", "-A", "backup/vms"]);
     fails(there.ask(&["receive", "-A", "backup/vms"]), "nothing of a stream waits in");
     assert_eq!(there.must(&["diff", "backup/vms@b", "backup/vms"]), "");
-    there.must(&["set", "standby=off", "backup/vms"]);
+    there.must(&["set", "-f", "standby=off", "backup/vms"]);
     let mut client = Client::new(&there, "127.0.0.1");
     has(&mut client, &file, 2, 0, 8);
     there.must(&["pool", "export", "backup"]);
@@ -213,7 +213,7 @@ fn increments_that_do_not_fit_are_refused() {
          that: leave out --new-handles",
     );
     place.must(&["set", "standby=on", "tank/vms"]);
-    place.must(&["set", "standby=off", "tank/copy"]);
+    place.must(&["set", "-f", "standby=off", "tank/copy"]);
     client.write(&file, 0, &noise(9, 4096), true);
     place.must(&["set", "standby=on", "tank/copy"]);
     refused(

@@ -116,7 +116,7 @@ fn a_peer_is_shown_the_certificate_of_the_configuration() {
     there.must(&["token", "bind", "copies", "--certificate", &certificate]);
     fill(&mut client, &file, 2, 1, 1);
     done(&replicate(here, &TARGET));
-    there.must(&["set", "standby=off", "backup/vms"]);
+    there.must(&["set", "standby=off", "sharenfs=insecure", "backup/vms"]);
     holds(&mut Client::new(there, "127.0.0.1"), &file, 2, 1, 1);
 
     // Other clients are asked now, and need not have one: curl, as scripts and Prometheus.

@@ -168,7 +168,7 @@ fn a_copy_follows_takes_the_place_of_its_source_and_goes_back() {
 
     // This machine is lost: the copy takes its place, and the client goes on with its handle.
     here.must(&["set", "standby=on", "tank/vms"]);
-    there.must(&["set", "standby=off", "backup/vms"]);
+    there.must(&["set", "standby=off", "sharenfs=insecure", "backup/vms"]);
     let mut client = Client::new(there, "127.0.0.1");
     has(&mut client, &file, 1, 0, 1);
     has(&mut client, &file, 2, 1, 1);
@@ -176,7 +176,7 @@ fn a_copy_follows_takes_the_place_of_its_source_and_goes_back() {
     fill(&mut client, &file, 4, 0, 1);
     // Nothing is sent over it.
     fails(&replicate(here, &TARGET), "it stands by, and has the snapshots that it receives");
-    here.must(&["set", "standby=off", "tank/vms"]);
+    here.must(&["set", "-f", "standby=off", "tank/vms"]);
     fails(&replicate(here, &TARGET), "\"backup/vms\" is in service there");
     here.must(&["set", "standby=on", "tank/vms"]);
 
@@ -189,7 +189,7 @@ fn a_copy_follows_takes_the_place_of_its_source_and_goes_back() {
     there.must(&["set", "standby=on", "backup/vms"]);
     there.must(&["snapshot", "backup/vms@last"]);
     done(&replicate(there, &["--snapshot", "@last", "backup/vms", "other:tank/vms"]));
-    here.must(&["set", "standby=off", "tank/vms"]);
+    here.must(&["set", "-f", "standby=off", "tank/vms"]);
     let mut client = Client::new(here, "127.0.0.1");
     has(&mut client, &file, 4, 0, 1);
     has(&mut client, &file, 2, 1, 1);
@@ -242,7 +242,7 @@ fn what_is_wrong_with_the_other_side_is_said_with_what_to_do() {
 
     // Somebody wrote to the copy.
     let kept = snapshots(there, "backup/vms").pop().unwrap();
-    there.must(&["set", "standby=off", "backup/vms"]);
+    there.must(&["set", "standby=off", "sharenfs=insecure", "backup/vms"]);
     let mut stranger = Client::new(there, "127.0.0.1");
     fill(&mut stranger, &file, 9, 0, 1);
     there.must(&["set", "standby=on", "backup/vms"]);
@@ -309,7 +309,7 @@ fn a_run_that_breaks_off_leaves_the_copy_as_it_was() {
         assert_eq!(snapshots(there, "backup/vms"), [first.as_str()]);
         let waiting = "has part of a stream that broke off";
         fails(&there.ask(&["diff", &format!("backup/vms@{first}"), "backup/vms"]), waiting);
-        fails(&there.ask(&["set", "standby=off", "backup/vms"]), waiting);
+        fails(&there.ask(&["set", "standby=off", "sharenfs=insecure", "backup/vms"]), waiting);
         waits(there)
     };
     let mut child = begin_slowly(here, &TARGET);
@@ -333,7 +333,7 @@ fn a_run_that_breaks_off_leaves_the_copy_as_it_was() {
     assert!(now.len() == 1 && now[0] != first, "{now:?}");
     assert_eq!(snapshots(here, "tank/vms"), now);
     here.must(&["set", "standby=on", "tank/vms"]);
-    there.must(&["set", "standby=off", "backup/vms"]);
+    there.must(&["set", "standby=off", "sharenfs=insecure", "backup/vms"]);
     let mut client = Client::new(there, "127.0.0.1");
     has(&mut client, &file, 2, 0, 8);
     pair.inspect();

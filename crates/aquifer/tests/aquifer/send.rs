@@ -89,7 +89,7 @@ fn a_snapshot_goes_through_a_pipe_to_another_daemon_and_takes_its_handles_with_i
     is_there(&mut client, &copy, &content);
     // It takes the place of what was sent: the client goes on with its handle.
     assert!(client.read_bytes(&file, 0, 4096).is_err());
-    there.must(&["set", "standby=off", "backup/vms"]);
+    there.must(&["set", "-f", "standby=off", "backup/vms"]);
     is_there(&mut client, &file, &content);
     client.write(&file, 65536, &noise(10, 65536), true);
     let root = client.mount("/backup/vms");
@@ -124,12 +124,12 @@ fn a_copy_beside_what_was_sent_has_handles_of_its_own() {
     // One that stands by cannot come into service beside the other.
     assert_eq!(receive(&place, &["tank/twin"], &place, "stream").code, 0);
     place.refuses(
-        &["set", "standby=off", "tank/twin"],
+        &["set", "-f", "standby=off", "tank/twin"],
         "\"tank/twin\" has the file handles of \"tank/vms\", which is in service: destroy that, or \
          set standby=on on it first",
     );
     place.must(&["set", "standby=on", "tank/vms"]);
-    place.must(&["set", "standby=off", "tank/twin"]);
+    place.must(&["set", "-f", "standby=off", "tank/twin"]);
     is_there(&mut client, &file, &content);
     place.must(&["pool", "export", "tank"]);
     place.must(&["inspect", "--deep", "-d", &disk, "tank"]);

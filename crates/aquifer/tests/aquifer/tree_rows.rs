@@ -65,7 +65,7 @@ impl Bed {
 
     /// Each snapshot of the copies has its content, and their pool is sound.
     fn is_right(&self) {
-        COPIES.iter().for_each(|copy| drop(self.there.must(&["set", "standby=off", copy])));
+        COPIES.iter().for_each(|copy| drop(self.there.must(&["set", "-f", "standby=off", copy])));
         let mut client = Client::new(&self.there, "127.0.0.1");
         for (of, copy) in COPIES.iter().enumerate() {
             for name in snapshots(&self.there, copy) {
@@ -256,7 +256,7 @@ fn rows_that_cannot_be_sent_or_received_say_why() {
     fails(&bed.receive(&[], "rows"), "backup/vms: ");
     bed.send(&["-R", "tank/vms@s1"], "first");
     assert_eq!(bed.receive(&[], "first").code, 0);
-    bed.there.must(&["set", "standby=off", COPIES[1]]);
+    bed.there.must(&["set", "-f", "standby=off", COPIES[1]]);
     fails(&bed.receive(&[], "rows"), "backup/vms/a: ");
     assert_eq!(bed.has(), ["s1 s2 s3 s4", "s1"]);
     let mut client = Client::new(&bed.there, "127.0.0.1");

@@ -79,7 +79,7 @@ fn a_tree_goes_whole_then_what_changed_and_one_that_fails_holds_up_no_other() {
     assert_eq!(snapshots(there, "backup/vms/late"), [second.as_str()]);
 
     // Somebody wrote to one of the copies: that one fails, and the others go.
-    there.must(&["set", "standby=off", "backup/vms/a"]);
+    there.must(&["set", "standby=off", "sharenfs=insecure", "backup/vms/a"]);
     let mut stranger = Client::new(there, "127.0.0.1");
     fill(&mut stranger, &files[1], 9, 0, 1);
     there.must(&["set", "standby=on", "backup/vms/a"]);
@@ -110,7 +110,7 @@ fn a_tree_goes_whole_then_what_changed_and_one_that_fails_holds_up_no_other() {
         COPIES.iter().zip(&files).zip([1, 2, 6]).map(|((copy, file), seed)| (*copy, file, seed));
     let mut stranger = Client::new(there, "127.0.0.1");
     for (copy, file, seed) in all.chain([("backup/vms/late", &late, 5)]) {
-        there.must(&["set", "standby=off", copy]);
+        there.must(&["set", "standby=off", "sharenfs=insecure", copy]);
         has(&mut stranger, file, seed, 0, 1);
     }
     there.must(&["pool", "export", "backup"]);
@@ -224,7 +224,7 @@ fn a_tree_goes_through_a_file_and_then_what_changed() {
     let all = COPIES.iter().zip(&files).zip([1, 2, 6]);
     let all = all.map(|((copy, file), seed)| (*copy, file, seed));
     for (copy, file, seed) in all.chain([("backup/vms/late", &late, 5)]) {
-        there.must(&["set", "standby=off", copy]);
+        there.must(&["set", "-f", "standby=off", copy]);
         has(&mut stranger, file, seed, 0, 1);
     }
     there.must(&["pool", "export", "backup"]);
@@ -245,7 +245,7 @@ fn a_tree_that_changes_while_it_is_sent_ends_the_bundle() {
     there.must(&["pool", "create", "backup", &other]);
     let said = receive(&there, &["-v", "backup/vms"], &place, "all");
     assert!(said.code == 0 && said.out.contains("backup/vms@a (tank/vms@a): 2 files"), "{said:?}");
-    there.must(&["set", "standby=off", "backup/vms"]);
+    there.must(&["set", "-f", "standby=off", "backup/vms"]);
     has(&mut Client::new(&there, "127.0.0.1"), &files[0], 7, 0, 40);
 
     let mut sending = place.command(&["send", "-R", "tank/vms@a"]);

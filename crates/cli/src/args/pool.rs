@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use aquifer_api::time;
+
 use super::{assignment, bytes};
 
 /// A drill: a disk, and how long.
@@ -38,6 +40,10 @@ pub enum PoolCommand {
         /// Only say what would be done, or why not.
         #[arg(short = 'n')]
         dry_run: bool,
+        /// With -f, on the server itself: also take disks of a pool in which snapshots are held
+        /// until this time. It is the one that the refusal says; they are destroyed.
+        #[arg(long, value_name = "TIME", value_parser = moment)]
+        held_until: Option<u64>,
         /// A property of the pool's own dataset, which others inherit; may be given several times.
         #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = assignment)]
         properties: Vec<(String, String)>,
@@ -197,6 +203,9 @@ pub enum PoolCommand {
         discard_unreadable: bool,
         /// Name or guid.
         pool: Option<String>,
+        /// The name that it gets: also the way to import a second pool of one name.
+        #[arg(value_name = "NEW")]
+        new_name: Option<String>,
     },
     /// Take a pool out of service.
     Export {
@@ -305,4 +314,10 @@ pub struct InitializeArgs {
     pub name: String,
     /// The disks; without any, all that hold data.
     pub disks: Vec<String>,
+}
+
+/// A moment as the daemon says it: `2027-01-31T03:20:00Z`.
+fn moment(text: &str) -> Result<u64, String> {
+    let parsed = time::parse_moment(text, time::now_s());
+    parsed.ok_or_else(|| format!("{text:?} is no time: write it as 2027-01-31T03:20:00Z"))
 }

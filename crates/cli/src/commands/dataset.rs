@@ -1,16 +1,17 @@
 //! `aquifer create`, `promote`, `destroy`, `clear`, `set`, `inherit`, `get`.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 
-use aquifer_api::client::Client;
+use aquifer_api::client::{Client, ClientError};
 use aquifer_api::{
-    ClearDamage, CloneSnapshot, CreateDataset, DatasetInfo, DatasetQuery, DestroyDataset, Promote,
-    PropertyValue, RenameDataset, SetProperties,
+    ClearDamage, CloneSnapshot, CreateDataset, DatasetInfo, DatasetQuery, DestroyDataset,
+    ErrorKind, Promote, PropertyValue, RenameDataset, SetProperties,
 };
 use serde::Serialize;
 
 use super::columns::is_users;
-use super::pool::confirm;
+use super::pool::{ask, confirm};
 use super::{Output, tell};
 use crate::args::{GetArgs, GetColumn, Source, assignment};
 use crate::failure::Failure;
@@ -98,6 +99,7 @@ pub(super) async fn clear(
 pub(super) async fn set(
     client: &Client,
     output: Output,
+    force: bool,
     mut words: Vec<String>,
 ) -> Result<(), Failure> {
     let name = words.pop().unwrap_or_default();
@@ -111,7 +113,7 @@ pub(super) async fn set(
             return Err(Failure::usage(format!("property {property} is given twice")));
         }
     }
-    change(client, output, name, properties).await
+    change(client, output, name, (properties, force)).await
 }
 
 pub(super) async fn inherit(
@@ -120,19 +122,39 @@ pub(super) async fn inherit(
     property: String,
     name: String,
 ) -> Result<(), Failure> {
-    change(client, output, name, BTreeMap::from([(property, None)])).await
+    change(client, output, name, (BTreeMap::from([(property, None)]), false)).await
 }
 
 async fn change(
     client: &Client,
     output: Output,
     name: String,
-    properties: BTreeMap<String, Option<String>>,
+    (properties, exports): (BTreeMap<String, Option<String>>, bool),
 ) -> Result<(), Failure> {
-    let done = client.set_properties(&SetProperties { name, properties }).await?;
+    let mut request = SetProperties { name, properties, exports };
+    let done = match client.set_properties(&request).await {
+        // A copy comes into service: the daemon says as what it is exported then.
+        Err(ClientError::Api(why)) if why.kind == ErrorKind::Refused && may_ask(&request) => {
+            match ask(&format!("{}\nType yes to go on: ", why.message))?.as_str() {
+                "yes" | "y" => request.exports = true,
+                typed => {
+                    let name = &request.name;
+                    let why = format!("{name:?} stands by as before: {typed:?} is not yes");
+                    return Err(Failure::failed(why));
+                }
+            }
+            client.set_properties(&request).await?
+        }
+        done => done?,
+    };
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
     Ok(())
+}
+
+fn may_ask(request: &SetProperties) -> bool {
+    let is_standby = request.properties.contains_key("standby");
+    is_standby && !request.exports && std::io::stdin().is_terminal()
 }
 
 /// One line of `get`.

@@ -21,7 +21,8 @@ pub(super) async fn add(
 ) -> Result<(), Failure> {
     let Vdevs { data: vdevs, logs, spares, caches } = vdevs(disks).map_err(Failure::usage)?;
     let Wish { force, dry_run, create_size: create_bytes, name, .. } = wish;
-    let request = AddVdevs { vdevs, logs, spares, caches, force, dry_run, create_bytes };
+    let request =
+        AddVdevs { vdevs, logs, spares, caches, force, dry_run, create_bytes, held_until_s: None };
     let added = client.add_vdevs(&name, &request).await?;
     output.answer(&added, |added| match added.dry_run {
         true => format!("would add to pool {name:?}:\n\n{}", layout(added, output)),

@@ -23,6 +23,8 @@ pub(super) struct Wish {
     pub properties: Vec<(String, String)>,
     pub create_size: Option<u64>,
     pub name: String,
+    /// Until when holds stand on disks that may be lost all the same.
+    pub held_until: Option<u64>,
 }
 
 pub(super) async fn create(
@@ -46,6 +48,7 @@ pub(super) async fn create(
         force: wish.force,
         dry_run: wish.dry_run,
         create_bytes: wish.create_size,
+        held_until_s: wish.held_until,
     };
     let created = client.create_pool(&request).await?;
     output.answer(&created, |created| match created.dry_run {

@@ -6,6 +6,7 @@ use aquifer_api::{PropertyValue, ReceiveInfo, ReceivesQuery, time};
 
 use super::Output;
 use super::dataset::Line;
+use super::progress::span;
 use crate::failure::Failure;
 use crate::table::Table;
 
@@ -18,8 +19,38 @@ pub(super) async fn list(
     name: Option<String>,
     recursive: bool,
 ) -> Result<(), Failure> {
-    let found = client.receives(&ReceivesQuery { name, recursive }).await?;
+    let found = client.receives(&ReceivesQuery { name, recursive, coming: false }).await?;
     output.answer(&found, |found| text(found, output))
+}
+
+/// `aquifer receives`: what comes just now, and what waits for its rest.
+pub(super) async fn all(
+    client: &Client,
+    output: Output,
+    name: Option<String>,
+) -> Result<(), Failure> {
+    let found = client.receives(&ReceivesQuery { name, recursive: true, coming: true }).await?;
+    output.answer(&found, |found| text_of_all(found, output))
+}
+
+fn text_of_all(found: &[ReceiveInfo], output: Output) -> String {
+    if found.is_empty() && !output.script {
+        return "no stream comes, and none waits for its rest\n".into();
+    }
+    let now_ns = time::now_ns();
+    let mut table = Table::new(&["NAME", "OWNER", "AGE", "CAME", "LAST", "STATE"]);
+    for info in found {
+        let age = |begun_ns: u64| span(now_ns.saturating_sub(begun_ns) / 1_000_000_000);
+        table.row(vec![
+            info.dataset.clone(),
+            info.owner.clone().unwrap_or_else(|| "-".into()),
+            info.begun_ns.map_or_else(|| "-".into(), age),
+            output.size(info.received_bytes),
+            time::text_s(info.heard_ns / 1_000_000_000),
+            if info.receiving { "comes" } else { "broke off" }.into(),
+        ]);
+    }
+    output.table(&table)
 }
 
 fn text(found: &[ReceiveInfo], output: Output) -> String {
@@ -59,7 +90,7 @@ pub(super) async fn tokens(
     let mut lines = Vec::new();
     for dataset in datasets {
         let name = Some(dataset.clone());
-        let found = client.receives(&ReceivesQuery { name, recursive }).await?;
+        let found = client.receives(&ReceivesQuery { name, recursive, coming: false }).await?;
         if found.is_empty() {
             lines.push(line(dataset, "-".into()));
         }

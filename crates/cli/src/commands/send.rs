@@ -13,6 +13,7 @@ use rustix::process::{getpriority_process, setpriority_process};
 use tokio::sync::mpsc;
 
 use super::{Output, tell};
+use crate::args::assignment;
 use crate::failure::Failure;
 
 /// The arguments of `send`.
@@ -71,6 +72,12 @@ pub struct ReceiveArgs {
     /// Give up what came of a stream that broke off, and free its space. Nothing is received.
     #[arg(short = 'A', conflicts_with_all = ["dry_run", "new_handles", "force", "resumable"])]
     give_up: bool,
+    /// Give the copy this value, whatever the stream has; may be given several times.
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = assignment)]
+    properties: Vec<(String, String)>,
+    /// Leave this property of the stream out; may be given several times.
+    #[arg(short = 'x', value_name = "PROPERTY")]
+    exclude: Vec<String>,
     /// Full name of the new dataset, such as tank/copy; of a stream made with -i, the dataset that
     /// has the older snapshot.
     dataset: String,
@@ -320,6 +327,7 @@ pub(super) async fn receive(
 ) -> Result<(), Failure> {
     let ReceiveArgs { dry_run, verbose, new_handles, force, resumable, give_up, dataset, .. } =
         args;
+    let (properties, exclude) = (args.properties.into_iter().collect(), args.exclude);
     if give_up {
         let done = client.give_up_receive(&GiveUpReceive { name: dataset }).await?;
         return output.answer(&done, |_| String::new());
@@ -328,8 +336,17 @@ pub(super) async fn receive(
     if stdin().is_terminal() {
         return Err(Failure::usage("the stream comes from stdin: < FILE, or COMMAND |"));
     }
-    let sender = None;
-    let request = ReceiveRequest { name: dataset, dry_run, new_handles, force, sender, resumable };
+    let (name, sender) = (dataset, None);
+    let request = ReceiveRequest {
+        name,
+        dry_run,
+        new_handles,
+        force,
+        sender,
+        resumable,
+        properties,
+        exclude,
+    };
     let begun = client.begin_receive(&request).await?;
     let (id, part_bytes) = (begun.id, begun.part_bytes_max().min(PART_BYTES));
     let (to_us, mut parts) = mpsc::channel(PARTS_WAITING);

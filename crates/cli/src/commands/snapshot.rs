@@ -6,8 +6,8 @@ use aquifer_api::{
     TakeSnapshots,
 };
 
-use super::Output;
 use super::pool::confirm_by;
+use super::{Output, tell};
 use crate::failure::Failure;
 
 /// How snapshots are destroyed.
@@ -27,7 +27,9 @@ pub(super) async fn take(
     names: Vec<String>,
 ) -> Result<(), Failure> {
     let done = client.take_snapshots(&TakeSnapshots { names, recursive }).await?;
-    output.answer(&done, |_| String::new())
+    output.answer(&done, |_| String::new())?;
+    tell(output, &done.notes);
+    Ok(())
 }
 
 pub(super) async fn roll_back(

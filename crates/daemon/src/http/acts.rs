@@ -5,6 +5,7 @@ use std::future::Future;
 use std::net::IpAddr;
 
 use aquifer_admin::control::history::{Concerned, Facts, Leaving, State};
+use aquifer_admin::control::{Bringer, MayLetIn};
 use aquifer_api::{ApiError, ImportRequest, Role};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -13,7 +14,7 @@ use serde::Serialize;
 
 use super::routes::answer;
 use super::{Api, refusal};
-use crate::caller::Caller;
+use crate::caller::{Caller, Who};
 
 /// An act that was asked for.
 #[derive(Debug, Clone)]
@@ -63,6 +64,21 @@ pub(super) struct Acting {
 }
 
 impl Acting {
+    /// Who asks, as one that brings a stream.
+    pub fn bringer(&self) -> Bringer {
+        self.caller.bringer()
+    }
+
+    /// Whether what it asks for may let hosts in.
+    pub fn may_let_in(&self) -> MayLetIn {
+        MayLetIn(self.caller.role() >= Role::Admin)
+    }
+
+    /// What counts only if one at this machine says it.
+    pub fn typed_here<T>(&self, typed: Option<T>) -> Option<T> {
+        typed.filter(|_| matches!(self.caller.who(), Who::User(_)))
+    }
+
     /// Carries out an act.
     pub async fn carry_out<T: Serialize + Send + 'static>(
         self,
@@ -166,21 +182,21 @@ pub(super) fn import_needs(request: &ImportRequest) -> Role {
         || request.discard_log
         || request.missing_log
         || request.discard_unreadable
-        || request.force;
+        || request.force
+        || request.new_name.is_some();
     if loses { Role::Admin } else { Role::Operator }
 }
 
 /// What properties need that are to be set: `sharenfs` lets hosts in, which then write every disk;
 /// `snapcontrol` lets them destroy snapshots; `sync=disabled` loses what was acknowledged;
 /// `snapshots` and `filesnapshots` prune; `standby` takes a dataset out of service, or lets hosts
-/// in; `replicate` sends all of it elsewhere.
+/// in; `replicate` sends all of it elsewhere; `hold_max` bounds what nobody can take back.
 pub(super) fn properties_need<'a>(
     set: impl Iterator<Item = (&'a String, Option<&'a String>)>,
 ) -> Role {
     let is_admins = |(name, value): (&'a String, Option<&'a String>)| match name.as_str() {
-        "sharenfs" | "snapcontrol" | "snapshots" | "filesnapshots" | "standby" | "replicate" => {
-            true
-        }
+        "sharenfs" | "snapcontrol" | "snapshots" | "filesnapshots" | "standby" | "replicate"
+        | "hold_max" => true,
         // Inherited, it may be disabled.
         "sync" => value.is_none_or(|value| value.starts_with("disabled")),
         _ => false,

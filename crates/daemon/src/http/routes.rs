@@ -33,7 +33,7 @@
 //! POST /scan                    operator  ScanRequest     -> ScanResult
 //! POST /alerts/test             operator  TestAlerts      -> [TestedOutlet]
 //! POST /import                  operator  ImportRequest   -> PoolDone       (1)
-//! POST /pools/{name}/export     operator ExportPool       -> PoolDone
+//! POST /pools/{name}/export     operator ExportPool       -> PoolDone       (7)
 //! POST /pools/{name}/clear      operator                  -> PoolDone
 //! POST /pools/{name}/clear-disk operator DiskRequest     -> PoolDone
 //! POST /pools/{name}/offline    operator  OfflineDisk     -> PoolDone
@@ -42,7 +42,7 @@
 //! POST /pools/{name}/free-space operator  FreeWorkRequest -> PoolDone
 //! POST /pools/{name}/drill      operator  DrillRequest    -> PoolDone
 //! POST /datasets                operator  CreateDataset   -> DatasetDone    (2)
-//! POST /datasets/clone          operator  CloneSnapshot   -> DatasetDone    (2)
+//! POST /datasets/clone          operator  CloneSnapshot   -> DatasetDone    (2) (8)
 //! POST /datasets/set            operator  SetProperties   -> DatasetDone    (2)
 //! POST /snapshots               operator  TakeSnapshots   -> SnapshotsDone
 //! POST /snapshots/rename        operator  RenameSnapshot  -> SnapshotsDone
@@ -77,13 +77,16 @@
 //! POST /tokens/{name}/bind      admin     BindToken       -> TokenInfo
 //! POST /tokens/{name}/revoke    admin                     -> TokenInfo
 //! ```
-//! (1) `admin` if it drops something, or takes the pool from another host ([`import_needs`]).
-//! (2) `admin` for `sharenfs`, `snapcontrol`, `snapshots`, `filesnapshots`, `replicate` and
-//!     `sync=disabled` ([`properties_need`]).
+//! (1) `admin` if it drops something, takes the pool from another host, or gives it another name
+//!     ([`import_needs`]).
+//! (2) `admin` for `sharenfs`, `snapcontrol`, `snapshots`, `filesnapshots`, `replicate`, `hold_max`
+//!     and `sync=disabled` ([`properties_need`]). A `hold_max` is raised by the socket alone.
 //! (3) Debug builds alone have it.
 //! (4) `admin` if it has an end: nobody can take it back.
 //! (5) `?from&to&after&limit`: one page of the answer, which says how to ask for the next one.
 //! (6) Bytes of a stream, in parts (`docs/stream.md`).
+//! (7) `admin` while snapshots of the pool are held until a time.
+//! (8) `admin` if the clone would be exported more widely than its origin.
 //!
 //! Over TCP browsers also find the page, at `/`, and log in and out there (`remote::page`).
 //!
@@ -287,8 +290,9 @@ type Control_ = State<Arc<Control>>;
 async fn create_pool(
     acting: Acting,
     State(control): Control_,
-    Body(request): Body<api::CreatePool>,
+    Body(mut request): Body<api::CreatePool>,
 ) -> Response {
+    request.held_until_s = acting.typed_here(request.held_until_s);
     acting.carry_out(words::create_pool(&request), control.create_pool(request)).await
 }
 
@@ -304,7 +308,14 @@ async fn export_pool(
 ) -> Response {
     let leaving = Leaving::default();
     let told = words::export_pool(&name, request, &leaving);
-    acting.carry_out(told, control.export_pool(&name, request, &leaving)).await
+    let may = acting.may_let_in().0;
+    let export = async {
+        if !may {
+            control.check_export_of_held(&name)?;
+        }
+        control.export_pool(&name, request, &leaving).await
+    };
+    acting.carry_out(told, export).await
 }
 
 async fn clear_pool(acting: Acting, State(control): Control_, Name(name): Name) -> Response {
@@ -326,8 +337,9 @@ async fn add_vdevs(
     acting: Acting,
     State(control): Control_,
     Name(name): Name,
-    Body(request): Body<api::AddVdevs>,
+    Body(mut request): Body<api::AddVdevs>,
 ) -> Response {
+    request.held_until_s = acting.typed_here(request.held_until_s);
     let told = words::add_vdevs(&name, &request);
     acting.carry_out(told, control.add_vdevs(&name, request)).await
 }
@@ -382,7 +394,15 @@ async fn set_properties(
     State(control): Control_,
     Body(request): Body<api::SetProperties>,
 ) -> Response {
-    acting.carry_out(words::set_properties(&request), control.set_properties(request)).await
+    let told = words::set_properties(&request);
+    let is_here = acting.typed_here(Some(())).is_some();
+    let set = async {
+        if !is_here {
+            control.check_hold_max(&request)?;
+        }
+        control.set_properties(request).await
+    };
+    acting.carry_out(told, set).await
 }
 
 async fn destroy_dataset(
@@ -414,7 +434,9 @@ async fn clone_snapshot(
     State(control): Control_,
     Body(request): Body<api::CloneSnapshot>,
 ) -> Response {
-    acting.carry_out(words::clone_snapshot(&request), control.clone_snapshot(request)).await
+    let may = acting.may_let_in();
+    let told = words::clone_snapshot(&request);
+    acting.carry_out(told, control.clone_snapshot(request, may)).await
 }
 
 async fn promote(

@@ -84,6 +84,7 @@ pub(super) fn create_pool(request: &CreatePool) -> Told {
     let words = properties
         .iter()
         .fold(words, |words, (name, value)| words.flag(true, "-o").word(&format!("{name}={value}")))
+        .option("--held-until", request.held_until_s.map(text_s))
         .option("--create-size", bytes(*create_bytes))
         .word(name)
         .vdevs(vdevs)
@@ -97,7 +98,7 @@ pub(super) fn create_pool(request: &CreatePool) -> Told {
 }
 
 pub(super) fn add_vdevs(name: &str, request: &AddVdevs) -> Told {
-    let AddVdevs { vdevs, logs, spares, caches, force, dry_run, create_bytes } = request;
+    let AddVdevs { vdevs, logs, spares, caches, force, dry_run, create_bytes, .. } = request;
     let words = Words::of("pool add").flag(*force, "-f");
     let words = words.option("--create-size", bytes(*create_bytes)).word(name).vdevs(vdevs);
     let words = words.flag(!logs.is_empty(), "log").vdevs(logs);
@@ -122,7 +123,7 @@ pub(super) fn online_disk(name: &str, OnlineDisk { disk, expand }: &OnlineDisk) 
 }
 
 pub(super) fn new_disk(act: &str, name: &str, request: &ReplaceDisk) -> Told {
-    let ReplaceDisk { disk, new, force, create_bytes } = request;
+    let ReplaceDisk { disk, new, force, create_bytes, .. } = request;
     let words = Words::of("pool").word(act).flag(*force, "-f");
     let words = words.option("--create-size", bytes(*create_bytes));
     let words = words.word(name).word(disk);
@@ -195,7 +196,8 @@ pub(super) fn import_pool(request: &ImportRequest) -> Told {
         .places
         .iter()
         .fold(words, |words, place| words.flag(true, "-d").word(&place.to_string_lossy()));
-    Told { needs: import_needs(request), ..words.word(pool).told(About::Coming) }
+    let words = request.new_name.iter().fold(words.word(pool), |words, new| words.word(new));
+    Told { needs: import_needs(request), ..words.told(About::Coming) }
 }
 
 pub(super) fn create_dataset(request: &CreateDataset) -> Told {
@@ -221,9 +223,9 @@ pub(super) fn clone_snapshot(request: &CloneSnapshot) -> Told {
 }
 
 pub(super) fn set_properties(request: &SetProperties) -> Told {
-    let SetProperties { name, properties } = request;
+    let SetProperties { name, properties, exports } = request;
     let inherits = properties.values().all(Option::is_none);
-    let words = Words::of(if inherits { "inherit" } else { "set" });
+    let words = Words::of(if inherits { "inherit" } else { "set" }).flag(*exports, "-f");
     let words = properties.iter().fold(words, |words, (name, value)| match value {
         Some(value) => words.word(&format!("{name}={value}")),
         None => words.word(name),
@@ -262,15 +264,20 @@ pub(super) fn roll_back(RollBack { name, destroy_later, force }: &RollBack) -> T
 }
 
 pub(super) fn receive(request: &ReceiveRequest) -> Told {
-    let ReceiveRequest { name, dry_run, new_handles, force, sender, resumable } = request;
+    let ReceiveRequest { name, dry_run, new_handles, force, sender, resumable, .. } = request;
     let words = Words::of("receive").flag(*dry_run, "-n").flag(*force, "-F");
     let words = words.flag(*new_handles, "--new-handles").flag(*resumable, "-s");
+    let set = request.properties.iter().map(|(name, value)| format!("{name}={value}"));
+    let words = set.fold(words, |words, set| words.option("-o", Some(set)));
+    let left_out = request.exclude.iter();
+    let words = left_out.fold(words, |words, name| words.option("-x", Some(name.clone())));
     // Of what is sent again and again, the end is noted.
     let is_nothing = *dry_run || sender.is_some() && !force;
     let about = About::Dataset(name.clone(), Vec::new());
     let told = words.word(name).told(unless(is_nothing, about));
     // Who may only receive takes nothing away, and brings no dataset into service.
-    let needs = if *force || *new_handles { Role::Admin } else { told.needs };
+    let is_admins = *force || *new_handles || !request.properties.is_empty();
+    let needs = if is_admins { Role::Admin } else { told.needs };
     Told { needs, ..told }
 }
 

@@ -147,6 +147,7 @@ impl Daemon {
             force: false,
             dry_run: false,
             create_bytes: Some(256 << 20),
+            held_until_s: None,
         };
         self.client.create_pool(&request).await.unwrap();
     }

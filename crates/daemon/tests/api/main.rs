@@ -5,7 +5,9 @@
     reason = "a test says what went wrong by ending"
 )]
 
+mod copies;
 mod daemon;
+mod insiders;
 mod openapi;
 mod roles;
 
@@ -31,7 +33,11 @@ async fn clients_see_what_an_act_made_and_leave_before_the_disks_do() {
     let properties = [("sharenfs".to_string(), "on".to_string())].into();
     daemon.client.create_dataset(&CreateDataset { name: name.clone(), properties }).await.unwrap();
     let properties = [("sharenfs".to_string(), None)].into();
-    daemon.client.set_properties(&SetProperties { name: name.clone(), properties }).await.unwrap();
+    daemon
+        .client
+        .set_properties(&SetProperties { name: name.clone(), properties, exports: false })
+        .await
+        .unwrap();
     assert_eq!(daemon.told(), ["serve 0: ", "serve 1: ", "serve 1: /tank/my vms", "serve 1: "]);
     let query = DatasetQuery { name: Some(name), recursive: true };
     assert_eq!(daemon.client.datasets(&query).await.unwrap().len(), 1);
@@ -193,6 +199,7 @@ async fn shares_are_listed_and_explained() {
     let set = |name: &str, value: &str| SetProperties {
         name: name.into(),
         properties: [("sharenfs".to_string(), Some(value.to_string()))].into(),
+        exports: false,
     };
     let vms = CreateDataset { name: "tank/vms".into(), properties: Default::default() };
     daemon.client.create_dataset(&vms).await.unwrap();
@@ -237,14 +244,14 @@ async fn hosts_are_looked_up_before_a_change_is_answered() {
     daemon.told();
     let value = "rw=hv1:hv9,ro=@10.0.0.0/8".to_string();
     let properties = [("sharenfs".to_string(), Some(value))].into();
-    let request = SetProperties { name: "tank".into(), properties };
+    let request = SetProperties { name: "tank".into(), properties, exports: false };
     let done = daemon.client.set_properties(&request).await.unwrap();
     assert_eq!(daemon.told(), ["look up hv1 hv9", "serve 1: /tank"]);
     assert_eq!(done.notes.len(), 1);
     assert!(done.notes[0].starts_with("host hv9 in sharenfs: nobody knows it"), "{done:?}");
     for value in ["rw=hv1,rw", "root_squash,no_root_squash", "rw=-hv1", "ro=*.example"] {
         let properties = [("sharenfs".to_string(), Some(value.to_string()))].into();
-        let request = SetProperties { name: "tank".into(), properties };
+        let request = SetProperties { name: "tank".into(), properties, exports: false };
         daemon.client.set_properties(&request).await.unwrap_err();
     }
     assert_eq!(daemon.told(), [""; 0], "nothing was changed");

@@ -117,13 +117,15 @@ const OF_RECEIVERS: [&str; 7] = [
     "POST /receives/give-up",
 ];
 
-/// The API for callers whose role a header names: `x-role`. Without it, a request has no caller.
-fn serve_roles(daemon: &Daemon) -> PathBuf {
+/// The API for callers whose role a header names: `x-role`, and whose token: `x-token`. Without it, a request has no caller.
+pub fn serve_roles(daemon: &Daemon) -> PathBuf {
     let by_header = async |mut request: Request, next: Next| -> Response {
         let name = request.headers().get("x-role").and_then(|value| value.to_str().ok());
         let role = Role::ALL.into_iter().find(|role| Some(role.name()) == name);
         if let Some(role) = role {
-            let caller = Caller::of_token("test".into(), role, [10, 0, 0, 1].into());
+            let token = request.headers().get("x-token").and_then(|value| value.to_str().ok());
+            let token = token.unwrap_or("test").into();
+            let caller = Caller::of_token(token, role, [10, 0, 0, 1].into());
             request.extensions_mut().insert(caller);
         }
         next.run(request).await
@@ -139,6 +141,12 @@ fn serve_roles(daemon: &Daemon) -> PathBuf {
     path
 }
 
+/// The same with a token of this name.
+pub fn asked_by(token: &str, (method, path): (&str, &str), role: Role, body: &str) -> String {
+    let request = asked(method, path, role.name(), body);
+    request.replacen("x-role", &format!("x-token: {token}\r\nx-role"), 1)
+}
+
 fn asked(method: &str, path: &str, role: &str, body: &str) -> String {
     let path = path.replace("{name}", "nothing");
     let version = if path == "/metrics" { "" } else { aquifer_api::PATH };
@@ -149,7 +157,7 @@ fn asked(method: &str, path: &str, role: &str, body: &str) -> String {
     )
 }
 
-fn status(answer: &str) -> &str {
+pub fn status(answer: &str) -> &str {
     answer.split(' ').nth(1).unwrap()
 }
 

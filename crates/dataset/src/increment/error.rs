@@ -84,6 +84,20 @@ pub enum IncrementError {
         /// The snapshot of the stream that waits.
         has: String,
     },
+    /// Another one brings its increments.
+    #[error(
+        "{name:?} is a copy that another one feeds: {snapshot:?}, its newest snapshot, is \
+         {mark:?}. If its source has another token now, an administrator lets that one in with \
+         `aquifer release {mark:?} {name}@{snapshot}`"
+    )]
+    OtherFeeder {
+        /// The dataset.
+        name: String,
+        /// Its newest snapshot, behind the '@'.
+        snapshot: String,
+        /// The hold on that, which says who brought it.
+        mark: String,
+    },
     /// It leaves something out.
     #[error(
         "the stream goes on behind what {0:?} has: make it again with the token that `aquifer get \

@@ -93,7 +93,9 @@ impl TreeReceiver {
         let new_handles = self.options.new_handles;
         let head = match &mut self.stage {
             Stage::One(receiver) => return receiver.push(bytes).await,
-            Stage::Many(many) => return many.push(&files, (&self.name, self.options), bytes).await,
+            Stage::Many(many) => {
+                return many.push(&files, (&self.name, &self.options), bytes).await;
+            }
             Stage::Head(head) => head,
         };
         bytes.iter().for_each(|piece| head.extend_from_slice(piece));
@@ -101,7 +103,7 @@ impl TreeReceiver {
             None => Ok(()),
             Some(false) => {
                 let head = std::mem::take(head);
-                let mut receiver = Receiver::new(&files, self.name.clone(), self.options);
+                let mut receiver = Receiver::new(&files, self.name.clone(), self.options.clone());
                 let pushed = receiver.push(head).await;
                 self.stage = Stage::One(Box::new(receiver));
                 pushed
@@ -113,8 +115,8 @@ impl TreeReceiver {
                 }
                 let rest = head.split_off(head_bytes);
                 let mut many = Many { head: says, done: Vec::new(), had: None, receiver: None };
-                many.next(&files, (&self.name, self.options));
-                let pushed = many.push(&files, (&self.name, self.options), rest.into()).await;
+                many.next(&files, (&self.name, &self.options));
+                let pushed = many.push(&files, (&self.name, &self.options), rest.into()).await;
                 self.stage = Stage::Many(Box::new(many));
                 pushed
             }
@@ -178,7 +180,7 @@ impl Many {
     async fn push(
         &mut self,
         files: &Arc<Files>,
-        to: (&str, ReceiveOptions),
+        to: (&str, &ReceiveOptions),
         mut bytes: Pieces,
     ) -> Result<(), ReceiveError> {
         loop {
@@ -195,7 +197,7 @@ impl Many {
     }
 
     /// The next stream, if there is one more.
-    fn next(&mut self, files: &Arc<Files>, (first, options): (&str, ReceiveOptions)) {
+    fn next(&mut self, files: &Arc<Files>, (first, options): (&str, &ReceiveOptions)) {
         let at = self.done.len();
         let Bundle { dataset, members, .. } = &self.head.bundle;
         let Some(of) = members.get(at) else {
@@ -216,7 +218,7 @@ impl Many {
         let is_behind = is_row && self.done.last().is_some_and(|before| !before.was_there);
         let member = Member { sent, to: of.to, from: of.from, above_comes, had, is_behind };
         self.receiver =
-            Some(Receiver { member: Some(member), ..Receiver::new(files, name, options) });
+            Some(Receiver { member: Some(member), ..Receiver::new(files, name, options.clone()) });
     }
 
     /// Of the row that begins: the last stream whose snapshot the dataset has, and how that one is

@@ -1,6 +1,7 @@
 //! Features of the format that a pool begins to use.
 
 use aquifer_ondisk::config::{FEATURE_LOGICAL_SPACE, FEATURE_TAILS_BY_FILE, FEATURES};
+use aquifer_ondisk::held::{ROUND_S, held_feature, held_until, held_until_of};
 
 use crate::error::ImportError;
 use crate::pool::Pool;
@@ -40,6 +41,43 @@ impl Pool {
         }
         let mut tree = VdevTree::clone(&self.tree());
         tree.config.features_write.push(feature.into());
+        self.change_tree(tree, &[]).await
+    }
+
+    /// Gives the pool another name, in its labels. It is on disk when this returns; the next import
+    /// finds the pool under that name, and until then this one goes on under the old one.
+    ///
+    /// # Errors
+    /// Errors of the pool.
+    pub async fn rename(&self, name: &str) -> Result<(), ImportError> {
+        let _act = self.acts.turn.lock().await;
+        let _sync = self.sync_turn.lock().await;
+        self.txgs.check()?;
+        let mut tree = VdevTree::clone(&self.tree());
+        tree.config.name = name.into();
+        self.change_tree(tree, &[]).await
+    }
+
+    /// Notes in the labels that holds stand until this time, in seconds since 1970, if they do not
+    /// say so. It is on disk when this returns.
+    ///
+    /// # Errors
+    /// Errors of the pool.
+    pub async fn note_held_until(&self, until_s: u64) -> Result<(), ImportError> {
+        let says = || held_until(&self.tree().config.features_write) >= Some(until_s);
+        if says() {
+            return Ok(());
+        }
+        let _act = self.acts.turn.lock().await;
+        let _sync = self.sync_turn.lock().await;
+        self.txgs.check()?;
+        if says() {
+            return Ok(());
+        }
+        let until_s = until_s.saturating_add(ROUND_S - 1) / ROUND_S * ROUND_S;
+        let mut tree = VdevTree::clone(&self.tree());
+        tree.config.features_write.retain(|feature| held_until_of(feature).is_none());
+        tree.config.features_write.push(held_feature(until_s));
         self.change_tree(tree, &[]).await
     }
 }

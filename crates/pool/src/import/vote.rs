@@ -2,7 +2,7 @@
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Guid;
-use aquifer_ondisk::config::{FEATURES, PoolConfig, VdevClass};
+use aquifer_ondisk::config::{PoolConfig, VdevClass, is_known_feature};
 use aquifer_ondisk::uberblock::Uberblock;
 
 use crate::error::ImportError;
@@ -110,7 +110,7 @@ pub(crate) fn vote(found: &[FoundLeaf]) -> Result<Vote, ImportError> {
     let config = configs.max_by_key(|config| config.config_sequence);
     let config = config.ok_or(ImportError::NoUberblock)?.clone();
     let features = config.features_read.iter().chain(&config.features_write).map(String::as_str);
-    let unknown: Vec<&str> = features.filter(|feature| !FEATURES.contains(feature)).collect();
+    let unknown: Vec<&str> = features.filter(|feature| !is_known_feature(feature)).collect();
     if !unknown.is_empty() {
         return Err(ImportError::UnknownFeatures(unknown.join(", ")));
     }

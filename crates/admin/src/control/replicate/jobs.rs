@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aquifer_api::{ApiError, CopyInfo, ReplicationInfo, ReplicationState, SendQuery, time};
+use aquifer_ondisk::resume::StreamPlace;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -128,7 +129,7 @@ impl Job {
                 Some(from) => {
                     let (snapshot, from) = (format!("{dataset}@{}", step.to), from.clone());
                     let query = SendQuery { snapshot, from: Some(from), ..SendQuery::default() };
-                    stream_bytes(control, &self.gauge, query).await?
+                    stream_bytes(control, &self.gauge, (query, None)).await?
                 }
             };
             self.adds(bytes);
@@ -141,9 +142,10 @@ impl Job {
         &self,
         control: &Control,
         query: SendQuery,
+        start: Option<StreamPlace>,
     ) -> Result<(), ApiError> {
         if self.wish.every_s.is_none() {
-            self.adds(stream_bytes(control, &self.gauge, query).await?);
+            self.adds(stream_bytes(control, &self.gauge, (query, start)).await?);
         }
         Ok(())
     }
@@ -272,12 +274,16 @@ pub(super) fn info(control: &Control, wish: &Wish, members: &[Member]) -> Replic
     }
 }
 
-async fn stream_bytes(control: &Control, gauge: &Gauge, query: SendQuery) -> Result<u64, ApiError> {
+async fn stream_bytes(
+    control: &Control,
+    gauge: &Gauge,
+    (query, start): (SendQuery, Option<StreamPlace>),
+) -> Result<u64, ApiError> {
     let mut query = SendQuery { size_only: true, ..query };
     let mut bytes = 0u64;
     loop {
         gauge.check()?;
-        let part = control.send_part(query.clone()).await?;
+        let part = control.send_part_from(query.clone(), start).await?;
         bytes = bytes.saturating_add(part.stream_bytes);
         query.after = part.next;
         if query.after.is_none() {

@@ -14,6 +14,13 @@ pub(super) struct Known {
     pub is_passing: bool,
 }
 
+impl Known {
+    /// Its name with the sign before it.
+    pub fn signed(&self) -> String {
+        format!("{}{}", if self.is_bookmark { '#' } else { '@' }, self.name)
+    }
+}
+
 /// What brings a copy up to date.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
@@ -128,10 +135,7 @@ pub(super) fn plan(
 
 fn between(here: &[Known], from: usize, to: usize, all: bool) -> Vec<Step> {
     let name_of = |at: usize| here.get(at).map(|of| of.name.clone()).unwrap_or_default();
-    let since = |at: usize| {
-        let sign = if here.get(at).is_some_and(|of| of.is_bookmark) { '#' } else { '@' };
-        format!("{sign}{}", name_of(at))
-    };
+    let since = |at: usize| here.get(at).map(Known::signed).unwrap_or_default();
     if from == to {
         return Vec::new();
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use aquifer_api::{ApiError, ReceiveBegun, ReceiveRequest, SendQuery};
+use aquifer_api::{ApiError, ReceiveBegun, ReceiveRequest, SendQuery, SnapshotName};
+use aquifer_ondisk::resume::StreamPlace;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -37,23 +38,28 @@ impl Gauge {
 /// A stream that is to be sent.
 #[derive(Debug)]
 pub(super) struct Stream {
+    /// The snapshots, by names of this side.
     pub query: SendQuery,
+    /// Where it begins; `None`: at its beginning.
+    pub start: Option<StreamPlace>,
     pub into: ReceiveRequest,
     /// Snapshots that the copy does not need when it has this one.
-    pub prune: Vec<String>,
+    pub prune: Vec<SnapshotName>,
 }
 
 /// Sends one stream. When this returns well the copy has its snapshot on disk; else what came waits
 /// there.
 pub(super) async fn send(
     (control, side): (&Arc<Control>, &Side),
-    Stream { query, into, prune }: Stream,
+    Stream { query, start, into, prune }: Stream,
     (rate_bytes, gauge): (Option<u64>, &Gauge),
 ) -> Result<(), ApiError> {
     let begun = side.begin_receive(into).await?;
     let (to, from) = mpsc::channel(PARTS_WAITING);
-    let sent =
-        tokio::join!(read(control, query, to), write(side, &begun, from, (rate_bytes, gauge)));
+    let sent = tokio::join!(
+        read(control, (query, start), to),
+        write(side, &begun, from, (rate_bytes, gauge))
+    );
     let id = begun.id;
     let sent = match sent {
         // Why the writer ended is why the reader did, if both failed.
@@ -69,11 +75,11 @@ pub(super) async fn send(
 /// Reads a stream to its end, or until nobody takes it.
 async fn read(
     control: &Arc<Control>,
-    mut query: SendQuery,
+    (mut query, start): (SendQuery, Option<StreamPlace>),
     to: mpsc::Sender<Vec<u8>>,
 ) -> Result<(), ApiError> {
     loop {
-        let part = control.send_part(query.clone()).await?;
+        let part = control.send_part_from(query.clone(), start).await?;
         if to.send(part.bytes).await.is_err() {
             return Ok(());
         }

@@ -10,7 +10,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use aquifer_api::{ApiError, DatasetInfo, ReceiveRequest, SendQuery, SnapshotInfo, time};
+use aquifer_api::{
+    ApiError, DatasetInfo, ReceiveRequest, SendQuery, SnapshotInfo, SnapshotName, time,
+};
 
 use super::super::Control;
 use super::jobs::{Job, Wish};
@@ -33,7 +35,7 @@ struct Look {
 struct There {
     snapshots: Vec<Known>,
     /// Those that it does not need when it has one more.
-    over: Vec<String>,
+    over: Vec<SnapshotName>,
 }
 
 /// Carries out a run.
@@ -172,8 +174,9 @@ async fn look(
     let begun = begun().await?;
     let infos = side.snapshots(copy).await?;
     let kept = infos.iter().filter(|of| member.target.is_own(last(of))).rev();
-    let over = kept.skip(job.wish.how.keep - 1).filter(|of| of.holds == 0);
-    let over = over.map(|of| last(of).to_string()).collect();
+    // The copy itself holds the newest one; those that somebody holds stay there.
+    let over = kept.skip(job.wish.how.keep - 1);
+    let over = over.filter_map(|of| last(of).to_string().try_into().ok()).collect();
     let snapshots: Vec<Known> = infos.iter().map(known).collect();
     let here: Vec<Known> = own::known(control, &member.dataset)?;
     plan::check(&member.dataset, &here, &snapshots, job.wish.force)
@@ -211,11 +214,17 @@ async fn bring(
 ) -> Result<(), ApiError> {
     let member = &member;
     let mut has = there.as_ref().map(|there| there.snapshots.clone());
-    if let Some(Rest { token, to }) = &begun.rest {
-        job.sends(format!("{}@{}", member.dataset, to.name));
-        let query = SendQuery { token: Some(token.clone()), ..SendQuery::default() };
-        job.measure_stream(control, query.clone()).await?;
-        let stream = Stream { query, into: into(control, member, &begun), prune: Vec::new() };
+    if let Some(Rest { place, from, to }) = &begun.rest {
+        let snapshot = format!("{}@{}", member.dataset, to.name);
+        job.sends(snapshot.clone());
+        // Of this dataset alone, by names of this side: of what the copy says, only the place goes
+        // on from here.
+        let from = from.as_ref().map(|from| format!("{}{}", member.dataset, from.signed()));
+        let query = SendQuery { snapshot, from, ..SendQuery::default() };
+        let start = Some(*place);
+        job.measure_stream(control, query.clone(), start).await?;
+        let stream =
+            Stream { query, start, into: into(control, member, &begun), prune: Vec::new() };
         pump::send((control, side), stream, (job.wish.how.rate_bytes, &job.gauge)).await?;
         own::settle(control, member, &to.guid).await?;
         has.get_or_insert_default().push(to.clone());
@@ -234,7 +243,8 @@ async fn bring(
     // What came in two parts is one more of those that runs took.
     let rest = begun.rest.as_ref().map(|rest| &rest.to.name);
     let is_over = |name: &&String| job.wish.how.keep == 1 && member.target.is_own(name);
-    over.extend(rest.filter(is_over).filter(|name| *name != snapshot).cloned());
+    let rest = rest.filter(is_over).filter(|name| *name != snapshot).cloned();
+    over.extend(rest.and_then(|name| name.try_into().ok()));
     for Step { from, to } in steps {
         let full = |name: &String| format!("{dataset}@{name}");
         job.sends(full(&to));
@@ -243,7 +253,7 @@ async fn bring(
         let force = job.wish.force && from.is_some();
         let into = ReceiveRequest { force, ..into(control, member, &begun) };
         let prune = if to == snapshot { std::mem::take(&mut over) } else { Vec::new() };
-        let stream = Stream { query, into, prune };
+        let stream = Stream { query, start: None, into, prune };
         pump::send((control, side), stream, (job.wish.how.rate_bytes, &job.gauge)).await?;
     }
     if let Some(new) = known.iter().find(|known| known.name == snapshot && !known.is_bookmark) {

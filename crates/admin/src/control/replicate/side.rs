@@ -14,13 +14,14 @@ use aquifer_api::keys::{Identity, read_certificates, read_token};
 use aquifer_api::{
     ApiError, DatasetInfo, DatasetQuery, ErrorKind, GiveUpReceive, ReceiveBegun, ReceiveEnd,
     ReceiveInfo, ReceiveRequest, ReceiveSummary, ReceivesQuery, RollBack, SnapshotInfo,
-    SnapshotQuery,
+    SnapshotName, SnapshotQuery,
 };
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use super::super::Control;
+use super::super::receive::Bringer;
 use super::target::{Target, check_peer};
 
 /// Another Aquifer, as the configuration names it.
@@ -160,7 +161,7 @@ impl Side {
     /// What came of a stream into a dataset, if it may go on; `None`: the side is of an earlier
     /// release, which keeps nothing.
     pub async fn receives(&self, dataset: &str) -> Result<Option<Vec<ReceiveInfo>>, ApiError> {
-        let query = ReceivesQuery { name: Some(dataset.into()), recursive: false };
+        let query = ReceivesQuery { name: Some(dataset.into()), ..Default::default() };
         let found = match self {
             Side::Here(control) => control.receives(&query),
             Side::There { client, .. } => self.asked(QUESTION, client.receives(&query)).await,
@@ -176,7 +177,9 @@ impl Side {
     pub async fn give_up_receive(&self, name: String) -> Result<(), ApiError> {
         let request = GiveUpReceive { name };
         match self {
-            Side::Here(control) => control.give_up_receive(request).await.map(drop),
+            Side::Here(control) => {
+                control.give_up_receive(request, &Bringer::itself()).await.map(drop)
+            }
             Side::There { client, .. } => {
                 self.asked(ACT, client.give_up_receive(&request)).await.map(drop)
             }
@@ -185,14 +188,17 @@ impl Side {
 
     pub async fn begin_receive(&self, request: ReceiveRequest) -> Result<ReceiveBegun, ApiError> {
         match self {
-            Side::Here(control) => control.begin_receive(request).await,
+            Side::Here(control) => control.begin_receive(request, &Bringer::itself()).await,
             Side::There { client, .. } => self.asked(ACT, client.begin_receive(&request)).await,
         }
     }
 
     pub async fn receive_part(&self, id: u64, part: Bytes) -> Result<(), ApiError> {
         match self {
-            Side::Here(control) => control.receive_part(id, part.into()).await.map(drop),
+            Side::Here(control) => {
+                let leave = control.admit_part(id, &Bringer::itself(), part.len()).await?;
+                control.receive_part(leave, part.into()).await.map(drop)
+            }
             Side::There { client, .. } => {
                 self.asked(PART, client.receive_part(id, part)).await.map(drop)
             }
@@ -203,11 +209,11 @@ impl Side {
     pub async fn end_receive(
         &self,
         id: u64,
-        prune: Vec<String>,
+        prune: Vec<SnapshotName>,
     ) -> Result<ReceiveSummary, ApiError> {
         let end = ReceiveEnd { give_up: false, prune };
         match self {
-            Side::Here(control) => control.end_receive(id, end).await,
+            Side::Here(control) => control.end_receive(id, end, &Bringer::itself()).await,
             Side::There { client, .. } => self.asked(END, client.end_receive(id, &end)).await,
         }
     }
@@ -217,7 +223,7 @@ impl Side {
     pub async fn give_up(&self, id: u64) {
         let end = ReceiveEnd { give_up: true, prune: Vec::new() };
         let _ = match self {
-            Side::Here(control) => control.end_receive(id, end).await.map(drop),
+            Side::Here(control) => control.end_receive(id, end, &Bringer::itself()).await.map(drop),
             Side::There { client, .. } => {
                 self.asked(QUESTION, client.end_receive(id, &end)).await.map(drop)
             }
@@ -255,6 +261,7 @@ impl Side {
 fn told(peer: &str, error: ClientError) -> ApiError {
     match error {
         ClientError::Api(error) => {
+            let message = bounded(&error.message);
             let what = match error.kind {
                 ErrorKind::Unauthorized => format!(
                     "; make one there (`aquifer token create NAME --role receive`), and put it \
@@ -268,7 +275,7 @@ fn told(peer: &str, error: ClientError) -> ApiError {
                 ),
                 _ => String::new(),
             };
-            ApiError::new(error.kind, format!("{peer}: {}{what}", error.message))
+            ApiError::new(error.kind, format!("{peer}: {message}{what}"))
         }
         ClientError::Unreachable { at, source, .. } if is_tls(&source) => {
             ApiError::failed(format!(
@@ -291,11 +298,19 @@ fn told(peer: &str, error: ClientError) -> ApiError {
     }
 }
 
+/// What a peer says goes to the log, to status and alerts: no more of it than people read, and in
+/// one line.
+fn bounded(message: &str) -> String {
+    let plain = message.chars().map(|c| if c.is_control() { ' ' } else { c });
+    plain.take(MESSAGE_CHARS_MAX).collect()
+}
+
 /// Rustls gives its errors so; those of sockets have other kinds.
 fn is_tls(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::InvalidData
 }
 
+const MESSAGE_CHARS_MAX: usize = 2000;
 /// Nothing is changed: a daemon that lives says it soon.
 const QUESTION: Duration = Duration::from_secs(30);
 /// An act waits for its turn, and for disks.

@@ -90,7 +90,8 @@ pub fn is_of_replication(name: &str) -> bool {
     let at = name
         .strip_prefix("replicate-")
         .and_then(|rest| rest.split_at_checked(rest.len().checked_sub(TIME_FORM.len())?));
-    at.is_some_and(|(peer, at)| peer.len() > 1 && peer.ends_with('-') && is_time(at))
+    let is_peer = |peer: &str| peer.strip_suffix('-').is_some_and(|of| check_peer(of).is_ok());
+    at.is_some_and(|(peer, at)| is_peer(peer) && is_time(at))
 }
 
 fn is_time(text: &str) -> bool {
@@ -237,6 +238,14 @@ mod tests {
         let name = target.snapshot_name(1_795_726_800_007_000_000);
         assert_eq!(name, "replicate-b-2026-11-26T21:00:00.007Z");
         assert!(target.is_own(&name) && is_of_replication(&name));
+        let time = "2026-11-26T21:00:00.007Z";
+        let hostile = [",%,", "@", "*", "?", "[a]", "/", "a/../b", "\0", "\n", "", "%", "\\"];
+        for peer in hostile.map(|text| format!("b{text}b")).into_iter().chain(["-".into()]) {
+            let is_plain = check_peer(&peer).is_ok();
+            assert_eq!(is_of_replication(&format!("replicate-{peer}-{time}")), is_plain, "{peer}");
+        }
+        assert!(!is_of_replication(&format!("replicate-{time},%,replicate-b-{time}")));
+        assert!(!is_of_replication(&format!("replicate--{time}")));
         let others =
             ["replicate-b-", "replicate-b-before", "replicate-b-2026-11-26T21:00:00.007Zx"];
         for other in others {

@@ -33,7 +33,7 @@ impl Control {
             until = until_s.map(time::text_s),
             "snapshots are held"
         );
-        Ok(SnapshotsDone { names })
+        Ok(SnapshotsDone { names, notes: Vec::new() })
     }
 
     /// Releases a hold on those of these snapshots that have it, all in one txg. When this returns
@@ -72,7 +72,7 @@ impl Control {
             tag,
             "snapshots are released"
         );
-        Ok(SnapshotsDone { names })
+        Ok(SnapshotsDone { names, notes: Vec::new() })
     }
 
     /// The holds on snapshots: on one, on those of files that a pattern means, on those of a

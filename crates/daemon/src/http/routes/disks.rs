@@ -20,8 +20,9 @@ pub(super) async fn replace(
     acting: Acting,
     State(control): Control_,
     Name(name): Name,
-    Body(request): Body<api::ReplaceDisk>,
+    Body(mut request): Body<api::ReplaceDisk>,
 ) -> Response {
+    request.held_until_s = acting.typed_here(request.held_until_s);
     let told = words::new_disk("replace", &name, &request);
     acting.carry_out(told, control.replace_disk(&name, request)).await
 }
@@ -30,8 +31,9 @@ pub(super) async fn attach(
     acting: Acting,
     State(control): Control_,
     Name(name): Name,
-    Body(request): Body<api::ReplaceDisk>,
+    Body(mut request): Body<api::ReplaceDisk>,
 ) -> Response {
+    request.held_until_s = acting.typed_here(request.held_until_s);
     let told = words::new_disk("attach", &name, &request);
     acting.carry_out(told, control.attach_disk(&name, request)).await
 }

@@ -1,16 +1,24 @@
 //! Routes of streams.
 
+use std::time::Duration;
+
 use aquifer_admin::control::is_of_replication;
-use aquifer_api::send::{NEXT, SIZE};
+use aquifer_api::send::{NEXT, PART_BYTES_MAX, SIZE};
 use aquifer_api::{self as api, ApiError};
 use aquifer_files::Pieces;
 use axum::RequestExt;
-use axum::extract::{Request, State};
-use axum::http::header::CONTENT_TYPE;
+use axum::extract::{Extension, Request, State};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
+use tokio::time::timeout;
 
 use super::{Acting, Body, Control_, Name, Question, answer, refusal, words};
+use crate::caller::Caller;
+
+/// A part has come by then: also one of the greatest size by the slowest line on which replication
+/// makes sense.
+const BODY_MAX: Duration = Duration::from_secs(300);
 
 pub(super) async fn send(State(control): Control_, Body(query): Body<api::SendQuery>) -> Response {
     let part = match control.send_part(query).await {
@@ -30,18 +38,42 @@ pub(super) async fn begin(
     State(control): Control_,
     Body(request): Body<api::ReceiveRequest>,
 ) -> Response {
-    acting.carry_out(words::receive(&request), control.begin_receive(request)).await
+    let bringer = acting.bringer();
+    let told = words::receive(&request);
+    acting.carry_out(told, async move { control.begin_receive(request, &bringer).await }).await
 }
 
-pub(super) async fn part(State(control): Control_, Name(name): Name, request: Request) -> Response {
-    let id = match id(&name) {
-        Ok(id) => id,
+/// A part of a stream. Its stream, its caller and its memory are looked at before its body is read.
+pub(super) async fn part(
+    State(control): Control_,
+    Name(name): Name,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    let bringer = caller.bringer();
+    let admitted = match id(&name) {
+        Ok(id) => control.admit_part(id, &bringer, told_bytes(&request)).await,
+        Err(error) => Err(error),
+    };
+    let leave = match admitted {
+        Ok(leave) => leave,
         Err(error) => return refusal(error),
     };
-    match pieces(request, || control.hear(id)).await {
-        Ok(part) => answer(control.receive_part(id, part).await),
-        Err(error) => refusal(ApiError::invalid(format!("a part of the stream: {error}"))),
+    match timeout(BODY_MAX, pieces(request, || leave.hear())).await {
+        Ok(Ok(part)) => answer(control.receive_part(leave, part).await),
+        Ok(Err(error)) => refusal(ApiError::invalid(format!("a part of the stream: {error}"))),
+        Err(_) => refusal(ApiError::invalid(format!(
+            "a part of the stream did not come within {} s: send smaller parts",
+            BODY_MAX.as_secs()
+        ))),
     }
+}
+
+/// The bytes of a body, as far as its head says; else as many as it may have.
+fn told_bytes(request: &Request) -> usize {
+    let told = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    let told = told.and_then(|value| value.parse().ok());
+    told.unwrap_or(PART_BYTES_MAX).min(PART_BYTES_MAX)
 }
 
 /// The body as it came, without a copy. `hear` is called when some of it comes.
@@ -65,9 +97,10 @@ pub(super) async fn end(
         Ok(id) => id,
         Err(error) => return refusal(error),
     };
-    let prunes_others = !request.prune.iter().all(|name| is_of_replication(name));
+    let prunes_others = !request.prune.iter().all(|name| is_of_replication(name.as_str()));
     let told = words::end_receive(control.received_name(id), request.give_up, prunes_others);
-    acting.carry_out(told, control.end_receive(id, request)).await
+    let bringer = acting.bringer();
+    acting.carry_out(told, async move { control.end_receive(id, request, &bringer).await }).await
 }
 
 pub(super) async fn receives(
@@ -82,7 +115,9 @@ pub(super) async fn give_up(
     State(control): Control_,
     Body(request): Body<api::GiveUpReceive>,
 ) -> Response {
-    acting.carry_out(words::give_up_receive(&request), control.give_up_receive(request)).await
+    let bringer = acting.bringer();
+    let told = words::give_up_receive(&request);
+    acting.carry_out(told, async move { control.give_up_receive(request, &bringer).await }).await
 }
 
 fn id(name: &str) -> Result<u64, ApiError> {

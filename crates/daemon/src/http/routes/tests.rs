@@ -70,6 +70,7 @@ fn an_import_that_loses_something_is_an_administrators() {
         ImportRequest { missing_log: true, ..plain.clone() },
         ImportRequest { discard_unreadable: true, ..plain.clone() },
         ImportRequest { force: true, ..plain.clone() },
+        ImportRequest { new_name: Some("other".into()), ..plain.clone() },
     ] {
         assert_eq!(import_needs(&request), Role::Admin, "{request:?}");
     }
@@ -96,6 +97,7 @@ fn to_let_hosts_in_or_to_lie_about_durability_is_an_administrators() {
         ("snapshots", Some("hourly=1"), Role::Admin),
         ("filesnapshots", Some("* hourly=1"), Role::Admin),
         ("filesnapshots", None, Role::Admin),
+        ("hold_max", Some("30d"), Role::Admin),
     ] {
         assert_eq!(needs(name, value), role, "{name} {value:?}");
     }

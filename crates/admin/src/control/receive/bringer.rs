@@ -1,0 +1,55 @@
+//! Who brings a stream.
+
+use aquifer_api::HISTORY_ITSELF;
+use aquifer_dataset::Feeder;
+
+/// Who brings a stream, or gives one up: a stream is its bringer's alone.
+#[derive(Debug, Clone)]
+pub struct Bringer {
+    /// By this streams and copies are told apart: `token backup`, `uid 0`.
+    principal: String,
+    /// As the history has it.
+    who: String,
+    is_admin: bool,
+}
+
+impl Bringer {
+    /// A caller of the API.
+    pub fn new(principal: String, who: String, is_admin: bool) -> Bringer {
+        Bringer { principal, who, is_admin }
+    }
+
+    /// This daemon, which replicates from one of its pools to another.
+    pub fn itself() -> Bringer {
+        Bringer { principal: HISTORY_ITSELF.into(), who: HISTORY_ITSELF.into(), is_admin: true }
+    }
+
+    /// By this it is told apart from others.
+    pub fn principal(&self) -> &str {
+        &self.principal
+    }
+
+    /// As the history has it.
+    pub fn who(&self) -> &str {
+        &self.who
+    }
+
+    /// Whether it may do all.
+    pub fn is_admin(&self) -> bool {
+        self.is_admin
+    }
+
+    /// How a copy knows it.
+    pub fn feeder(&self) -> Feeder {
+        Feeder { principal: self.principal.clone(), is_admin: self.is_admin }
+    }
+}
+
+impl PartialEq for Bringer {
+    /// From wherever it asks.
+    fn eq(&self, other: &Bringer) -> bool {
+        self.principal == other.principal
+    }
+}
+
+impl Eq for Bringer {}
