@@ -28,6 +28,7 @@ pub mod measure;
 pub mod null;
 pub mod raw;
 pub mod report;
+pub mod restart;
 pub mod run;
 pub mod slow;
 pub mod snapshots;

@@ -80,7 +80,8 @@ struct SyncArgs {
     /// How long one measurement takes.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Only these: sqlio-8k, iometer-4k, esx-dd, write-4k-stable-32, depth1, sustained.
+    /// Only these: sqlio-8k, iometer-4k, esx-dd, write-4k-stable-32, depth1, restart,
+    /// sustained.
     #[arg(long, value_name = "WORKLOAD", value_delimiter = ',')]
     only: Vec<String>,
     /// Whom to measure on slow disks.

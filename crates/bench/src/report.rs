@@ -5,6 +5,7 @@ use std::fmt::Write;
 use crate::depth1::{Depth1, RAW, WHAT};
 use crate::measure::Latency;
 use crate::measure::Sample;
+use crate::restart::Restart;
 use crate::run::{OfWorkload, Results};
 
 /// The whole report, for people.
@@ -32,6 +33,7 @@ pub fn text(results: &Results) -> String {
         let _ = write!(out, "\n{}", of_workload(workload, &results.baselines));
     }
     out.push_str(&of_depth1(&results.depth1));
+    out.push_str(&of_restart(&results.restart));
     if !results.idle.is_empty() {
         let _ = writeln!(
             out,
@@ -183,6 +185,28 @@ fn of_depth1(all: &[Depth1]) -> String {
                 p50 / at(|it| it.p50_us, raw),
             );
         }
+    }
+    out
+}
+
+/// How long clients waited after kills.
+fn of_restart(all: &[Restart]) -> String {
+    let mut out = String::new();
+    if all.is_empty() {
+        return out;
+    }
+    let _ = writeln!(out, "\n{}: {}", crate::workload::RESTART, crate::restart::WHAT);
+    for of in all {
+        let least = of.answered_ms.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = of.answered_ms.iter().copied().fold(0.0, f64::max);
+        let batches: Vec<String> = of.batches.iter().map(u64::to_string).collect();
+        let _ = writeln!(
+            out,
+            "  {:<23} {:>8.0} ms [{least:.0} {most:.0}]; batches {}",
+            of.name,
+            middle(of.answered_ms.clone()),
+            batches.join(" ")
+        );
     }
     out
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::depth1::Depth1;
 use crate::idle::{self, Idle};
 use crate::measure::{self, Sample};
+use crate::restart::Restart;
 use crate::slow::Probe;
 use crate::system::load_average;
 use crate::target::{BASELINES, Setup, Target};
@@ -50,6 +51,8 @@ pub struct Results {
     pub workloads: Vec<OfWorkload>,
     /// One write outstanding, compared with the disk alone.
     pub depth1: Vec<Depth1>,
+    /// Waiting after a kill.
+    pub restart: Vec<Restart>,
     /// Memory of idle connections, by target.
     pub idle: Vec<(String, Option<Idle>)>,
     /// Targets that were left out because the program lacks the feature, with the reasons.

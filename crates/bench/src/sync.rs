@@ -12,7 +12,7 @@ use aquifer_rig::work::WorkDir;
 use crate::run::{self, Results, Turns, chosen, is_wanted};
 use crate::system::load_average;
 use crate::target::{SLOW_BASELINES, Setup, Target, is_not_offered};
-use crate::{Error, Result, depth1, idle, workload};
+use crate::{Error, Result, depth1, idle, restart, workload};
 
 /// The parameters of a run.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub struct Options {
 /// out from there on and named in [`Results::failures`]. A target whose feature the program lacks
 /// is named in [`Results::left_out`].
 pub fn run(options: &Options) -> Result<Results> {
-    let others = [workload::DEPTH1, workload::SUSTAINED];
+    let others = [workload::DEPTH1, workload::RESTART, workload::SUSTAINED];
     let workloads = chosen(workload::slow(), &others, &options.only)?;
     let lasting =
         is_wanted(workload::SUSTAINED, &options.only).then_some(options.sustained).flatten();
@@ -58,6 +58,17 @@ pub fn run(options: &Options) -> Result<Results> {
         match depth1::run(&options.setup, options.rounds, DEPTH1) {
             Ok(measured) => results.depth1 = measured,
             Err(error) => results.failures.push((workload::DEPTH1.into(), error.to_string())),
+        }
+    }
+    if is_wanted(workload::RESTART, &options.only) {
+        let mut targets = Vec::new();
+        for name in options.targets.iter().filter(|name| name.starts_with("aquifer")) {
+            targets.extend(start(name, &options.setup, &mut results)?);
+        }
+        eprintln!("{}: {}", workload::RESTART, restart::WHAT);
+        match restart::run(&mut targets, options.rounds) {
+            Ok(measured) => results.restart = measured,
+            Err(error) => results.failures.push((workload::RESTART.into(), error.to_string())),
         }
     }
     let turns = Turns { rounds: options.rounds, length: options.length, connections: 1 };

@@ -278,12 +278,40 @@ impl Target {
     /// # Errors
     /// It is another server; the daemon's.
     pub fn restart(&mut self) -> Result<()> {
-        let daemon = self.server.daemon_mut();
-        let daemon = daemon.ok_or_else(|| Error::Malformed("this is not Aquifer".into()))?;
-        daemon.stop(PATIENCE)?;
-        daemon.serve()?;
+        self.daemon_mut()?.stop(PATIENCE)?;
+        self.serve()
+    }
+
+    /// Kills Aquifer's daemon with SIGKILL.
+    ///
+    /// # Errors
+    /// It is another server.
+    pub fn kill(&mut self) -> Result<()> {
+        self.daemon_mut()?.kill9();
+        Ok(())
+    }
+
+    /// Starts Aquifer's daemon on its pools.
+    ///
+    /// # Errors
+    /// It is another server; the daemon's.
+    pub fn serve(&mut self) -> Result<()> {
+        self.daemon_mut()?.serve()?;
         self.pid = self.pid()?;
         Ok(())
+    }
+
+    /// The log of Aquifer's daemon, of all its starts.
+    ///
+    /// # Errors
+    /// It is another server.
+    pub fn log(&mut self) -> Result<String> {
+        Ok(self.daemon_mut()?.log())
+    }
+
+    fn daemon_mut(&mut self) -> Result<&mut Daemon> {
+        let daemon = self.server.daemon_mut();
+        daemon.ok_or_else(|| Error::Malformed("this is not Aquifer".into()))
     }
 
     /// What its file holds now.

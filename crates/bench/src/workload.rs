@@ -118,6 +118,15 @@ pub fn depth1() -> Plan {
     random(0, 4, 1)
 }
 
+/// How long clients wait after a kill: not among [`slow`], since it is no load.
+pub const RESTART: &str = "restart";
+
+/// 4 KiB random reads, one outstanding.
+#[must_use]
+pub fn reads_4k_1() -> Plan {
+    random(100, 4, 1)
+}
+
 /// Ages a file: overwrites each block of 8 KiB once, in random order.
 #[must_use]
 pub fn age() -> Plan {
