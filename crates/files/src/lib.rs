@@ -48,7 +48,9 @@ pub use error::FsError;
 pub use limits::{FILE_BYTES_MAX, LINKS_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX};
 pub use made::{Made, Promised, Written};
 pub use ops::write::{Data, Piece, TOGETHER_MAX, TOGETHER_PAGES_MAX};
-pub use receive::{BundleProgress, ReceiveError, ReceiveOptions, Received, Receiver, TreeReceiver};
+pub use receive::{
+    BundleProgress, Copied, ReceiveError, ReceiveOptions, Received, Receiver, TreeReceiver,
+};
 pub use scrub::{RepairedFile, RepairedFiles, ScrubError};
 pub use send::{SendCursor, SendError, SendPage, SendWanted};
 pub use service::{Service, ServiceError};

@@ -43,7 +43,7 @@ pub use tree::{BundleProgress, TreeReceiver};
 const BEGIN_BYTES_MAX: usize = 2 * RECORD_BYTES_MAX;
 
 /// How a stream is received.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReceiveOptions {
     /// Checks the whole stream, and changes nothing.
     pub dry: bool,
@@ -53,6 +53,11 @@ pub struct ReceiveOptions {
     pub force: bool,
     /// What came stays if the stream breaks off, and it may go on ([`Receiver::leave`]).
     pub resumable: bool,
+}
+
+/// Whose copy a stream makes or feeds, and what is wanted of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Copied {
     /// Who brings it, if that feeds a copy.
     pub feeder: Option<Feeder>,
     /// What the receiver wants of properties.
@@ -74,9 +79,6 @@ pub struct Received {
     pub was_there: bool,
     /// The full name of the later one, if the snapshot itself is not there.
     pub later: Option<String>,
-    /// The one that brought it fed this copy before: it may say what of that the copy needs no
-    /// more.
-    pub fed_before: bool,
 }
 
 /// Takes the bytes of a stream.
@@ -87,6 +89,7 @@ pub struct Receiver {
     /// The full name of the dataset.
     name: String,
     options: ReceiveOptions,
+    copied: Copied,
     /// What a bundle says of the stream.
     member: Option<Member>,
     decoder: Decoder,
@@ -173,6 +176,7 @@ impl Receiver {
             files: Arc::downgrade(files),
             name,
             options,
+            copied: Copied::default(),
             member: None,
             decoder: Decoder::default(),
             about: Received::default(),
@@ -184,6 +188,17 @@ impl Receiver {
             goes_on: false,
             fed_before: None,
         }
+    }
+
+    /// For a copy of this one.
+    pub(crate) fn of_copy(self, copied: Copied) -> Receiver {
+        Receiver { copied, ..self }
+    }
+
+    /// Whether the one that brings it fed the copy before it came: it may say what of that the copy
+    /// needs no more.
+    pub(crate) fn has_fed_before(&self) -> bool {
+        self.fed_before == Some(true)
     }
 
     /// Takes more bytes. After an error the caller gives it up ([`Receiver::abort`]).
@@ -311,7 +326,7 @@ impl Receiver {
                 let datasets = &self.files()?.datasets;
                 // Of a row, what was so before its first stream.
                 let fed_before = || datasets.has_fed_before(increment);
-                self.about.fed_before = *self.fed_before.get_or_insert_with(fed_before);
+                self.fed_before.get_or_insert_with(fed_before);
                 datasets.finish_increment(increment).await?;
             }
             _ => {}
@@ -394,8 +409,8 @@ impl Receiver {
             snapshot_created: to.created,
             properties,
             resumable,
-            feeder: self.options.feeder.clone(),
-            chosen: self.options.chosen.clone(),
+            feeder: self.copied.feeder.clone(),
+            chosen: self.copied.chosen.clone(),
         };
         let datasets = &files.datasets;
         self.way = match (self.options.dry, start) {
@@ -435,8 +450,8 @@ impl Receiver {
             properties,
             force: self.options.force,
             resumable,
-            feeder: self.options.feeder.clone(),
-            chosen: self.options.chosen.clone(),
+            feeder: self.copied.feeder.clone(),
+            chosen: self.copied.chosen.clone(),
         };
         self.sums.of_changes();
         let datasets = &files.datasets;

@@ -28,7 +28,7 @@ use aquifer_api::{
     ReceivedPart,
 };
 use aquifer_dataset::Chosen;
-use aquifer_files::{Pieces, ReceiveOptions, TreeReceiver};
+use aquifer_files::{Copied, Pieces, ReceiveOptions, TreeReceiver};
 use aquifer_pool::Memory;
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
@@ -40,7 +40,7 @@ use super::{Control, properties};
 pub use bringer::Bringer;
 pub(super) use handles::keep_handles_apart;
 use room::{Lease, Room};
-use streams::{Session, Streams};
+use streams::{Place, Session, Streams};
 use told::{left, summary, unfinished, unknown};
 
 /// A client that is silent for longer is gone. Clients that wait for data themselves say so.
@@ -110,17 +110,16 @@ impl Control {
             new_handles: request.new_handles,
             force: request.force,
             resumable: request.resumable,
-            feeder: feeds.then(|| bringer.feeder()),
-            chosen,
         };
+        let copied = Copied { feeder: feeds.then(|| bringer.feeder()), chosen };
         let files = &serving.service().files;
-        let receiver = TreeReceiver::new(files, request.name.clone(), options);
+        let receiver = TreeReceiver::new(files, request.name.clone(), options).of_copy(copied);
         let of = (bringer.clone(), receiver);
         let session = Arc::new(Session::new(serving.name().into(), &request, of));
         let id = loop {
             match self.receiving.streams.enter(&session)? {
-                Ok(id) => break id,
-                Err(idle) => self.end_idle(idle).await,
+                Place::Taken(id) => break id,
+                Place::After(idle) => self.end_idle(idle).await,
             }
         };
         if request.resumable {
@@ -280,15 +279,15 @@ impl Control {
             };
             match done {
                 Ok(done) => {
-                    *receiver = None;
-                    Ok(done)
+                    let left = receiver.take();
+                    Ok((done, left.is_some_and(|of| of.has_fed_before())))
                 }
                 Err(error) => Err(left(&mut receiver, Some(error)).await),
             }
         });
-        let received = received.await?;
+        let (received, fed_before) = received.await?;
         let notes = self.refresh_exports().await;
-        self.prune_received(&session, &received, &prune).await;
+        self.prune_received(&session, (&received, fed_before), &prune).await;
         let mut all = received.into_iter().map(summary);
         let first = all.next().ok_or_else(unknown)?;
         let notes = first.notes.iter().cloned().chain(notes).collect();

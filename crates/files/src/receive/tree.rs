@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use aquifer_ondisk::Guid;
 use aquifer_stream::{Begin, Bundle, BundleHead, Pieces, StreamError};
 
-use super::{ReceiveError, ReceiveOptions, Received, Receiver, Way};
+use super::{Copied, ReceiveError, ReceiveOptions, Received, Receiver, Way};
 use crate::core::Files;
 
 /// What a bundle says of a stream.
@@ -39,8 +39,12 @@ pub struct TreeReceiver {
     /// The full name of the dataset, or the first one.
     name: String,
     options: ReceiveOptions,
+    copied: Copied,
     stage: Stage,
 }
+
+/// The full name of the first dataset, and how it is received.
+type To<'a> = (&'a str, ReceiveOptions, &'a Copied);
 
 #[derive(Debug)]
 enum Stage {
@@ -80,7 +84,27 @@ impl TreeReceiver {
     /// For a dataset of this full name, and those below it.
     pub fn new(files: &Arc<Files>, name: String, options: ReceiveOptions) -> TreeReceiver {
         let stage = Stage::Head(Vec::new());
-        TreeReceiver { files: Arc::downgrade(files), name, options, stage }
+        TreeReceiver {
+            files: Arc::downgrade(files),
+            name,
+            options,
+            copied: Copied::default(),
+            stage,
+        }
+    }
+
+    /// For copies of this one.
+    #[must_use]
+    pub fn of_copy(self, copied: Copied) -> TreeReceiver {
+        TreeReceiver { copied, ..self }
+    }
+
+    /// Whether the one that brings a single stream fed that copy before it came.
+    pub fn has_fed_before(&self) -> bool {
+        match &self.stage {
+            Stage::One(receiver) => receiver.has_fed_before(),
+            Stage::Head(_) | Stage::Many(_) => false,
+        }
     }
 
     /// Takes more bytes, as [`Receiver::push`].
@@ -94,7 +118,7 @@ impl TreeReceiver {
         let head = match &mut self.stage {
             Stage::One(receiver) => return receiver.push(bytes).await,
             Stage::Many(many) => {
-                return many.push(&files, (&self.name, &self.options), bytes).await;
+                return many.push(&files, (&self.name, self.options, &self.copied), bytes).await;
             }
             Stage::Head(head) => head,
         };
@@ -103,7 +127,8 @@ impl TreeReceiver {
             None => Ok(()),
             Some(false) => {
                 let head = std::mem::take(head);
-                let mut receiver = Receiver::new(&files, self.name.clone(), self.options.clone());
+                let mut receiver = Receiver::new(&files, self.name.clone(), self.options)
+                    .of_copy(self.copied.clone());
                 let pushed = receiver.push(head).await;
                 self.stage = Stage::One(Box::new(receiver));
                 pushed
@@ -115,8 +140,9 @@ impl TreeReceiver {
                 }
                 let rest = head.split_off(head_bytes);
                 let mut many = Many { head: says, done: Vec::new(), had: None, receiver: None };
-                many.next(&files, (&self.name, &self.options));
-                let pushed = many.push(&files, (&self.name, &self.options), rest.into()).await;
+                many.next(&files, (&self.name, self.options, &self.copied));
+                let pushed =
+                    many.push(&files, (&self.name, self.options, &self.copied), rest.into()).await;
                 self.stage = Stage::Many(Box::new(many));
                 pushed
             }
@@ -180,7 +206,7 @@ impl Many {
     async fn push(
         &mut self,
         files: &Arc<Files>,
-        to: (&str, &ReceiveOptions),
+        to: To<'_>,
         mut bytes: Pieces,
     ) -> Result<(), ReceiveError> {
         loop {
@@ -197,7 +223,7 @@ impl Many {
     }
 
     /// The next stream, if there is one more.
-    fn next(&mut self, files: &Arc<Files>, (first, options): (&str, &ReceiveOptions)) {
+    fn next(&mut self, files: &Arc<Files>, (first, options, copied): To<'_>) {
         let at = self.done.len();
         let Bundle { dataset, members, .. } = &self.head.bundle;
         let Some(of) = members.get(at) else {
@@ -217,8 +243,10 @@ impl Many {
         let above_comes = above.is_some_and(|above| is_member(above).is_ok());
         let is_behind = is_row && self.done.last().is_some_and(|before| !before.was_there);
         let member = Member { sent, to: of.to, from: of.from, above_comes, had, is_behind };
-        self.receiver =
-            Some(Receiver { member: Some(member), ..Receiver::new(files, name, options.clone()) });
+        self.receiver = Some(Receiver {
+            member: Some(member),
+            ..Receiver::new(files, name, options).of_copy(copied.clone())
+        });
     }
 
     /// Of the row that begins: the last stream whose snapshot the dataset has, and how that one is

@@ -33,7 +33,7 @@ impl Control {
             let owner = self.receiving.streams.owner(&info.dataset);
             info.owner = owner.map(|of| of.principal().into());
             if let Some((id, session)) = session.filter(|_| info.receiving) {
-                info.of_session(*id, session);
+                of_session(info, *id, session);
             }
         }
         if query.coming {
@@ -66,16 +66,11 @@ impl Control {
     }
 }
 
-trait OfSession {
-    fn of_session(&mut self, id: u64, session: &Session);
-}
-
-impl OfSession for ReceiveInfo {
-    fn of_session(&mut self, id: u64, session: &Session) {
-        self.id = Some(id);
-        self.owner = Some(session.bringer.principal().into());
-        self.begun_ns = Some(session.begun_ns);
-    }
+/// It comes just now, as this session.
+fn of_session(info: &mut ReceiveInfo, id: u64, session: &Session) {
+    info.id = Some(id);
+    info.owner = Some(session.bringer.principal().into());
+    info.begun_ns = Some(session.begun_ns);
 }
 
 /// A stream of which nothing is on disk that could go on.
@@ -86,7 +81,7 @@ fn bare(id: u64, session: &Session) -> ReceiveInfo {
         heard_ns: session.begun_ns,
         ..ReceiveInfo::default()
     };
-    info.of_session(id, session);
+    of_session(&mut info, id, session);
     info
 }
 

@@ -36,7 +36,7 @@ impl Control {
     pub(super) async fn prune_received(
         &self,
         session: &Session,
-        received: &[Received],
+        (received, fed_before): (&[Received], bool),
         names: &[SnapshotName],
     ) {
         let Some(into) = session.name().filter(|_| !names.is_empty()) else { return };
@@ -45,7 +45,7 @@ impl Control {
         };
         let came = received.iter().rfind(is_into).filter(|of| !of.was_there);
         let bringer = &session.bringer;
-        if !came.is_some_and(|of| bringer.is_admin() || of.fed_before) {
+        if came.is_none() || !(bringer.is_admin() || fed_before) {
             tracing::warn!(
                 class = "receive.not_pruned", dataset = %into, by = bringer.principal(),
                 "older snapshots of a copy stay: the one that wants them destroyed did not feed it"

@@ -42,6 +42,15 @@ pub(super) struct Streams {
     owners: Mutex<BTreeMap<String, Bringer>>,
 }
 
+/// What a stream that begins gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// A place, with this number.
+    Taken(u64),
+    /// None before this one has ended, which brings nothing.
+    After(u64),
+}
+
 /// A stream.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -121,11 +130,11 @@ impl Session {
 }
 
 impl Streams {
-    /// A stream gets a place. Returns its number, or the one that has to end first.
+    /// A stream gets a place, or learns which one has to end first.
     ///
     /// # Errors
     /// All places are taken.
-    pub fn enter(&self, session: &Arc<Session>) -> Result<Result<u64, u64>, ApiError> {
+    pub fn enter(&self, session: &Arc<Session>) -> Result<Place, ApiError> {
         let mut all = self.all.lock();
         let bringer = &session.bringer;
         let of = |wanted: &dyn Fn(&Bringer) -> bool| {
@@ -142,18 +151,18 @@ impl Streams {
         if !is_full {
             let id = self.next.fetch_add(1, Ordering::Relaxed);
             all.insert(id, session.clone());
-            return Ok(Ok(id));
+            return Ok(Place::Taken(id));
         }
         let is_own_place = own >= STREAMS_OF_ONE_MAX && !bringer.is_admin();
         let may_go =
             |of: &Session| of.gives_way_to(bringer) && (!is_own_place || of.bringer == *bringer);
         let idle = all.iter().find(|(_, of)| may_go(of)).map(|(id, _)| *id);
-        idle.map(Err).map(Ok).unwrap_or_else(|| {
-            Err(ApiError::conflict(format!(
+        idle.map(Place::After).ok_or_else(|| {
+            ApiError::conflict(format!(
                 "{} streams are being received already ({why}`aquifer receives` lists them): wait \
                  until one ends",
                 all.len()
-            )))
+            ))
         })
     }
 

@@ -61,7 +61,7 @@ fn in_bundle(progress: &BundleProgress, error: ApiError) -> ApiError {
 }
 
 pub(super) fn summary(received: Received) -> ReceiveSummary {
-    let Received { snapshot, sent, since, counts, was_there, later, fed_before: _ } = received;
+    let Received { snapshot, sent, since, counts, was_there, later } = received;
     let notes = match later {
         Some(later) => vec![format!("{snapshot} is passed over, since {later} is there already")],
         None if was_there => vec![format!("{snapshot} was there already, and stays as it is")],
