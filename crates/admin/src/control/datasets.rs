@@ -26,7 +26,7 @@ impl Control {
         let _act = self.act().await?;
         let serving = self.pool_of(&request.name)?;
         for (property, value) in &request.properties {
-            properties::check(&request.name, property, value)?;
+            properties::check(&request.name, property, value, &self.config.peers)?;
         }
         let sharenfs = request.properties.get(Property::Sharenfs.name());
         self.check_room(shares::made_exported(&serving, &request.name, sharenfs))?;
@@ -65,7 +65,7 @@ impl Control {
             )));
         }
         for (property, value) in &properties {
-            properties::check(&name, property, value)?;
+            properties::check(&name, property, value, &self.config.peers)?;
         }
         let sharenfs = properties.get(Property::Sharenfs.name());
         self.check_room(shares::made_exported(&serving, &name, sharenfs))?;
@@ -91,7 +91,9 @@ impl Control {
         let serving = self.pool_of(&request.name)?;
         for (property, value) in &request.properties {
             match value {
-                Some(value) => properties::check(&request.name, property, value)?,
+                Some(value) => {
+                    properties::check(&request.name, property, value, &self.config.peers)?
+                }
                 None => drop(properties::known(property)?),
             }
         }
