@@ -184,7 +184,8 @@ install: $(if $(PGO),pgo,build)
 	$(if $(DESTDIR),,systemd-sysusers aquifer.conf)
 	install -Dm644 -t $(DESTDIR)/usr/share/doc/aquifer/docs docs/*.md
 	test -e $(DESTDIR)/etc/aquifer/aquifer.toml || \
-		install -Dm644 dist/aquifer.toml $(DESTDIR)/etc/aquifer/aquifer.toml
+		install -Dm640 dist/aquifer.toml $(DESTDIR)/etc/aquifer/aquifer.toml
+	$(if $(DESTDIR),,chgrp aquifer /etc/aquifer/aquifer.toml)
 
 # The Debian package, with man pages, completions and documentation: target/debian/*.deb. make deb
 # DEB_PROFILE=quick builds one to try in a fifth of the time.

@@ -4,7 +4,10 @@
 //!
 //! # Invariants
 //! - The file is replaced whole: written to a second file, flushed, renamed, the directory flushed.
-//!   After kill -9 or a power cut it is the old list or the new one.
+//!   After kill -9 or a power cut it is the old list or the new one. It has a copy beside it, which
+//!   counts if the file is spoilt.
+//! - A file that cannot be used keeps nothing from starting. A list that is lost, copy and all, is
+//!   set aside before another one is written.
 //! - The list is a hint where to look. The labels of a disk say which pool it belongs to.
 //! - One daemon uses a state directory: it holds a lock on it as long as it lives.
 
@@ -14,7 +17,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use aquifer_blockio::durable;
+use aquifer_blockio::durable::{Copied, Loaded};
+use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
@@ -77,7 +81,11 @@ pub struct Kept {
 #[derive(Debug)]
 pub struct Cache {
     dir: PathBuf,
-    _lock: File,
+    list: Copied,
+    host_id: Copied,
+    /// There was a list, and nobody knows what it had. Held over writes of it.
+    is_lost: Mutex<bool>,
+    _locks: Vec<File>,
 }
 
 /// The state directory cannot be used.
@@ -89,23 +97,6 @@ pub enum CacheError {
          directory of its own with --state-dir"
     )]
     InUse(PathBuf),
-    /// The file is no identity of a host.
-    #[error(
-        "{0}: is no identity of a host; remove it and start again. Pools that were not exported \
-         can then be imported a minute later"
-    )]
-    NoHostId(PathBuf),
-    /// The file is no list of pools.
-    #[error(
-        "{path}: is no list of pools ({why}); move it away, start again, and bring the pools back \
-         with `aquifer pool import`"
-    )]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The error in it.
-        why: String,
-    },
     /// A system call failed.
     #[error("{path}: {source}")]
     Io {
@@ -129,13 +120,31 @@ impl Cache {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
         made.map_err(failed(dir))?;
         let lock_path = dir.join(LOCK_NAME);
-        let lock = File::options().create(true).append(true).mode(0o600).open(&lock_path);
-        let lock = lock.map_err(failed(&lock_path))?;
-        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Cache { dir: dir.to_path_buf(), _lock: lock }),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(CacheError::InUse(dir.to_path_buf())),
-            Err(error) => Err(failed(&lock_path)(error.into())),
+        // The directory, and the file that earlier releases lock. Something may stand in that one's
+        // place, or there is no room for it.
+        let of_file = File::options().create(true).append(true).mode(0o600).open(&lock_path);
+        if let Err(error) = &of_file {
+            let path = lock_path.display();
+            tracing::warn!(%path, %error, "the state directory alone is locked");
         }
+        let locks: Vec<File> =
+            [File::open(dir).map_err(failed(dir))?].into_iter().chain(of_file).collect();
+        for lock in &locks {
+            match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    return Err(CacheError::InUse(dir.to_path_buf()));
+                }
+                Err(error) => return Err(failed(dir)(error.into())),
+            }
+        }
+        Ok(Cache {
+            dir: dir.to_path_buf(),
+            list: Copied::at(dir.join(FILE_NAME), 0o600),
+            host_id: Copied::at(dir.join(HOST_ID_NAME), 0o600),
+            is_lost: Mutex::new(false),
+            _locks: locks,
+        })
     }
 
     /// The directory.
@@ -145,43 +154,70 @@ impl Cache {
 
     /// The identity that this host writes to its pools' disks, made once: 16 hexadecimal digits in
     /// a file. It is not the machine's own identity, which copies of a virtual machine share.
-    ///
-    /// # Errors
-    /// [`CacheError::NoHostId`], and the system's errors.
-    pub fn host_id(&self) -> Result<u64, CacheError> {
-        let path = self.dir.join(HOST_ID_NAME);
-        match fs::read_to_string(&path) {
-            Ok(text) => {
-                let id = u64::from_str_radix(text.trim_end(), 16).ok().filter(|id| *id != 0);
-                id.ok_or(CacheError::NoHostId(path))
+    /// Beside it, what is wrong with the file. A new identity is made if it is lost: pools that
+    /// were not exported can then be imported a minute later.
+    pub fn host_id(&self) -> (u64, Option<String>) {
+        let Loaded { content, problem } = self.host_id.load(parse_host_id);
+        match content {
+            Some(id) => (id, problem),
+            None => {
+                // Without randomness, the time is as good as none of another host.
+                let id = getrandom::u64().unwrap_or_else(|_| aquifer_api::time::now_ns()).max(1);
+                let stored = self.mend_host_id(id).err().map(|error| error.to_string());
+                (id, problem.or(stored))
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let made = getrandom::u64()
-                    .map_err(|error| io::Error::other(error.to_string()))
-                    .and_then(|random| {
-                        let id = random.max(1);
-                        durable::replace(&path, format!("{id:016x}\n").as_bytes(), 0o600)
-                            .map(|()| id)
-                    });
-                made.map_err(|source| CacheError::Io { path, source })
-            }
-            Err(source) => Err(CacheError::Io { path, source }),
         }
     }
 
-    /// The content of the file; empty if there is no file yet.
+    /// Writes the identity again if it is spoilt.
     ///
     /// # Errors
-    /// [`CacheError::Unreadable`], and the system's errors.
-    pub fn load(&self) -> Result<Kept, CacheError> {
-        let path = self.dir.join(FILE_NAME);
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kept::default()),
-            Err(source) => return Err(CacheError::Io { path, source }),
-        };
-        let kept = serde_json::from_slice(&bytes);
-        kept.map_err(|why| CacheError::Unreadable { path, why: why.to_string() })
+    /// The system's.
+    pub fn mend_host_id(&self, id: u64) -> Result<(), CacheError> {
+        let mended = self.host_id.mend(parse_host_id, format!("{id:016x}\n").as_bytes());
+        mended.map_err(|source| CacheError::Io { path: self.dir.clone(), source })
+    }
+
+    /// The content of the file; empty if there is no file yet, or it cannot be used. Beside it,
+    /// what is wrong with it.
+    pub fn load(&self) -> (Kept, Option<String>) {
+        let Loaded { content, problem } = self.list.load(parse_list);
+        match (content, problem) {
+            (Some(kept), problem) => (kept, problem),
+            (None, None) => (Kept::default(), None),
+            (None, Some(why)) => {
+                *self.is_lost.lock() = true;
+                let why = format!(
+                    "{why}. The list of pools is lost; bring them back with `aquifer pool import`"
+                );
+                (Kept::default(), Some(why))
+            }
+        }
+    }
+
+    /// Whether there was a list that could not be used, and none was written since.
+    pub fn is_lost(&self) -> bool {
+        *self.is_lost.lock()
+    }
+
+    /// Whether the file has something else.
+    pub fn differs(&self, kept: &Kept) -> bool {
+        let Loaded { content, .. } = self.list.load(parse_list);
+        content.is_some_and(|there| there != *kept)
+    }
+
+    /// Writes the list again if it is spoilt, and there is something to write.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn mend(&self, kept: impl FnOnce() -> Kept) -> Result<(), CacheError> {
+        let _writing = self.is_lost.lock();
+        let kept = kept();
+        if kept == Kept::default() && !self.list.path().exists() {
+            return Ok(());
+        }
+        let mended = bytes_of(&kept).and_then(|bytes| self.list.mend(parse_list, &bytes));
+        mended.map_err(|source| CacheError::Io { path: self.dir.clone(), source })
     }
 
     /// Replaces the content of the file; it is on disk when this returns.
@@ -189,14 +225,34 @@ impl Cache {
     /// # Errors
     /// The system's errors; the old list stays then.
     pub fn store(&self, kept: &Kept) -> Result<(), CacheError> {
-        let path = self.dir.join(FILE_NAME);
-        let stored = serde_json::to_vec_pretty(kept).map_err(io::Error::from);
-        let stored = stored.and_then(|mut bytes| {
-            bytes.push(b'\n');
-            durable::replace(&path, &bytes, 0o600)
-        });
-        stored.map_err(|source| CacheError::Io { path, source })
+        let mut is_lost = self.is_lost.lock();
+        let path = self.list.path();
+        if *is_lost && path.exists() {
+            // Somebody may still read from it where disks are.
+            let aside = fs::rename(path, path.with_extension("lost"));
+            aside.map_err(|source| CacheError::Io { path: path.to_path_buf(), source })?;
+        }
+        let stored = bytes_of(kept).and_then(|bytes| self.list.store(&bytes));
+        stored.map_err(|source| CacheError::Io { path: path.to_path_buf(), source })?;
+        *is_lost = false;
+        Ok(())
     }
+}
+
+fn parse_host_id(bytes: &[u8]) -> Result<u64, String> {
+    let text = std::str::from_utf8(bytes).unwrap_or_default();
+    let id = u64::from_str_radix(text.trim_end(), 16).ok().filter(|id| *id != 0);
+    id.ok_or_else(|| "is no identity of a host".into())
+}
+
+fn parse_list(bytes: &[u8]) -> Result<Kept, String> {
+    serde_json::from_slice(bytes).map_err(|why| format!("is no list of pools ({why})"))
+}
+
+fn bytes_of(kept: &Kept) -> io::Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec_pretty(kept)?;
+    bytes.push(b'\n');
+    Ok(bytes)
 }
 
 const FILE_NAME: &str = "pools.json";

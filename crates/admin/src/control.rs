@@ -13,6 +13,7 @@
 mod add;
 mod alerts;
 mod autoreplace;
+mod beside;
 mod bookmarks;
 mod by_itself;
 mod connect;
@@ -33,6 +34,7 @@ mod layout;
 mod load;
 mod locks;
 mod memory;
+mod offer;
 mod pools;
 mod promote;
 mod properties;
@@ -46,11 +48,12 @@ mod serving;
 mod shares;
 mod snapshots;
 mod startup;
+mod tend;
 mod vdevs;
 mod whole;
 mod widening;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -60,7 +63,7 @@ use std::time::{Duration, Instant};
 
 use aquifer_alerts::Alerts;
 use aquifer_api::{
-    ApiError, DaemonInfo, DroppedLog, Health, HostInfo, NfsInfo, PoolStatus, PoolSummary,
+    ApiError, DaemonInfo, DroppedLog, Health, HostInfo, NfsInfo, PoolStatus, PoolSummary, Problem,
 };
 use aquifer_files::Files;
 use aquifer_nfs::lock::LockView;
@@ -74,6 +77,7 @@ use tokio::sync::MutexGuard;
 use crate::cache::{Cache, CacheError, CachedPool, Kept};
 use crate::events::EventRing;
 use crate::inventory::Inventory;
+use crate::parts::Parts;
 use crate::status::{self, Beside};
 pub use counts::NfsCounts;
 pub(crate) use counts::sum;
@@ -82,6 +86,7 @@ pub use replicate::{Peer, Peers, check_peers, is_of_replication};
 use revive::Awaited;
 use serving::Serving;
 pub use widening::MayLetIn;
+use tend::{PART_HOST, PART_LIST, not_kept};
 
 /// The clients' side of the pools: NFS in the daemon, nothing where no service is wanted.
 pub trait Frontend: Send + Sync + fmt::Debug {
@@ -96,6 +101,25 @@ pub trait Frontend: Send + Sync + fmt::Debug {
 
     /// The addresses that it listens on.
     fn listening(&self) -> Vec<String>;
+
+    /// Whether clients can connect at each address.
+    fn is_listening(&self) -> bool {
+        true
+    }
+
+    /// What of it is off at the moment; it is tried again by itself.
+    fn problems(&self) -> Vec<Problem> {
+        Vec::new()
+    }
+
+    /// Whether it could not start at all, and should be offered the pools again.
+    fn wants_another_offer(&self) -> bool {
+        false
+    }
+
+    /// The pools of the list are in service, or given up: clients may claim what they had before a
+    /// restart.
+    fn begin(&self) {}
 
     /// Locks of files, and whether the grace period still runs.
     fn locks(&self) -> (Vec<LockView>, bool);
@@ -122,9 +146,9 @@ pub trait Frontend: Send + Sync + fmt::Debug {
 pub struct Offer {
     /// The pools in service.
     pub pools: Vec<ServedPool>,
-    /// The list has more pools, which cannot be imported at the moment: their clients should wait,
-    /// not give up.
-    pub more_to_come: bool,
+    /// The list has more pools, which are being imported, or cannot be imported at the moment:
+    /// their clients should wait, not give up.
+    pub awaited: BTreeSet<String>,
 }
 
 /// A pool as clients see it.
@@ -155,6 +179,8 @@ pub struct ControlConfig {
     pub peers: Peers,
     /// The commit that the program was built from, if that is known.
     pub commit: Option<String>,
+    /// Parts of the daemon that may be off.
+    pub parts: Arc<Parts>,
 }
 
 /// The administrator's side of a daemon.
@@ -187,6 +213,8 @@ pub struct Control {
     receiving: receive::Sessions,
     replication: replicate::Replication,
     alerts: Arc<Alerts>,
+    /// Clients wait for memory, as of the last look.
+    memory_short: Mutex<Option<Problem>>,
 }
 
 /// A pool on the list.
@@ -217,8 +245,12 @@ impl Control {
         events: Arc<EventRing>,
     ) -> Result<Arc<Control>, CacheError> {
         let cache = Cache::open(&config.state_dir)?;
-        let host = Host { id: cache.host_id()?, name: host_name() };
-        let Kept { pools, dropped_logs } = cache.load()?;
+        let (id, id_problem) = cache.host_id();
+        let host = Host { id, name: host_name() };
+        let (Kept { pools, dropped_logs }, list_problem) = cache.load();
+        for (part, problem) in [(PART_HOST, id_problem), (PART_LIST, list_problem)] {
+            config.parts.note(part, problem.map(|why| not_kept(&why)));
+        }
         let listed = pools.into_iter().map(|cached| {
             let state = State::Importing;
             (cached.name.clone(), Listed { cached, state })
@@ -247,6 +279,7 @@ impl Control {
             inventory,
             replication: Default::default(),
             alerts: Arc::new(alerts),
+            memory_short: Mutex::default(),
         }))
     }
 
@@ -266,9 +299,17 @@ impl Control {
             starting: self.starting.load(Ordering::Relaxed),
             nfs: NfsInfo {
                 listening: self.frontend.listening(),
-                notes: self.export_notes.lock().clone(),
+                notes: self.export_notes.lock().iter().cloned().chain(self.unmounted()).collect(),
             },
+            problems: self.server_problems(),
         }
+    }
+
+    /// Whether clients can connect, if they should, and the pools of the start are in service or
+    /// given up.
+    pub fn is_ready(&self) -> bool {
+        let is_wanted = !self.pools.read().is_empty();
+        !self.starting.load(Ordering::Relaxed) && (!is_wanted || self.frontend.is_listening())
     }
 
     /// All pools on the list.
@@ -294,16 +335,21 @@ impl Control {
         }
         let damaged = datasets::damaged(serving).await;
         let disks = self.disks_of(serving).await;
-        let mut notes = serving.export_problems();
         let exports = serving.exports();
-        notes.extend(shares::unknown_hosts(&exports, &self.frontend.hosts()));
-        notes.extend(shares::told(exports.iter()));
+        let mut notes: Vec<String> = shares::told(exports.iter()).into_iter().collect();
         let own = format!("pool {name:?}");
         let of_frontend = self.export_notes.lock();
         notes.extend(of_frontend.iter().filter(|note| note.contains(&own)).cloned());
+        drop(of_frontend);
+        if !exports.is_empty() {
+            notes.extend(self.unmounted());
+        }
         let import_notes = serving.import_notes().to_vec();
         let sync_disabled = datasets::sync_disabled(serving);
-        if let Some(waits) = self.waits_for(&listed.cached.guid) {
+        // Only as long as it is without them: somebody may have imported it meanwhile.
+        if serving.service().pool.may_come_back()
+            && let Some(waits) = self.waits_for(&listed.cached.guid)
+        {
             notes.push(format!("waits for disks: {waits}"));
         }
         let scrub = scrub::shown(&serving.service().files);
@@ -321,7 +367,9 @@ impl Control {
             disks,
             replications,
         };
-        Ok(status::status(&serving.service().pool.status(), beside))
+        let status = status::status(&serving.service().pool.status(), beside);
+        let more = self.beside(serving, &status);
+        Ok(status::with_more(status, more))
     }
 
     fn listed(&self, name: &str) -> Result<Listed, ApiError> {
@@ -357,6 +405,8 @@ impl Control {
     }
 
     fn put(&self, cached: CachedPool, state: State) {
+        let paths = cached.disks.iter().map(|path| path.display().to_string());
+        self.events.know_disks(&cached.name, paths);
         self.pools.write().insert(cached.name.clone(), Listed { cached, state });
         self.inventory.wake();
     }
@@ -388,53 +438,6 @@ impl Control {
         let answers = serving.iter().map(|serving| serving.run(async {}));
         tokio::time::timeout(patience, join_all(answers)).await.is_ok()
     }
-
-    /// Updates the exports that clients see. Call it in an act.
-    async fn refresh_exports(&self) -> Vec<String> {
-        let (serving, listed): (Vec<Arc<Serving>>, usize) = {
-            let pools = self.pools.read();
-            let serving = pools.values().filter_map(|listed| listed.serving().cloned());
-            (serving.collect(), pools.len())
-        };
-        let more_to_come = serving.len() < listed;
-        receive::keep_handles_apart(&serving);
-        let served = serving.iter().map(|serving| ServedPool {
-            name: serving.name().into(),
-            files: serving.service().files.clone(),
-            exports: serving.exports(),
-        });
-        let pools: Vec<ServedPool> = served.collect();
-        let exports = pools.iter().flat_map(|pool| pool.exports.clone()).collect();
-        let notes = self.frontend.serve(Offer { pools, more_to_come }).await;
-        for note in &notes {
-            tracing::warn!("{note}");
-        }
-        // Only after they are served: a reader of the event relies on it.
-        self.tell_changes(exports);
-        self.export_notes.lock().clone_from(&notes);
-        notes
-    }
-}
-
-impl Control {
-    /// Notes the changes of the exports, if there are any.
-    fn tell_changes(&self, now: Vec<Export>) {
-        let before = std::mem::replace(&mut *self.exported.lock(), now.clone());
-        let (old, new) = (by_path(&before), by_path(&now));
-        let paths = |some: &[Export], is_told: &dyn Fn(&Export) -> bool| {
-            let told = some.iter().filter(|export| is_told(export));
-            told.map(|export| export.path.as_str()).collect::<Vec<_>>().join(" ")
-        };
-        let set = paths(&now, &|export| old.get(export.path.as_str()) != Some(&export));
-        let removed = paths(&before, &|export| !new.contains_key(export.path.as_str()));
-        if !(set.is_empty() && removed.is_empty()) {
-            tracing::info!(class = "exports.changed", set, removed, "exports changed");
-        }
-    }
-}
-
-fn by_path(exports: &[Export]) -> HashMap<&str, &Export> {
-    exports.iter().map(|export| (export.path.as_str(), export)).collect()
 }
 
 impl Listed {

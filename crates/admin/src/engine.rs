@@ -22,6 +22,8 @@ use aquifer_pool::BoxFuture;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
+use crate::events::THREAD_OF_POOL;
+
 /// The thread of one pool.
 #[derive(Debug)]
 pub(crate) struct EngineThread {
@@ -48,7 +50,7 @@ impl EngineThread {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
-        let builder = std::thread::Builder::new().name(format!("pool {name}"));
+        let builder = std::thread::Builder::new().name(format!("{THREAD_OF_POOL}{name}"));
         let thread = builder.spawn(move || {
             // A dropped sender is an error, and ends the thread just as well.
             let _ = runtime.block_on(stopped);

@@ -4,10 +4,13 @@
 //! Invariants:
 //! - Bounded: the ring has a number of events, and one class only a part of them. So a disk full of
 //!   bit rot does not push out the event of its failure. Each event is cut to a size.
+//! - An event that concerns a pool names it, whatever told it: by the pool's name, a dataset, a
+//!   disk, or the pool's own thread.
+//! - A file is told once in an hour, however many of its pages are bad.
 //! - Sequence numbers rise by one and never repeat in one life of the daemon. A reader that asks
 //!   for the events after its last one misses none that is still kept, and sees how many are gone.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -21,18 +24,48 @@ pub struct EventRing {
     events: Mutex<VecDeque<Event>>,
     /// The number of the newest event; [`u64::MAX`] when all waiting must end.
     newest: watch::Sender<u64>,
+    /// The pools of disks, by path.
+    disks: Mutex<HashMap<String, String>>,
 }
 
 impl Default for EventRing {
     fn default() -> Self {
-        EventRing { events: Mutex::default(), newest: watch::Sender::new(0) }
+        let newest = watch::Sender::new(0);
+        EventRing { events: Mutex::default(), newest, disks: Mutex::default() }
     }
 }
 
 impl EventRing {
+    /// From now on these are the disks of a pool.
+    pub fn know_disks(&self, pool: &str, paths: impl Iterator<Item = String>) {
+        let mut disks = self.disks.lock();
+        disks.retain(|_, of| of != pool);
+        disks.extend(paths.map(|path| (path, pool.to_string())));
+    }
+
     /// Notes an event, with the present time.
-    pub fn note(&self, level: &str, class: &str, message: &str, fields: BTreeMap<String, String>) {
+    pub fn note(
+        &self,
+        level: &str,
+        class: &str,
+        message: &str,
+        mut fields: BTreeMap<String, String>,
+    ) {
+        if let Some(pool) = self.pool_of(&fields) {
+            fields.insert("pool".into(), pool);
+        }
         let mut events = self.events.lock();
+        if let Some(file) = file_of(class, &fields) {
+            let since = time::now_ns().saturating_sub(SAME_FILE_NS);
+            let is_same = |event: &Event| {
+                event.wall_ns > since
+                    && event.class == class
+                    && file_of(class, &event.fields) == Some(file)
+            };
+            if events.iter().any(is_same) {
+                return;
+            }
+        }
         let sequence = events.back().map_or(0, |event| event.sequence) + 1;
         let of_class = events.iter().filter(|event| event.class == class).count();
         let oldest = match of_class >= CLASS_EVENTS_MAX {
@@ -57,6 +90,21 @@ impl EventRing {
             *newest = (*newest).max(sequence);
             later
         });
+    }
+
+    /// The pool that an event concerns.
+    fn pool_of(&self, fields: &BTreeMap<String, String>) -> Option<String> {
+        if let Some(pool) = fields.get("pool") {
+            return Some(pool.clone());
+        }
+        let named = ["dataset", "snapshot"].iter().find_map(|name| fields.get(*name));
+        if let Some(name) = named {
+            return name.split(['/', '@']).next().map(str::to_string);
+        }
+        if let Some(leaf) = fields.get("leaf") {
+            return self.disks.lock().get(leaf).cloned();
+        }
+        std::thread::current().name()?.strip_prefix(THREAD_OF_POOL).map(str::to_string)
     }
 
     /// The kept events after `after`.
@@ -95,6 +143,25 @@ impl EventRing {
         self.newest.send_replace(u64::MAX);
     }
 }
+
+/// The file that an event about one is of.
+fn file_of<'f>(
+    class: &str,
+    fields: &'f BTreeMap<String, String>,
+) -> Option<(Option<&'f String>, &'f String)> {
+    if !ABOUT_FILES.contains(&class) {
+        return None;
+    }
+    Some((fields.get("dataset"), fields.get("file").or_else(|| fields.get("object"))?))
+}
+
+/// Classes of events that each bad page of a file tells.
+const ABOUT_FILES: [&str; 4] =
+    ["file.damaged", "file.unreadable", "file.repaired", "snapshot.unreadable"];
+/// A file is not told again before.
+const SAME_FILE_NS: u64 = 3600 * 1_000_000_000;
+/// How the names of threads of pools begin.
+pub(crate) const THREAD_OF_POOL: &str = "pool ";
 
 fn cut(text: &str) -> String {
     match text.char_indices().nth(TEXT_CHARS_MAX) {
@@ -160,5 +227,53 @@ mod tests {
         assert_eq!(ring.wait_after(1, long).await, []);
         note(&ring, "late", "after the end");
         assert_eq!(ring.wait_after(1, long).await.len(), 1);
+    }
+
+    fn fields(of: &[(&str, &str)]) -> BTreeMap<String, String> {
+        of.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+    }
+
+    #[test]
+    fn each_event_of_a_pool_names_it() {
+        let ring = EventRing::default();
+        ring.know_disks("tank", ["/dev/a".to_string(), "/dev/b".to_string()].into_iter());
+        ring.know_disks("dozer", ["/dev/b".to_string()].into_iter());
+        for (of, pool) in [
+            (&[("pool", "tank"), ("leaf", "/dev/b")][..], Some("tank")),
+            (&[("dataset", "tank/vms/a")], Some("tank")),
+            (&[("snapshot", "dozer@s")], Some("dozer")),
+            (&[("leaf", "/dev/a")], Some("tank")),
+            (&[("leaf", "/dev/b")], Some("dozer")),
+            (&[("leaf", "/dev/c")], None),
+            (&[("client", "10.0.0.1")], None),
+        ] {
+            ring.note("info", "x", "", fields(of));
+            let last = ring.after(0).pop().unwrap();
+            assert_eq!(last.fields.get("pool").map(String::as_str), pool, "{of:?}");
+        }
+        let shared = std::sync::Arc::new(ring);
+        let own = std::sync::Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("pool backup".into());
+        thread
+            .spawn(move || own.note("info", "log.lost", "", fields(&[])))
+            .unwrap()
+            .join()
+            .unwrap();
+        assert_eq!(shared.after(0).pop().unwrap().fields["pool"], "backup");
+    }
+
+    #[test]
+    fn the_pages_of_one_file_hide_no_other() {
+        let ring = EventRing::default();
+        let page = |file: &str, page: u32| {
+            let bytes = page.to_string();
+            let of = [("dataset", "tank/vms"), ("file", file), ("bytes", &bytes)];
+            ring.note("error", "file.unreadable", "", fields(&of));
+        };
+        (0..1000).for_each(|number| page("/a", number));
+        page("/b", 0);
+        let told: Vec<String> =
+            ring.after(0).iter().map(|event| event.fields["file"].clone()).collect();
+        assert_eq!(told, ["/a", "/b"]);
     }
 }

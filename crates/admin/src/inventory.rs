@@ -10,12 +10,14 @@ mod smart;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use aquifer_api::{DiskInfo, SmartInfo};
-use aquifer_blockio::{FileDisk, durable};
+use aquifer_blockio::FileDisk;
+use aquifer_blockio::durable::Replaced;
 use aquifer_ondisk::Guid;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -42,7 +44,7 @@ pub(crate) struct Asked {
 pub(crate) struct Inventory {
     system: System,
     smart: Option<Smart>,
-    path: PathBuf,
+    file: Arc<Replaced>,
     known: Arc<Mutex<BTreeMap<Guid, Known>>>,
     /// Held by the thread that asks the system.
     looking: Arc<Mutex<()>>,
@@ -66,14 +68,31 @@ impl Inventory {
     /// empty.
     pub fn open(state_dir: &Path, smartctl: &Path) -> Inventory {
         let path = state_dir.join(FILE_NAME);
+        let file = Arc::new(Replaced::at(path.clone(), 0o600));
+        file.adopt();
+        let known = load(&path).unwrap_or_else(|error| {
+            tracing::warn!(path = %path.display(), %error, "what disks were is not known");
+            store(&file, &BTreeMap::new());
+            BTreeMap::new()
+        });
         Inventory {
             system: System::default(),
             smart: (!smartctl.as_os_str().is_empty()).then(|| Smart::new(smartctl.into())),
-            known: Arc::new(Mutex::new(load(&path))),
-            path,
+            known: Arc::new(Mutex::new(known)),
+            file,
             looking: Arc::default(),
             wanted: Notify::new(),
         }
+    }
+
+    /// Writes the file again if it is spoilt, or could not be written.
+    pub fn look_after_file(&self) {
+        self.file.look_again();
+    }
+
+    /// Why the file cannot be written.
+    pub fn problem(&self) -> Option<String> {
+        self.file.problem()
     }
 
     /// Of each disk of a pool, what is known.
@@ -118,7 +137,7 @@ impl Inventory {
     /// `listed`.
     pub async fn identify(&self, disks: Vec<Asked>, listed: BTreeSet<String>) {
         let (system, known) = (self.system.clone(), self.known.clone());
-        let (looking, path) = (self.looking.clone(), self.path.clone());
+        let (looking, file) = (self.looking.clone(), self.file.clone());
         let is_new = disks.iter().any(|disk| !self.known.lock().contains_key(&disk.guid));
         let look = tokio::task::spawn_blocking(move || {
             // The system may not answer: others do not wait behind it.
@@ -126,7 +145,7 @@ impl Inventory {
             let found: Vec<_> = disks.iter().map(|disk| describe_one(&system, disk)).collect();
             let changed = note(&mut known.lock(), &disks, found, &listed);
             if changed {
-                store(&path, &known.lock().clone());
+                store(&file, &known.lock().clone());
             }
         });
         let _ = timeout(IDENTIFY_PATIENCE, look).await;
@@ -147,8 +166,8 @@ impl Inventory {
                 changed |= self.note_health(disk, answer);
             }
             if changed {
-                let (path, known) = (self.path.clone(), self.known.lock().clone());
-                let _ = tokio::task::spawn_blocking(move || store(&path, &known)).await;
+                let (file, known) = (self.file.clone(), self.known.lock().clone());
+                let _ = tokio::task::spawn_blocking(move || store(&file, &known)).await;
             }
         }
     }
@@ -238,21 +257,23 @@ fn note(
     changed || known.len() < before
 }
 
-/// The file's content; nothing, if it cannot be read: it is only a help.
-fn load(path: &Path) -> BTreeMap<Guid, Known> {
-    let bytes = fs::read(path).unwrap_or_default();
-    let kept: BTreeMap<String, Known> = serde_json::from_slice(&bytes).unwrap_or_default();
+/// The file's content; nothing, if there is none.
+fn load(path: &Path) -> std::io::Result<BTreeMap<Guid, Known>> {
+    let bytes = match fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        read => read?,
+    };
+    let kept: BTreeMap<String, Known> = serde_json::from_slice(&bytes)?;
     let guid = |text: &str| aquifer_api::guid_of(text).map(Guid);
-    kept.into_iter().filter_map(|(text, known)| Some((guid(&text)?, known))).collect()
+    Ok(kept.into_iter().filter_map(|(text, known)| Some((guid(&text)?, known))).collect())
 }
 
-fn store(path: &Path, known: &BTreeMap<Guid, Known>) {
+fn store(file: &Replaced, known: &BTreeMap<Guid, Known>) {
     let kept: BTreeMap<String, &Known> =
         known.iter().map(|(guid, known)| (aquifer_api::guid_text(guid.0), known)).collect();
     let stored = serde_json::to_vec_pretty(&kept).map_err(std::io::Error::from);
-    let stored = stored.and_then(|bytes| durable::replace(path, &bytes, 0o600));
-    if let Err(error) = stored {
-        tracing::warn!(path = %path.display(), %error, "what disks are is not kept");
+    if let Err(error) = stored.and_then(|bytes| file.store(bytes)) {
+        tracing::debug!(%error, "what disks are is not kept");
     }
 }
 

@@ -13,6 +13,7 @@ mod devices;
 mod engine;
 pub mod events;
 mod inventory;
+pub mod parts;
 pub mod sharenfs;
 pub mod status;
 
@@ -21,3 +22,4 @@ pub use control::{
     Control, ControlConfig, Frontend, NfsCounts, Offer, Peer, Peers, ServedPool, check_peers,
 };
 pub use devices::disks_of_pool;
+pub use parts::Parts;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use aquifer_api::{
     CacheDiskInfo, CacheDiskState, Count, DamagedFile, DiskInfo, DiskIo, DrillInfo, DroppedLog,
-    Health, LeafIo, LeafState, LeafStatus, PoolIo, PoolStatus, PoolSummary, ReplicationInfo,
-    ResilverInfo, ScanState, ScrubInfo, SlowInfo, SpareInfo, SpareState, SyncDisabled, VdevClass,
-    VdevIo, VdevKind, VdevStatus, guid_text,
+    Health, LeafIo, LeafState, LeafStatus, PoolIo, PoolStatus, PoolSummary, Problem,
+    ReplicationInfo, ResilverInfo, ScanState, ScrubInfo, SlowInfo, SpareInfo, SpareState,
+    SyncDisabled, VdevClass, VdevIo, VdevKind, VdevStatus, guid_text,
 };
 use aquifer_blockio::ms;
 use aquifer_ondisk::Guid;
@@ -206,6 +206,11 @@ pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
         action: None,
         problems: Vec::new(),
     })
+}
+
+/// A status with more problems.
+pub(crate) fn with_more(status: PoolStatus, more: Vec<Problem>) -> PoolStatus {
+    problems::with_more(status, more)
 }
 
 fn scan(resilver: &pool::ResilverStatus) -> ResilverInfo {

@@ -20,13 +20,13 @@ mod webhook;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aquifer_api::time::now_ns;
 use aquifer_api::{AlertsInfo, OutletKind, Problem, Severity, TestedOutlet};
-use aquifer_blockio::durable;
+use aquifer_blockio::durable::Replaced;
 use parking_lot::Mutex;
 
 use message::{Item, Kind, Message};
@@ -40,7 +40,7 @@ use watch::{Known, Seen, Watch};
 pub struct Alerts {
     settings: Settings,
     host: String,
-    path: PathBuf,
+    file: Replaced,
     outlets: Vec<Arc<Outlet>>,
     state: Mutex<State>,
 }
@@ -70,10 +70,14 @@ impl Alerts {
     pub fn open(settings: Settings, state_dir: &Path, host: &str) -> std::io::Result<Alerts> {
         let path = state_dir.join(FILE_NAME);
         let kept = fs::read(&path).and_then(|bytes| Ok(serde_json::from_slice::<Kept>(&bytes)?));
+        let file = Replaced::at(path.clone(), 0o600);
+        file.adopt();
         let kept = kept.unwrap_or_else(|error| {
             if error.kind() != ErrorKind::NotFound {
                 let path = path.display();
                 tracing::warn!(%path, %error, "alerts of before are not known");
+                // What is in the way is a problem, until it is gone.
+                let _ = file.store(text_of(&Kept::default()));
             }
             Kept::default()
         });
@@ -86,7 +90,7 @@ impl Alerts {
         }
         let watch = Watch::restored(kept.told.clone());
         let state = Mutex::new(State { watch, happened: BTreeMap::new(), kept });
-        Ok(Alerts { settings, host: host.into(), path, outlets, state })
+        Ok(Alerts { settings, host: host.into(), file, outlets, state })
     }
 
     /// The settings.
@@ -123,14 +127,20 @@ impl Alerts {
         if kept == state.kept {
             return;
         }
-        let bytes = serde_json::to_vec_pretty(&kept).map_err(std::io::Error::from);
-        match bytes.and_then(|bytes| durable::replace(&self.path, &bytes, 0o600)) {
-            Ok(()) => state.kept = kept,
-            Err(error) => {
-                let path = self.path.display();
-                tracing::warn!(%path, %error, "a restart will tell alerts again");
-            }
+        if let Err(error) = self.file.store(text_of(&kept)) {
+            tracing::debug!(%error, "a restart will tell alerts again");
         }
+        state.kept = kept;
+    }
+
+    /// Writes the file again if it is spoilt, or could not be written.
+    pub fn look_after_file(&self) {
+        self.file.look_again();
+    }
+
+    /// Why the file cannot be written: a restart will tell alerts again.
+    pub fn problem(&self) -> Option<String> {
+        self.file.problem()
     }
 
     /// Tells that something has happened, at most once an hour.
@@ -198,6 +208,10 @@ impl Drop for Alerts {
     fn drop(&mut self) {
         self.outlets.iter().for_each(|outlet| outlet.end());
     }
+}
+
+fn text_of(kept: &Kept) -> Vec<u8> {
+    serde_json::to_vec_pretty(kept).unwrap_or_default()
 }
 
 /// In the order of [`Settings::names`].

@@ -64,6 +64,7 @@ fn address(mail: &Mail) -> Result<(String, u16), String> {
 
 fn letter(mail: &Mail, message: &Message) -> Result<Letter, String> {
     let mut letter = Letter::builder().from(mailbox(&mail.from)?).subject(message.subject());
+    letter = letter.message_id(Some(message.id()));
     for to in &mail.to {
         letter = letter.to(mailbox(to)?);
     }

@@ -147,9 +147,22 @@ impl Message {
             text.push_str(&shown(&format!("  since {}; {}", time::text(item.since_ns), item.code)));
             text.push('\n');
         }
-        text.push_str(&shown(&format!("\n{}, {}", self.host, time::text(self.at_ns))));
+        text.push('\n');
+        text.push_str(&shown(&format!("{}, {}", self.host, time::text(self.at_ns))));
         text.push('\n');
         text
+    }
+
+    /// An identity for its letters: the same when one is sent again, so that nobody reads it twice.
+    pub fn id(&self) -> String {
+        // FNV-1a: two messages of a moment differ in what they say.
+        let hash = self.text().bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        let plain = |c: char| if c.is_ascii_alphanumeric() || ".-".contains(c) { c } else { '-' };
+        let host: String = self.host.chars().map(plain).collect();
+        let host = if host.is_empty() { "aquifer".to_string() } else { host };
+        format!("<{}.{hash:016x}@{host}>", self.at_ns)
     }
 
     /// The body of a webhook.
@@ -219,6 +232,18 @@ mod tests {
         assert!(lines[9].starts_with("  since "), "{text}");
         assert_eq!(message.of(Severity::Error).unwrap().alerts.len(), 2);
         assert!(Message::new("store", 1, Vec::new()).of(Severity::Info).is_none());
+    }
+
+    #[test]
+    fn a_text_ends_with_the_host_on_a_line_of_its_own() {
+        let message = Message::new("store1", 5, vec![item(Kind::Raised, Severity::Error, "bad")]);
+        let text = message.text();
+        assert!(!text.contains('?'), "{text}");
+        assert!(text.lines().last().unwrap().starts_with("store1, 1970"), "{text}");
+        assert_eq!(text.lines().rev().nth(1), Some(""));
+        let other = Message::new("store1", 5, vec![item(Kind::Raised, Severity::Error, "worse")]);
+        assert!(message.id() == message.id() && message.id() != other.id());
+        assert!(Message { host: "a b\r\n".into(), ..other }.id().ends_with("@a-b-->"));
     }
 
     #[test]

@@ -94,7 +94,11 @@ pub struct Webhook {
     #[serde(default = "warning")]
     pub severity: Severity,
     /// Where a POST goes to: `https://...` or `http://...`.
+    #[serde(default)]
     pub url: String,
+    /// A file with the URL instead, which nobody else can read: that of some services is a secret.
+    #[serde(default)]
+    pub url_file: PathBuf,
     /// The body.
     #[serde(default)]
     pub shape: Shape,

@@ -12,14 +12,16 @@ use crate::settings::Webhook;
 impl Sender for Webhook {
     fn send(&self, message: &Message) -> Result<(), String> {
         let body = serde_json::to_vec(&message.body(self.shape)).map_err(|e| e.to_string())?;
-        let mut post = agent(self)?.post(&self.url).content_type("application/json");
+        let url = secret::read(&self.url_file)?.unwrap_or_else(|| self.url.clone());
+        check_url(self, &url)?;
+        let mut post = agent(self)?.post(&url).content_type("application/json");
         if let Some(token) = secret::read(&self.token_file)? {
             post = post.header("Authorization", format!("Bearer {token}"));
         }
         // An error may show the URL, which is a secret of some services: not its path.
-        let host = self.url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_string));
+        let host = url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_string));
         let failed = |error: ureq::Error| {
-            format!("{}: {error}", host.unwrap_or_default()).replace(&self.url, "the URL")
+            format!("{}: {error}", host.unwrap_or_default()).replace(&url, "the URL")
         };
         let answer = post.send(&body).map_err(failed)?;
         match answer.status() {
@@ -34,7 +36,17 @@ impl Sender for Webhook {
 /// # Errors
 /// What is wrong.
 pub(crate) fn check(hook: &Webhook) -> Result<(), String> {
-    let uri: Uri = hook.url.parse().map_err(|_| "url: is no URL".to_string())?;
+    match (hook.url.is_empty(), hook.url_file.as_os_str().is_empty()) {
+        (true, false) if hook.url_file.is_absolute() => Ok(()),
+        (true, false) => Err("url_file: name the file by an absolute path".into()),
+        (false, false) => Err("url, url_file: one of the two".into()),
+        // It is read when something is sent, so that it may change.
+        (_, true) => check_url(hook, &hook.url),
+    }
+}
+
+fn check_url(hook: &Webhook, url: &str) -> Result<(), String> {
+    let uri: Uri = url.parse().map_err(|_| "url: is no URL".to_string())?;
     match (uri.scheme_str(), uri.host()) {
         (Some("https" | "http"), Some(host)) if !host.is_empty() => {}
         _ => return Err("url: begins with https:// or http://, and names a host".into()),
@@ -79,6 +91,7 @@ mod tests {
             name: String::new(),
             severity: aquifer_api::Severity::Warning,
             url: url.into(),
+            url_file: "".into(),
             shape: Shape::Json,
             ca: "".into(),
             token_file: token.into(),
@@ -89,5 +102,35 @@ mod tests {
             assert!(check(&hook(bad, "")).is_err(), "{bad}");
         }
         assert!(check(&hook("http://a/", "/token")).unwrap_err().contains("in the clear"));
+        let by_file = |url: &str, file: &str| Webhook { url_file: file.into(), ..hook(url, "") };
+        assert_eq!(check(&by_file("", "/etc/aquifer/hook")), Ok(()));
+        assert!(check(&by_file("", "hook")).unwrap_err().contains("absolute"));
+        assert!(check(&by_file("https://a/", "/hook")).unwrap_err().contains("one of the two"));
+    }
+
+    /// The secret is in no error, and a file that others can read is no secret.
+    #[test]
+    fn a_url_in_a_file_is_read_when_something_is_sent() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("hook");
+        let hook = Webhook {
+            name: String::new(),
+            severity: aquifer_api::Severity::Warning,
+            url: String::new(),
+            url_file: file.clone(),
+            shape: Shape::Json,
+            ca: "".into(),
+            token_file: "".into(),
+        };
+        let message = Message::test("store", 1);
+        std::fs::write(&file, "http://127.0.0.1:1/secret-part\n").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(hook.send(&message).unwrap_err().contains("chmod 600"));
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let error = hook.send(&message).unwrap_err();
+        assert!(error.contains("127.0.0.1") && !error.contains("secret-part"), "{error}");
+        std::fs::write(&file, "ftp://x/").unwrap();
+        assert!(hook.send(&message).unwrap_err().contains("https://"));
     }
 }

@@ -55,8 +55,15 @@ impl Problem {
         action: Option<String>,
     ) -> Problem {
         let (word, see) = (code.word.to_string(), Some(code.see()));
-        Problem { code: word, severity, status: status.into(), action, see }
+        let status = with_stop(status.into());
+        Problem { code: word, severity, status, action, see }
     }
+}
+
+/// A sentence: errors of systems and programs end without a stop.
+fn with_stop(text: String) -> String {
+    let ends = text.is_empty() || text.ends_with(['.', '!', '?']);
+    if ends { text } else { text + "." }
 }
 
 /// A problem that is there now.

@@ -58,6 +58,10 @@ codes! {
         DISK_SLOW = "disk-slow",
         DISK_ERRORS = "disk-errors",
     }
+    "runbook.md" "A client cannot mount" {
+        NFS_NOT_SERVED = "nfs-not-served",
+        PORTMAP_OFF = "portmap-off",
+    }
     "runbook.md" "No space is left" {
         POOL_FULL = "pool-full",
     }
@@ -84,8 +88,18 @@ codes! {
         LOG_DROPPED = "log-dropped",
         METASLAB_CLOSED = "metaslab-closed",
         SCRUB_OVERDUE = "scrub-overdue",
+        QUOTA_FULL = "quota-full",
+        CLIENTS_SHUT_OUT = "clients-shut-out",
+        HOLDS_LEFT = "holds-left",
+        RECEIVE_PARTS = "receive-parts",
+        COPY_UNFED = "copy-unfed",
         REPLICATION_BEHIND = "replication-behind",
         STATE_DIR_FULL = "state-dir-full",
+        STATE_NOT_KEPT = "state-not-kept",
+        SETTINGS_UNUSABLE = "settings-unusable",
+        API_NOT_SERVED = "api-not-served",
+        NFS_TLS_OFF = "nfs-tls-off",
+        LOCKS_NOT_KEPT = "locks-not-kept",
         MEMORY_SHORT = "memory-short",
         DAEMON_BUG = "daemon-bug",
         SNAPSHOT_UNREADABLE = "snapshot-unreadable",

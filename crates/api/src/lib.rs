@@ -122,6 +122,9 @@ pub struct DaemonInfo {
     pub starting: bool,
     /// The NFS side: where it listens, or why it does not.
     pub nfs: NfsInfo,
+    /// What is wrong with the server beside its pools, the worst first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<Problem>,
 }
 
 /// The NFS side.

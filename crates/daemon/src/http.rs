@@ -33,6 +33,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::serve::IncomingStream;
 use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use tokio::net::UnixListener;
 use tokio::runtime::Handle;
 
@@ -84,8 +85,6 @@ pub async fn serve(
 /// Binds the API's socket, mode 0600, in a directory that is made if there is none. A socket that
 /// a daemon left behind is replaced, one that is answered is not.
 ///
-/// Must be called before threads are started: it sets the process's umask for a moment.
-///
 /// # Errors
 /// [`io::ErrorKind::AddrInUse`] if a daemon answers there, and what the system says.
 pub fn bind(path: &FilePath) -> io::Result<StdListener> {
@@ -102,11 +101,17 @@ pub fn bind(path: &FilePath) -> io::Result<StdListener> {
         }
         fs::remove_file(path)?;
     }
-    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
-    let bound = StdListener::bind(path);
-    rustix::process::umask(before);
-    bound
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // The name gets the socket's mode (unix(7)), so that it is its owner's from the first moment.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(StdListener::from(socket))
 }
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// The user at the other end of a connection (SO_PEERCRED).
 #[derive(Debug, Clone, Copy)]

@@ -23,16 +23,19 @@ pub mod tokens;
 #[cfg(test)]
 mod tests;
 
+use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener as StdListener};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use aquifer_api::ApiError;
+use aquifer_admin::Parts;
 use aquifer_api::time::now_s;
+use aquifer_api::{ApiError, Problem, Severity, codes};
 use axum::Router;
 use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::{Request, State};
@@ -41,9 +44,10 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::serve::{IncomingStream, Listener};
+use futures_util::FutureExt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -74,48 +78,117 @@ const PATIENCE: Patience = Patience {
     wrong: Duration::from_secs(1),
 };
 
+/// Between two looks at the certificate, beside those of connections.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
 /// After an accept that failed: of descriptors there will be some again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Listens on every address, none of which may be taken.
-///
-/// # Errors
-/// What the system gives, with the address.
-pub fn bind(addresses: &[SocketAddr]) -> io::Result<Vec<StdListener>> {
-    let bound = addresses.iter().map(|address| {
-        let listener = StdListener::bind(address).and_then(|listener| {
-            listener.set_nonblocking(true)?;
-            Ok(listener)
-        });
-        listener.map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))
-    });
-    bound.collect()
+/// Where the API is to be reached over TCP, and with which keys.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    /// Its addresses.
+    pub listen: Vec<SocketAddr>,
+    /// Further names in its certificate.
+    pub names: Vec<String>,
+    /// The directory of its keys.
+    pub keys: PathBuf,
 }
 
-/// Answers who knows a token, until `stop` completes, and then those that have begun.
+impl Remote {
+    fn keys(&self) -> Result<Keys, Problem> {
+        let addresses: Vec<IpAddr> = self.listen.iter().map(SocketAddr::ip).collect();
+        Keys::open(&self.keys, &self.names, &addresses).map_err(|error| {
+            let status = format!("The API does not answer on TCP: {error}.");
+            let action = "Mend the file, or remove certificate and key: a new pair is then made. \
+                          They are read again within seconds.";
+            Problem::new(codes::API_NOT_SERVED, Severity::Error, status, Some(action.into()))
+        })
+    }
+}
+
+fn bind(address: SocketAddr) -> Result<StdListener, Problem> {
+    let bound = StdListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    bound.map_err(|error| {
+        let status = format!("The API does not answer on {address}: {error}.");
+        let action = format!(
+            "It is tried again by itself. `ss -tlnp 'sport = :{}'` shows what has the port, `ip \
+             addr` whether the address is there.",
+            address.port()
+        );
+        Problem::new(codes::API_NOT_SERVED, Severity::Error, status, Some(action))
+    })
+}
+
+/// Answers who knows a token, until `stop` completes, and then those that have begun. Keys and
+/// addresses that cannot be used are tried again; `tried` is dropped when all were tried once.
 ///
 /// # Errors
 /// What the sockets give.
 pub async fn serve(
-    listeners: Vec<StdListener>,
-    keys: Keys,
+    remote: Remote,
     api: Api,
+    parts: Arc<Parts>,
+    tried: oneshot::Sender<()>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
+    let stop = stop.shared();
+    let mut tried = Some(tried);
+    let open = || remote.keys().inspect_err(|_| drop(tried.take()));
+    let Remote { listen, .. } = remote.clone();
+    let keys = tokio::select! {
+        keys = parts.until("api keys", open) => keys,
+        () = stop.clone() => return Ok(()),
+    };
+    let certificate = Arc::new(keys.certificate);
     let door = Door::new(Arc::clone(&api.tokens), PATIENCE);
-    serve_with(listeners, keys, router(api), door, stop).await
+    let doorway = |address: SocketAddr| -> Doorway {
+        let (parts, mut first) = (Arc::clone(&parts), Some(bind(address)));
+        Box::pin(async move {
+            let attempt = || first.take().unwrap_or_else(|| bind(address));
+            let listener = parts.until(&format!("api {address}"), attempt).await;
+            tracing::info!(%address, "the API answers on TCP");
+            listener
+        })
+    };
+    let doorways = listen.into_iter().map(doorway).collect();
+    drop(tried);
+    let serving = serve_with(doorways, Arc::clone(&certificate), router(api), door, stop);
+    tokio::select! {
+        served = serving => served,
+        never = look_after(&certificate, &parts) => match never {},
+    }
 }
 
+/// Notes whether the certificate can be used, as long as it is polled.
+async fn look_after(certificate: &Certificate, parts: &Parts) -> Infallible {
+    loop {
+        let problem = certificate.problem().map(|why| {
+            let status = format!("The API goes on with its certificate from before: {why}.");
+            let action = "Mend the file: it is read again at once.".to_string();
+            Problem::new(codes::API_NOT_SERVED, Severity::Error, status, Some(action))
+        });
+        parts.note("api certificate", problem);
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Ready when an address can be listened on.
+type Doorway = Pin<Box<dyn Future<Output = StdListener> + Send>>;
+
 async fn serve_with(
-    listeners: Vec<StdListener>,
-    keys: Keys,
+    doorways: Vec<Doorway>,
+    certificate: Arc<Certificate>,
     router: Router,
     door: Door,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let router = router.layer(from_fn_with_state(door.clone(), require_token));
     let router = router.merge(page::router(door.clone())).layer(from_fn(page::protect));
-    let listener = TlsListener::start(listeners, keys.certificate, door)?;
+    let listener = TlsListener::start(doorways, &certificate, &door);
     let service = router.into_make_service_with_connect_info::<Visitor>();
     axum::serve(listener, service).with_graceful_shutdown(stop).await
 }
@@ -250,35 +323,33 @@ async fn require_token(
 /// Connections whose handshake is over.
 struct TlsListener {
     ready: mpsc::Receiver<(Connection, SocketAddr)>,
-    first: SocketAddr,
 }
 
 impl TlsListener {
-    fn start(
-        listeners: Vec<StdListener>,
-        certificate: Certificate,
-        door: Door,
-    ) -> io::Result<TlsListener> {
+    fn start(doorways: Vec<Doorway>, certificate: &Arc<Certificate>, door: &Door) -> TlsListener {
         let (send, ready) = mpsc::channel(1);
-        let certificate = Arc::new(certificate);
-        let mut first = None;
-        for listener in listeners {
-            first = first.or(listener.local_addr().ok());
-            let listener = TcpListener::from_std(listener)?;
-            tokio::spawn(accept(listener, certificate.clone(), door.clone(), send.clone()));
+        for doorway in doorways {
+            tokio::spawn(accept(doorway, Arc::clone(certificate), door.clone(), send.clone()));
         }
-        let first = first.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
-        Ok(TlsListener { ready, first })
+        TlsListener { ready }
     }
 }
 
 /// Accepts until nobody takes the connections any more.
 async fn accept(
-    listener: TcpListener,
+    doorway: Doorway,
     certificate: Arc<Certificate>,
     door: Door,
     ready: mpsc::Sender<(Connection, SocketAddr)>,
 ) {
+    let listener = tokio::select! {
+        listener = doorway => listener,
+        () = ready.closed() => return,
+    };
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "the API cannot accept connections"),
+    };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -340,7 +411,8 @@ impl Listener for TlsListener {
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.first)
+        // Of several; nobody asks.
+        Ok(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)))
     }
 }
 

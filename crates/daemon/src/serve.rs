@@ -8,8 +8,11 @@
 //! - NFS has one thread per core, and one for strangers (see `aquifer_nfsd`).
 //!
 //! # Start and end
-//! At the start the daemon locks the state directory, binds the API's socket, and imports the pools
-//! of the list. Then NFS listens. On SIGTERM or SIGINT, NFS stops listening and finishes what it
+//! At the start the daemon locks the state directory and binds the API's socket. Then NFS listens,
+//! and the pools of the list are imported. A part that cannot work is a problem of the server, and
+//! is tried again: it keeps no other part from starting (see `parts` in aquifer-admin). SIGHUP,
+//! SIGUSR1 and SIGUSR2 change nothing: files of keys are read again by themselves, and settings
+//! hold until the next start. On SIGTERM or SIGINT, NFS stops listening and finishes what it
 //! has begun. Then every pool is exported, and the API ends last. A second signal ends the process
 //! at once, which is as safe as kill -9: the next start replays the log.
 
@@ -19,29 +22,32 @@ mod log;
 mod manager;
 
 use std::io;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_admin::events::EventRing;
-use aquifer_admin::{Control, ControlConfig, Peers};
+use aquifer_admin::{Control, ControlConfig, Parts, Peers};
+use aquifer_api::{Problem, Severity, codes};
 use aquifer_nfsd::limits::{Limits, allow_files};
 use aquifer_nfsd::precedence::yield_to_clients;
-use aquifer_nfsd::{Config, KeyFiles, NamesConfig, Portmap};
+use aquifer_nfsd::{Config, NamesConfig, Portmap};
 use aquifer_pool::Memory;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::http::{self, Api};
 use crate::remote;
-use crate::remote::keys::{Keys, client_files};
+use crate::remote::Remote;
+use crate::remote::keys::{client_files, client_paths};
 use crate::remote::tokens::Tokens;
 
 use crate::args::ServeArgs;
 use crate::failure::Failure;
-use crate::settings::{self, Settings};
+use crate::settings::{self, Settings, Usable, usable};
 use frontend::{LockSettings, NfsFrontend};
 
 /// The settings by which would be served, as a configuration has them.
@@ -51,6 +57,7 @@ use frontend::{LockSettings, NfsFrontend};
 pub fn settings(args: &ServeArgs) -> Result<String, Failure> {
     let settings = Settings::of(args)?;
     settings.check_addresses()?;
+    settings.check_files()?;
     toml::to_string(&settings).map_err(Failure::failed)
 }
 
@@ -64,37 +71,17 @@ pub fn serve(
     args: &ServeArgs,
     commit: Option<&str>,
 ) -> Result<(), Failure> {
-    let settings = Settings::of(args)?;
+    let Usable { settings, problem } = usable(args)?;
+    let events: Arc<EventRing> = Arc::default();
+    log::to_stderr(&settings.log, &events)?;
+    let parts: Arc<Parts> = Arc::default();
+    parts.note("settings", problem);
     let memory = Memory::new(settings.memory_bytes());
-    let portmap = match settings.portmap.enabled {
-        true => Portmap::At(settings.portmap.listen),
-        false => Portmap::Off,
-    };
     allow_files();
-    let (listen, threads) = (settings.nfs.listen, settings.nfs.threads);
-    let limits = Limits { connections_max: settings.nfs.connections, ..Limits::default() };
-    let limits = limits.within_memory(memory.cap_bytes());
-    let locks = LockSettings {
-        dir: settings.state_dir.clone(),
-        grace: Duration::from_secs(settings.nfs.lock_grace_s.into()),
-    };
-    let tls = settings.nfs.tls.files();
-    tls.as_ref()
-        .map_or(Ok(()), KeyFiles::check)
-        .map_err(|error| Failure::failed(format!("nfs.tls: {error}")))?;
-    let config = Config {
-        listen,
-        portmap,
-        threads,
-        limits,
-        tls,
-        memory: Some(memory.clone()),
-        ..Config::default()
-    };
-    let tcp = bind_tcp(&settings.api, &settings.state_dir)?;
-    let keys_dir = keys_dir(&settings.state_dir);
-    let names = NamesConfig { servers: settings.names.servers, ..NamesConfig::default() };
-    let frontend = NfsFrontend::new(config, locks, names);
+    let frontend = frontend_of(&settings, &memory);
+    let keys = keys_dir(&settings.state_dir);
+    let settings::Api { listen, names } = settings.api;
+    let remote = (!listen.is_empty()).then(|| Remote { listen, names, keys: keys.clone() });
     let mut config = ControlConfig {
         state_dir: settings.state_dir,
         memory,
@@ -103,30 +90,108 @@ pub fn serve(
         alerts: settings.alerts,
         peers: settings.peers,
         commit: commit.map(str::to_string),
+        parts: Arc::clone(&parts),
     };
-    let events: Arc<EventRing> = Arc::default();
-    log::to_stderr(&settings.log, &events)?;
-    show_own_certificate(&mut config.peers, &keys_dir);
+    let shows_own = show_own_certificate(&mut config.peers, &keys);
     let control = Control::open(config, Arc::new(frontend), events).map_err(Failure::failed)?;
-    let tokens = Tokens::open(&keys_dir).map_err(Failure::failed)?;
+    let tokens = Arc::new(Tokens::open(&keys));
     let home = Some(runtime.handle().clone());
-    let api = Api { control, tokens: Arc::new(tokens), home };
-    let listener = http::bind(socket)
-        .map_err(|error| Failure::failed(format!("{}: {error}", socket.display())))?;
-    let served = runtime.block_on(run(api, listener, tcp, socket));
+    let api = Api { control, tokens, home };
+    let place = Place { socket: socket.to_path_buf(), remote, keys, shows_own, parts };
+    let listener = match http::bind(socket) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            return Err(Failure::failed(format!("{}: {error}", socket.display())));
+        }
+        bound => bound,
+    };
+    let served = runtime.block_on(run(api, listener, place));
     // The next daemon must not find a socket without an answer.
-    if let Err(error) = std::fs::remove_file(socket) {
-        tracing::warn!(socket = %socket.display(), %error, "the socket stays behind");
+    match std::fs::remove_file(socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(socket = %socket.display(), %error, "the socket stays behind");
+        }
+        _ => {}
     }
     served
 }
 
-async fn run(
-    api: Api,
-    listener: std::os::unix::net::UnixListener,
-    tcp: Option<Tcp>,
-    socket: &Path,
-) -> Result<(), Failure> {
+fn frontend_of(settings: &Settings, memory: &Arc<Memory>) -> NfsFrontend {
+    let portmap = match settings.portmap.enabled {
+        true => Portmap::At(settings.portmap.listen.clone()),
+        false => Portmap::Off,
+    };
+    let limits = Limits { connections_max: settings.nfs.connections, ..Limits::default() };
+    let limits = limits.within_memory(memory.cap_bytes());
+    let locks = LockSettings {
+        dir: settings.state_dir.clone(),
+        grace: Duration::from_secs(settings.nfs.lock_grace_s.into()),
+    };
+    let config = Config {
+        listen: settings.nfs.listen.clone(),
+        portmap,
+        threads: settings.nfs.threads,
+        limits,
+        tls: settings.nfs.tls.files(),
+        memory: Some(Arc::clone(memory)),
+        ..Config::default()
+    };
+    let names = NamesConfig { servers: settings.names.servers.clone(), ..NamesConfig::default() };
+    NfsFrontend::new(config, locks, names)
+}
+
+/// Where the API is, and what it needs.
+struct Place {
+    socket: PathBuf,
+    remote: Option<Remote>,
+    keys: PathBuf,
+    /// Peers are shown this machine's own certificate.
+    shows_own: bool,
+    parts: Arc<Parts>,
+}
+
+impl Place {
+    /// The API's socket, as soon as it can be bound.
+    async fn bind(&self, bound: io::Result<UnixListener>) -> UnixListener {
+        let mut bound = Some(bound);
+        let attempt = || {
+            let bound = bound.take().unwrap_or_else(|| http::bind(&self.socket));
+            bound.map_err(|error| {
+                let status = format!("The API has no socket {}: {error}.", self.socket.display());
+                let action = "Remove what is in the way: it is tried again by itself.";
+                let action = Some(action.to_string());
+                Problem::new(codes::API_NOT_SERVED, Severity::Error, status, action)
+            })
+        };
+        self.parts.until("api socket", attempt).await
+    }
+
+    /// Looks at the files of keys, as long as the daemon runs.
+    async fn tend(&self, tokens: &Tokens) {
+        loop {
+            tokens.look_again();
+            let unreadable = |why: String| {
+                let status = format!("Tokens of the API cannot be read: {why}.");
+                let action = "Mend the file: it is read again by itself. The API's socket on this \
+                              machine needs no token.";
+                Problem::new(codes::API_NOT_SERVED, Severity::Error, status, Some(action.into()))
+            };
+            self.parts.note("api tokens", tokens.problem().map(unreadable));
+            if self.shows_own {
+                let unmade = client_files(&self.keys).err().map(|error| {
+                    let status = format!("There is no certificate to show to peers: {error}.");
+                    let action = "Bound tokens are refused there. Mend the file: it is tried again \
+                                  by itself.";
+                    let (code, action) = (codes::API_NOT_SERVED, Some(action.to_string()));
+                    Problem::new(code, Severity::Warning, status, action)
+                });
+                self.parts.note("peer certificate", unmade);
+            }
+            tokio::time::sleep(TEND_EVERY).await;
+        }
+    }
+}
+
+async fn run(api: Api, listener: io::Result<UnixListener>, place: Place) -> Result<(), Failure> {
     let mut signals = Signals::new().map_err(Failure::failed)?;
     let (stop_api, api_stopped) = watch::channel(());
     // Dropping the sender stops both.
@@ -134,25 +199,51 @@ async fn run(
         let _ = stopped.changed().await;
     };
     let mut answering = JoinSet::new();
-    let answers = http::serve(listener, api.clone(), stopped(api_stopped.clone()));
-    answering.spawn(apart("api", answers).map_err(Failure::failed)?);
-    if let Some(Tcp { listeners, keys }) = tcp {
-        for address in listeners.iter().filter_map(|listener| listener.local_addr().ok()) {
-            tracing::info!(%address, "the API answers on TCP");
-        }
-        let answers = remote::serve(listeners, keys, api.clone(), stopped(api_stopped));
+    let place = Arc::new(place);
+    if let Some(remote) = place.remote.clone() {
+        let (parts, stop) = (Arc::clone(&place.parts), stopped(api_stopped.clone()));
+        let (trying, tried) = oneshot::channel();
+        let answers = remote::serve(remote, api.clone(), parts, trying, stop);
         answering.spawn(apart("api-tcp", answers).map_err(Failure::failed)?);
+        // Whoever starts a daemon waits for its socket, and then uses its keys.
+        let _ = tried.await;
     }
+    let (bound, local) = (Arc::clone(&place), api.clone());
+    let answers = async move {
+        tokio::select! {
+            listener = bound.bind(listener) => {
+                http::serve(listener, local, stopped(api_stopped)).await
+            }
+            () = stopped(api_stopped.clone()) => Ok(()),
+        }
+    };
+    answering.spawn(apart("api", answers).map_err(Failure::failed)?);
+    let socket = &place.socket;
     tracing::info!(
         class = "daemon.started", socket = %socket.display(), pid = std::process::id(),
         "the API answers"
     );
-    let Api { control, .. } = api;
+    let Api { control, tokens, .. } = api;
     let may_replicate = replicate_apart(&control).map_err(Failure::failed)?;
     let starting = Arc::clone(&control);
     let start = tokio::spawn(async move {
+        let ready: Arc<manager::Ready> = Arc::default();
+        let tended = tokio::spawn({
+            let (control, place) = (Arc::clone(&starting), Arc::clone(&place));
+            let ready = Arc::clone(&ready);
+            async move {
+                tokio::join!(
+                    control.tend_frontend(),
+                    control.tend_state(),
+                    place.tend(&tokens),
+                    manager::tell(&control, &ready),
+                );
+            }
+        });
+        let _ends_with_it = AbortOnDrop(tended);
         starting.start().await;
-        manager::ready();
+        // Before reports of health.
+        ready.tell_if(starting.is_ready());
         // The thread waits for it.
         let _ = may_replicate.send(());
         tokio::join!(
@@ -242,41 +333,25 @@ fn apart(
     Ok(async move { end.await.unwrap_or_else(panicked) })
 }
 
-/// The API on TCP.
-struct Tcp {
-    listeners: Vec<std::net::TcpListener>,
-    keys: Keys,
-}
-
-fn bind_tcp(api: &settings::Api, state_dir: &Path) -> Result<Option<Tcp>, Failure> {
-    if api.listen.is_empty() {
-        return Ok(None);
-    }
-    let failed = |why: &dyn std::fmt::Display| Failure::failed(format!("the API on TCP: {why}"));
-    let addresses: Vec<_> = api.listen.iter().map(std::net::SocketAddr::ip).collect();
-    let keys = Keys::open(&keys_dir(state_dir), &api.names, &addresses);
-    let keys = keys.map_err(|error| failed(&error))?;
-    let listeners = remote::bind(&api.listen).map_err(|error| failed(&error))?;
-    Ok(Some(Tcp { listeners, keys }))
-}
-
 /// Peers to which the configuration shows no other certificate are shown this machine's own.
-fn show_own_certificate(peers: &mut Peers, keys_dir: &Path) {
+/// Whether there are any.
+fn show_own_certificate(peers: &mut Peers, keys_dir: &Path) -> bool {
     let all = peers.values_mut().filter(|peer| peer.client_certificate.is_none());
     let mut all = all.peekable();
-    if all.peek().is_none() {
-        return;
-    }
-    match client_files(keys_dir) {
-        Ok([certificate, key]) => all.for_each(|peer| {
-            (peer.client_certificate, peer.client_key) =
-                (Some(certificate.clone()), Some(key.clone()));
-        }),
-        // Peers whose tokens are bound to nothing can be asked all the same.
-        Err(error) => tracing::warn!(
-            class = "api.certificate", %error,
-            "there is no certificate to show to peers; without it, bound tokens are refused there"
-        ),
+    let are_any = all.peek().is_some();
+    let [certificate, key] = client_paths(keys_dir);
+    all.for_each(|peer| {
+        (peer.client_certificate, peer.client_key) = (Some(certificate.clone()), Some(key.clone()));
+    });
+    are_any
+}
+
+/// A task that ends with its owner.
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -285,10 +360,12 @@ fn keys_dir(state_dir: &Path) -> PathBuf {
     state_dir.join("api")
 }
 
-/// The signals that end the daemon.
+/// The signals that end the daemon, and those that must not.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// Without a handler, each ends a process at once, with no pool exported.
+    others: [(&'static str, Signal); 3],
 }
 
 impl Signals {
@@ -296,16 +373,36 @@ impl Signals {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            others: [
+                ("SIGHUP", signal(SignalKind::hangup())?),
+                ("SIGUSR1", signal(SignalKind::user_defined1())?),
+                ("SIGUSR2", signal(SignalKind::user_defined2())?),
+            ],
         })
     }
 
+    /// The next one that ends the daemon.
     async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+        let [(hup, hangup), (usr1, user_1), (usr2, user_2)] = &mut self.others;
+        loop {
+            let other = tokio::select! {
+                _ = self.terminate.recv() => return "SIGTERM",
+                _ = self.interrupt.recv() => return "SIGINT",
+                _ = hangup.recv() => &*hup,
+                _ = user_1.recv() => &*usr1,
+                _ = user_2.recv() => &*usr2,
+            };
+            tracing::info!(
+                signal = other,
+                "nothing is done at this signal: keys are read again by themselves, settings at \
+                 the next start"
+            );
         }
     }
 }
+
+/// Between two looks at the files of tokens.
+const TEND_EVERY: Duration = Duration::from_secs(3);
 
 /// The time for answers of the API that are under way when the daemon stops.
 const API_PATIENCE: Duration = Duration::from_secs(2);

@@ -1,11 +1,13 @@
 //! The daemon's settings: from its configuration, and from its command line, which takes
 //! precedence.
 //!
-//! Invariant: an unknown or invalid setting is refused, with the file's line. If it were ignored,
-//! an administrator would believe in a setting that has no effect.
+//! Invariants:
+//! - `aquifer serve --check` refuses an unknown or invalid setting, with the file's line.
+//! - A start goes on without it ([`usable`]), and says so as long as that is so: NFS must not stay
+//!   down for a setting that it does not need. Where NFS listens is never guessed.
 
 use std::io::ErrorKind;
-use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -20,6 +22,21 @@ use crate::failure::Failure;
 mod machine;
 #[cfg(test)]
 mod tests;
+mod usable;
+
+pub(crate) use usable::{Usable, usable};
+
+/// A setting that cannot be.
+#[derive(Debug)]
+struct Wrong {
+    /// Its key, or that of the section that it is in.
+    key: &'static str,
+    why: String,
+}
+
+fn wrong<T>(key: &'static str, why: impl ToString) -> Result<T, Wrong> {
+    Err(Wrong { key, why: why.to_string() })
+}
 
 /// All settings of the daemon, as the configuration has them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,28 +165,33 @@ impl Settings {
             Some(path) => Settings::read(path)?,
             None => Settings::read_if_there(Path::new(CONFIG))?,
         };
+        settings.take(args);
+        settings.check().map_err(|Wrong { why, .. }| Failure::usage(why))?;
+        Ok(settings)
+    }
+
+    /// What the command line says goes before.
+    fn take(&mut self, args: &ServeArgs) {
         if let Some(state_dir) = &args.state_dir {
-            settings.state_dir.clone_from(state_dir);
+            self.state_dir.clone_from(state_dir);
         }
         if let Some(memory) = args.memory {
-            settings.memory = Some(memory);
+            self.memory = Some(memory);
         }
         if let Some(seconds) = args.wait_for_disks {
-            settings.wait_for_disks_s = seconds;
+            self.wait_for_disks_s = seconds;
         }
         let environment = std::env::var(tracing_subscriber::EnvFilter::DEFAULT_ENV).ok();
         if let Some(log) = args.log.clone().or(environment) {
-            settings.log = log;
+            self.log = log;
         }
         if !args.nfs_addr.is_empty() {
-            settings.nfs.listen.clone_from(&args.nfs_addr);
+            self.nfs.listen.clone_from(&args.nfs_addr);
         }
         if !args.portmap_addr.is_empty() {
-            settings.portmap = Portmap { enabled: true, listen: args.portmap_addr.clone() };
+            self.portmap = Portmap { enabled: true, listen: args.portmap_addr.clone() };
         }
-        settings.portmap.enabled &= !args.no_portmap;
-        settings.check()?;
-        Ok(settings)
+        self.portmap.enabled &= !args.no_portmap;
     }
 
     /// Memory that all pools and NFS may take together, in bytes.
@@ -197,6 +219,16 @@ impl Settings {
         Ok(())
     }
 
+    /// Finds files of keys that cannot be used: for a check before the start.
+    ///
+    /// # Errors
+    /// The setting, and the file.
+    pub fn check_files(&self) -> Result<(), Failure> {
+        let files = self.nfs.tls.files();
+        let checked = files.as_ref().map_or(Ok(()), KeyFiles::check);
+        checked.map_err(|error| Failure::failed(format!("nfs.tls: {error}")))
+    }
+
     fn read_if_there(path: &Path) -> Result<Settings, Failure> {
         match std::fs::symlink_metadata(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Settings::default()),
@@ -212,53 +244,71 @@ impl Settings {
         toml::from_str(&text).map_err(|error| wrong(&error))
     }
 
-    fn check(&self) -> Result<(), Failure> {
-        let filter = tracing_subscriber::EnvFilter::try_new(&self.log);
-        filter.map_err(|error| Failure::usage(format!("log: {:?}: {error}", self.log)))?;
-        // A word alone is a part of the program to the filter: a level that is misspelt, mostly.
-        let is_level = |word: &&str| LEVELS.contains(&word.to_lowercase().as_str());
-        let words = self.log.split(',').filter(|word| !word.is_empty());
-        let mut alone = words.filter(|word| !word.contains(['=', '[']) && !is_level(word));
-        if let Some(word) = alone.find(|word| !word.starts_with("aquifer")) {
-            let why = format!("log: {word:?}: is no level; these are: {}", LEVELS.join(", "));
-            return Err(Failure::usage(why));
-        }
+    fn check(&self) -> Result<(), Wrong> {
+        self.check_log()?;
         if let (Some(bytes), Some(machine)) = (self.memory, machine::memory_bytes())
             && bytes > machine
         {
             let (memory, machine) = (size::human(bytes), size::human(machine));
             let why =
                 format!("memory: {memory}, but this machine, or its container, has {machine}");
-            return Err(Failure::usage(why));
+            return wrong("memory", why);
         }
         if self.nfs.listen.is_empty() {
-            return Err(Failure::usage("nfs.listen: there is no address to listen on"));
+            return wrong("nfs.listen", "nfs.listen: there is no address to listen on");
         }
         if !(1..=CONNECTIONS_MAX).contains(&self.nfs.connections) {
             let why = format!("nfs.connections: from 1 to {CONNECTIONS_MAX}");
-            return Err(Failure::usage(why));
+            return wrong("nfs.connections", why);
         }
         let Tls { certificate, key, clients } = &self.nfs.tls;
         let given = [certificate, key, clients].map(|path| !path.as_os_str().is_empty());
         if given[0] != given[1] || given[2] && !given[0] {
             let why = "nfs.tls: certificate and key belong together, and clients to both";
-            return Err(Failure::usage(why));
+            return wrong("nfs.tls", why);
         }
         if self.wait_for_disks_s > WAIT_FOR_DISKS_S_MAX {
             let why = format!("wait_for_disks_s: at most {WAIT_FOR_DISKS_S_MAX}");
-            return Err(Failure::usage(why));
+            return wrong("wait_for_disks_s", why);
         }
         if self.portmap.enabled && self.portmap.listen.is_empty() {
-            return Err(Failure::usage("portmap.listen: there is no address to listen on"));
+            return wrong("portmap.listen", "portmap.listen: there is no address to listen on");
         }
-        self.alerts.check().map_err(Failure::usage)?;
-        check_peers(&self.peers).map_err(Failure::usage)?;
+        if let Some(name) = self.api.names.iter().find(|name| !is_host(name)) {
+            return wrong("api.names", format!("api.names: {name:?} is no name of a host"));
+        }
+        self.alerts.check().or_else(|why| wrong("alerts", why))?;
+        check_peers(&self.peers).or_else(|why| wrong("peers", why))?;
         if !self.state_dir.is_absolute() {
             let why = "a daemon may be started anywhere; say where by an absolute path";
-            return Err(Failure::usage(format!("state_dir: {:?}: {why}", self.state_dir)));
+            return wrong("state_dir", format!("state_dir: {:?}: {why}", self.state_dir));
         }
         Ok(())
     }
+
+    fn check_log(&self) -> Result<(), Wrong> {
+        let filter = tracing_subscriber::EnvFilter::try_new(&self.log);
+        filter.or_else(|error| wrong("log", format!("log: {:?}: {error}", self.log)))?;
+        // A word alone is a part of the program to the filter: a level that is misspelt, mostly.
+        let is_level = |word: &&str| LEVELS.contains(&word.to_lowercase().as_str());
+        let words = self.log.split(',').filter(|word| !word.is_empty());
+        let mut alone = words.filter(|word| !word.contains(['=', '[']) && !is_level(word));
+        if let Some(word) = alone.find(|word| !word.starts_with("aquifer")) {
+            let levels = LEVELS.join(", ");
+            return wrong("log", format!("log: {word:?}: is no level; these are: {levels}"));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a certificate can have this name: an address, or labels that DNS takes.
+fn is_host(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len()) && (label == "*" || label.bytes().all(is_plain))
+    };
+    name.parse::<IpAddr>().is_ok()
+        || name.len() <= 253 && name.trim_end_matches('.').split('.').all(is_label)
 }
 
 /// Half of the machine's memory; 1 GiB if the system does not say how much that is.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fmt::Write;
 
-use aquifer_api::Severity;
+use aquifer_api::{Problem, Severity};
 use serde::Serialize;
 
 use crate::codes::Code;
@@ -67,6 +67,13 @@ impl Finding {
     pub(crate) fn new(code: Code, what: impl Into<String>) -> Self {
         let (level, code) = (code.level, code.word.to_string());
         Finding { level, code, what: what.into(), command: None, see: None }
+    }
+
+    /// A problem that the daemon knows, in these words.
+    pub(crate) fn of(problem: &Problem, what: String) -> Self {
+        let (level, code) = (problem.severity.into(), problem.code.clone());
+        let (command, see) = (problem.action.clone(), problem.see.clone());
+        Finding { level, code, what, command, see }
     }
 
     /// With the command that mends it.

@@ -63,9 +63,11 @@ fn of_daemon(daemon: &DaemonInfo, state: &State, report: &mut Report) {
         let what = "the daemon is still importing pools: what is missing may come yet";
         report.add(Finding::new(codes::STARTING, what).mend("aquifer pool list"));
     }
-    for note in &daemon.nfs.notes {
-        let mend =
-            "ss -tlnp 'sport = :2049'   # who is in the way; then: systemctl restart aquifer";
+    for problem in &daemon.problems {
+        report.add(Finding::of(problem, problem.status.clone()));
+    }
+    for note in daemon.nfs.notes.iter().filter(|_| daemon.problems.is_empty()) {
+        let mend = "aquifer pool status   # and: aquifer share";
         report.add(Finding::new(codes::NFS_NOT_SERVED, note.clone()).mend(mend));
     }
     if state.pools.is_empty() && !daemon.starting {
@@ -83,13 +85,7 @@ fn of_daemon(daemon: &DaemonInfo, state: &State, report: &mut Report) {
 
 fn of_pool(pool: &PoolStatus, report: &mut Report) {
     for problem in &pool.problems {
-        report.add(Finding {
-            level: problem.severity.into(),
-            code: problem.code.clone(),
-            what: format!("{}: {}", pool.summary.name, problem.status),
-            command: problem.action.clone(),
-            see: problem.see.clone(),
-        });
+        report.add(Finding::of(problem, format!("{}: {}", pool.summary.name, problem.status)));
     }
 }
 

@@ -72,6 +72,7 @@ impl Daemon {
                 alerts: Default::default(),
                 peers: Default::default(),
                 commit: None,
+                parts: Arc::default(),
             };
             let control = Control::open(config, Arc::new(Nowhere), Arc::default()).unwrap();
             control.start().await;
@@ -89,7 +90,7 @@ impl Daemon {
                 held_until_s: None,
             };
             control.create_pool(request).await.unwrap();
-            let tokens = Arc::new(Tokens::open(&dir.path().join("state/api")).unwrap());
+            let tokens = Arc::new(Tokens::open(&dir.path().join("state/api")));
             let caller = Extension(Caller::of_socket(0));
             let routes = router(Api { control, tokens, home: None }).layer(caller);
             let guarded: Router = routes.layer(from_fn(guard::guard));

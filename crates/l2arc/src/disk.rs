@@ -22,8 +22,13 @@ use crate::index::{ENTRY_BYTES_MAX, Index};
 
 /// A read of the cache is waited for so long, then the pool is read.
 const READ_MS: u64 = 100;
-/// After so many reads in turn that failed or were late, the disk is left alone.
+/// After so many reads in turn that failed or were late, the disk is left alone for a while. A disk
+/// that is merely busy, or whose machine is, answers again.
 const FAILURES_MAX: u32 = 16;
+/// The first while. It doubles with each try that fails, as that of data disks does.
+const REST_FIRST: Duration = Duration::from_secs(1);
+/// The longest while.
+const REST_MAX: Duration = Duration::from_secs(60);
 /// Headers that are read at once when a pool comes into service.
 const HEADERS_AT_ONCE: u64 = 32;
 /// A full cache is written over at most at this rate: it wears the disk, and the rest is for reads.
@@ -44,6 +49,7 @@ pub struct CacheDisk {
     wanted: Notify,
     is_stopped: AtomicBool,
     failures: AtomicU32,
+    rest: Mutex<Rest>,
     share: Share,
     counts: Counts,
 }
@@ -53,6 +59,17 @@ impl std::fmt::Debug for CacheDisk {
         f.debug_struct("CacheDisk").field("leaf", &self.leaf.path).finish_non_exhaustive()
     }
 }
+
+/// The disk is left alone.
+#[derive(Debug, Clone, Copy)]
+struct Rest {
+    /// Until then, by the world's clock.
+    until: Duration,
+    /// For so long the next time.
+    next: Duration,
+}
+
+const NO_REST: Rest = Rest { until: Duration::ZERO, next: REST_FIRST };
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -117,6 +134,7 @@ impl CacheDisk {
             wanted: Notify::new(),
             is_stopped: AtomicBool::new(false),
             failures: AtomicU32::new(0),
+            rest: Mutex::new(NO_REST),
             share: memory.share(),
             counts: Counts::default(),
         })
@@ -129,12 +147,19 @@ impl CacheDisk {
 
     /// Whether it is read and written.
     pub fn is_usable(&self) -> bool {
-        self.leaf.is_online() && self.failures.load(Ordering::Relaxed) < FAILURES_MAX
+        // The clock is read only where something has failed.
+        let may_rest = self.failures.load(Ordering::Relaxed) >= FAILURES_MAX;
+        self.leaf.is_online() && !(may_rest && self.rests())
     }
 
-    /// It is tried again, if it answered too late or with errors.
+    /// It is tried again at once, if it answered too late or with errors.
     pub fn try_again(&self) {
         self.failures.store(0, Ordering::Relaxed);
+        *self.rest.lock() = NO_REST;
+    }
+
+    fn rests(&self) -> bool {
+        self.world.now() < self.rest.lock().until
     }
 
     /// Counters and sizes.
@@ -175,7 +200,7 @@ impl CacheDisk {
             self.has_failed();
             return None;
         };
-        self.failures.store(0, Ordering::Relaxed);
+        self.has_answered();
         let pages = pages.concat();
         if verify(&pages) || left_out(Rule::CachesAreVerified) {
             self.counts.hits.fetch_add(1, Ordering::Relaxed);
@@ -185,11 +210,29 @@ impl CacheDisk {
         None
     }
 
+    fn has_answered(&self) {
+        if self.failures.swap(0, Ordering::Relaxed) >= FAILURES_MAX {
+            *self.rest.lock() = NO_REST;
+            tracing::info!(
+                class = "cache.answers", leaf = %self.leaf.path,
+                "the cache disk answers reads again"
+            );
+        }
+    }
+
     fn has_failed(&self) {
-        if self.failures.fetch_add(1, Ordering::Relaxed) + 1 == FAILURES_MAX {
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
+        if failures < FAILURES_MAX || self.rests() {
+            return;
+        }
+        let mut rest = self.rest.lock();
+        let (now, is_first) = (self.world.now(), rest.until == Duration::ZERO);
+        *rest = Rest { until: now + rest.next, next: REST_MAX.min(rest.next * 2) };
+        if is_first {
             tracing::warn!(
                 class = "cache.failed", leaf = %self.leaf.path, error = ?self.leaf.last_error(),
-                "the cache disk does not answer reads: it is left alone, the pool is read instead"
+                "the cache disk does not answer reads: it is left alone for a while, and the pool \
+                 is read instead"
             );
         }
     }
@@ -293,7 +336,11 @@ impl CacheDisk {
     async fn load(&self) -> Ring {
         let mut ring = Ring { next: 0, sequence: 0, end: 0 };
         let mut from = 0;
-        while from < self.chunks && !self.is_stopped() && self.is_usable() {
+        while from < self.chunks && !self.is_stopped() && self.leaf.is_online() {
+            if !self.is_usable() {
+                self.world.sleep(REST_FIRST).await;
+                continue;
+            }
             let to = (from + HEADERS_AT_ONCE).min(self.chunks);
             let headers = join_all((from..to).map(|chunk| self.header(chunk))).await;
             for header in headers.into_iter().flatten() {

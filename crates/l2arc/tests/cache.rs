@@ -220,6 +220,37 @@ fn a_disk_that_fails_or_hangs_is_left_alone() {
     .unwrap();
 }
 
+/// A busy machine, and a disk that was only slow: it is asked now and then, ever more seldom, and
+/// used again when it answers. What it holds was not forgotten.
+#[test]
+fn a_disk_that_was_slow_is_used_again_by_itself() {
+    let (mut sim, disk) = sim(11);
+    let (cache, world) = (open(&sim, &disk, POOL, ENOUGH), sim.world());
+    sim.run_until(async {
+        fill(&cache, &world, 1..64).await;
+        for slow_s in [5, 100] {
+            disk.stall(Duration::from_secs(slow_s));
+            let (begun, mut asked, mut rested) = (world.now(), 0, false);
+            while world.now() - begun < Duration::from_secs(slow_s) {
+                let before = world.now();
+                assert!(!has(&cache, 1, 0).await);
+                asked += u32::from(world.now() > before);
+                rested |= !cache.is_usable();
+                world.sleep(Duration::from_millis(50)).await;
+            }
+            // 16 at first, and then one after each rest.
+            assert!(rested && asked < 16 + 10, "{asked}");
+            while !has(&cache, 1, 0).await {
+                let since = world.now() - begun;
+                assert!(since < Duration::from_secs(slow_s + 65), "it is left alone for good");
+                world.sleep(Duration::from_millis(50)).await;
+            }
+            assert!(cache.is_usable());
+        }
+    })
+    .unwrap();
+}
+
 #[test]
 fn what_comes_faster_than_it_can_write_is_passed_over() {
     let (mut sim, disk) = sim(9);

@@ -15,7 +15,7 @@
 mod rights;
 mod table;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -134,8 +134,9 @@ type RootOf = Box<dyn Fn(&str) -> Option<Root> + Send + Sync>;
 pub struct Exports {
     root_of: RootOf,
     table: RwLock<Table>,
-    /// See [`Exports::expect_more`].
+    /// See [`Exports::expect`].
     more_to_come: AtomicBool,
+    awaited: RwLock<BTreeSet<String>>,
     refusals: Refusals,
 }
 
@@ -148,8 +149,13 @@ impl Exports {
         exports: Vec<Export>,
         root_of: impl Fn(&str) -> Option<Root> + Send + Sync + 'static,
     ) -> Result<Self, ExportError> {
-        let (table, more_to_come, refusals) = Default::default();
-        let this = Exports { root_of: Box::new(root_of), table, more_to_come, refusals };
+        let this = Exports {
+            root_of: Box::new(root_of),
+            table: RwLock::default(),
+            more_to_come: AtomicBool::default(),
+            awaited: RwLock::default(),
+            refusals: Refusals::default(),
+        };
         this.replace(exports)?;
         Ok(this)
     }
@@ -198,10 +204,20 @@ impl Exports {
         self.table.write().set_addresses(addresses);
     }
 
-    /// Sets whether pools that belong here are not served yet. Their clients are then told to ask
-    /// again later: "stale" would be the end of the file to them.
-    pub fn expect_more(&self, more_to_come: bool) {
+    /// Sets the pools that belong here and are not served yet. Their clients are then told to ask
+    /// again later: "stale" would be the end of the file to them, and "no such directory" that of
+    /// their mount.
+    pub fn expect(&self, awaited: BTreeSet<String>) {
+        let more_to_come = !awaited.is_empty();
+        *self.awaited.write() = awaited;
         self.more_to_come.store(more_to_come, Ordering::Relaxed);
+    }
+
+    /// Whether an export that covers this path may come: it is one of a pool that is not served
+    /// yet.
+    pub(crate) fn may_cover(&self, path: &[&[u8]]) -> bool {
+        let pool = path.first().and_then(|pool| std::str::from_utf8(pool).ok());
+        pool.is_some_and(|pool| self.awaited.read().contains(pool))
     }
 
     /// The exports, in the order in which they were given.

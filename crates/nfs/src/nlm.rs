@@ -9,7 +9,8 @@
 //!   opened the file.
 //! - A call that waits for disks which do not answer hears "grace period": clients ask again after
 //!   some seconds (Linux: 5). A claim of an earlier lock is granted without them: clients give such
-//!   a lock up at any other answer.
+//!   a lock up at any other answer. So a claim in a file of a pool that is not there yet gets no
+//!   answer until it is.
 //! - An asynchronous procedure does the same as its synchronous one, and sends the results in a
 //!   call of its own.
 
@@ -28,7 +29,7 @@ use crate::proto::nlm::{
     ShareArgs4, ShareRes4, TestArgs4, TestRes4, UnlockArgs4,
 };
 use crate::refusals::Why;
-use crate::server::Origin;
+use crate::server::{Origin, Undone};
 use crate::status::nlm4_stats;
 
 /// The caller, and the server's tables.
@@ -41,13 +42,13 @@ pub(crate) struct LockRequest<'a> {
 /// Carries out one call and appends its results.
 ///
 /// # Errors
-/// The status that RPC returns instead of results.
+/// The status that RPC returns instead of results; or the file's pool is not there yet.
 pub(crate) async fn carry_out(
     request: &LockRequest<'_>,
     procedure: u32,
     from: &mut Decoder<'_>,
     to: &mut EncodeBuf,
-) -> Result<(), Accepted> {
+) -> Result<(), Undone> {
     use Procedure::{
         Cancel, CancelMsg, CancelRes, Granted, GrantedMsg, GrantedRes, Lock, LockMsg, LockRes,
         NmLock, Null, Share, Test, TestMsg, TestRes, Unlock, UnlockMsg, UnlockRes, Unshare,
@@ -87,7 +88,7 @@ pub(crate) async fn carry_out(
         Test | Lock | Cancel | Unlock | Granted | NmLock => {
             request.results(procedure, from, to).await
         }
-        TestMsg | LockMsg | CancelMsg | UnlockMsg | GrantedMsg => Err(Accepted::ProcUnavail),
+        TestMsg | LockMsg | CancelMsg | UnlockMsg | GrantedMsg => Err(Accepted::ProcUnavail.into()),
     }
 }
 
@@ -98,7 +99,7 @@ impl LockRequest<'_> {
         procedure: Procedure,
         from: &mut Decoder<'_>,
         to: &mut EncodeBuf,
-    ) -> Result<(), Accepted> {
+    ) -> Result<(), Undone> {
         let (cookie, stat) = match procedure {
             Procedure::Test => {
                 let args: TestArgs4<'_> = decode(from)?;
@@ -107,6 +108,9 @@ impl LockRequest<'_> {
             }
             Procedure::Lock | Procedure::NmLock => {
                 let args: LockArgs4<'_> = decode(from)?;
+                if args.reclaim {
+                    self.check_is_there(&args.alock.fh)?;
+                }
                 (args.cookie, self.lock(&args, procedure == Procedure::Lock).await)
             }
             Procedure::Cancel => {
@@ -122,7 +126,7 @@ impl LockRequest<'_> {
                 let args: TestArgs4<'_> = decode(from)?;
                 (args.cookie, Nlm4Stats::Denied)
             }
-            _ => return Err(Accepted::ProcUnavail),
+            _ => return Err(Accepted::ProcUnavail.into()),
         };
         to.put(&Nlm4Res { cookie, stat });
         Ok(())
@@ -210,11 +214,14 @@ impl LockRequest<'_> {
         reserves: bool,
         from: &mut Decoder<'_>,
         to: &mut EncodeBuf,
-    ) -> Result<(), Accepted> {
+    ) -> Result<(), Undone> {
         let ShareArgs4 { cookie, share, reclaim } = decode(from)?;
         // `fsh4_mode` and `fsh4_access` end at 3.
         if share.mode > 3 || share.access > 3 {
-            return Err(Accepted::GarbageArgs);
+            return Err(Accepted::GarbageArgs.into());
+        }
+        if reclaim {
+            self.check_is_there(&share.fh)?;
         }
         let stat = match self.owner(share.caller_name.0, share.oh.0, 0) {
             None => Nlm4Stats::DeniedNolocks,
@@ -259,6 +266,15 @@ impl LockRequest<'_> {
     fn client(&self, name: &[u8]) -> Option<Client> {
         let address = self.origin.address();
         (name.len() <= LOCK_NAME_BYTES_MAX).then(|| Client { address, name: name.into() })
+    }
+
+    /// A claim of an earlier lock waits for the pool of its file.
+    fn check_is_there(&self, fh: &Netobj<'_>) -> Result<(), Undone> {
+        let admitted = handle(fh).map(|file| self.exports.admit(file.fs_guid.0, self.origin));
+        match admitted {
+            Some(Err(Refusal::NotYet)) => Err(Undone::Unsettled),
+            _ => Ok(()),
+        }
     }
 
     /// The file in which `client` releases something.

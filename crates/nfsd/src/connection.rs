@@ -289,7 +289,7 @@ impl Connection {
     /// until the switch.
     fn asks_for_tls(&mut self) -> bool {
         if self.tls == Upgrade::No
-            && self.common.tls.is_some()
+            && self.common.tls.as_ref().is_some_and(|keys| keys.config().is_some())
             && let Some(reply) = self.requests.take_probe()
         {
             self.sender.push(reply);
@@ -308,10 +308,11 @@ impl Connection {
             self.requests.drop_received();
             return self.break_off("calls beside the one that asks for TLS".into());
         }
-        let (Some(Stream::Clear(tcp)), Some(keys)) = (self.stream.take(), &self.common.tls) else {
+        let config = self.common.tls.as_ref().and_then(|keys| keys.config());
+        let (Some(Stream::Clear(tcp)), Some(config)) = (self.stream.take(), config) else {
             return;
         };
-        match TlsStream::new(tcp, keys.config()) {
+        match TlsStream::new(tcp, config) {
             Ok(tls) => {
                 self.stream = Some(Stream::Tls(Box::new(tls)));
                 self.tls = Upgrade::Shakes;

@@ -26,6 +26,7 @@ pub mod config;
 mod connection;
 mod crew;
 mod datagrams;
+mod doors;
 pub mod limits;
 mod listen;
 mod locks;

@@ -268,6 +268,12 @@ pub const NOTIFY_PATIENCE: Duration = Duration::from_secs(15 * 60);
 /// Longest pause between two tries.
 pub const NOTIFY_PAUSE_MAX: Duration = Duration::from_secs(60);
 
+/// Between two tries of an address that cannot be listened on, or of a portmapper.
+pub const DOORS_RETRY: Duration = Duration::from_secs(2);
+
+/// Between two looks whether the list of lock clients is on disk as it was written.
+pub const LOCK_LIST_LOOK: Duration = Duration::from_secs(5);
+
 /// How long another portmapper has for an answer.
 pub const RPCBIND_PATIENCE: Duration = Duration::from_secs(1);
 

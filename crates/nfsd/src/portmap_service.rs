@@ -20,14 +20,11 @@ use aquifer_rpc::portmap::{self, Framing, IPPROTO_TCP, IPPROTO_UDP, Mapping, Ser
 use aquifer_rpc::xdr::EncodeBuf;
 use parking_lot::Mutex;
 use tokio::net::UdpSocket;
-use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::Instant;
 
 use crate::config::Portmap;
-use crate::connection::Phase;
 use crate::limits::{DATAGRAM_BYTES_MAX, RPCBIND_CHECK};
 use crate::listen;
-use crate::worker::Worker;
 
 mod rpcbind;
 
@@ -47,93 +44,124 @@ pub enum PortmapState {
 /// The server's part of the service.
 #[derive(Debug)]
 pub(crate) struct PortmapService {
+    config: Portmap,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    state: PortmapState,
+    /// What the portmapper was last told of.
     programs: Vec<Service>,
-    state: Arc<Mutex<PortmapState>>,
-    /// Our own portmapper's datagrams, until they are served.
-    datagrams: Mutex<Vec<std::net::UdpSocket>>,
-    other: Option<SocketAddr>,
+    /// When another portmapper was last asked.
+    asked: Option<Instant>,
+}
+
+/// The sockets of a portmapper of our own, to be served as all others.
+#[derive(Debug, Default)]
+pub(crate) struct Sockets {
+    pub listeners: Vec<StdListener>,
+    pub datagrams: Vec<std::net::UdpSocket>,
 }
 
 impl PortmapService {
-    /// Opens our own portmapper, or registers with another one. The programs listen on TCP at
-    /// `addresses`, and some of them, if `udp` is set, at the same ones of UDP. The returned
-    /// sockets, if there are any, must be served as all others.
-    pub(crate) async fn open(
-        config: &Portmap,
-        addresses: &[SocketAddr],
-        udp: bool,
-        nfs: &Nfs,
-    ) -> (Self, Vec<StdListener>) {
+    pub(crate) fn new(config: &Portmap) -> Self {
+        let inner = Inner { state: PortmapState::Off, programs: Vec::new(), asked: None };
+        PortmapService { config: config.clone(), inner: Mutex::new(inner) }
+    }
+
+    /// Opens our own portmapper, or registers with another one: until one of the two works, and
+    /// again when the addresses change or the other one may have restarted. The programs listen on
+    /// TCP at `addresses`, and some of them, if `udp` is set, at the same ones of UDP.
+    pub(crate) async fn tend(&self, addresses: &[SocketAddr], udp: bool, nfs: &Nfs) -> Sockets {
         let programs = at_each(addresses, |at| programs(at.port(), udp));
-        nfs.set_portmap(programs.clone());
-        let mut this = PortmapService {
-            programs,
-            state: Arc::new(Mutex::new(PortmapState::Off)),
-            datagrams: Mutex::default(),
-            other: None,
+        let is_new =
+            std::mem::replace(&mut self.inner.lock().programs, programs.clone()) != programs;
+        let Portmap::At(wanted) = &self.config else {
+            nfs.set_portmap(programs);
+            return Sockets::default();
         };
-        let Portmap::At(wanted) = config else { return (this, Vec::new()) };
+        match self.state() {
+            PortmapState::Own(own) => {
+                if is_new {
+                    nfs.set_portmap(with_portmapper(&own, programs));
+                }
+                return Sockets::default();
+            }
+            PortmapState::Registered(_) if !is_new && !self.is_due() => return Sockets::default(),
+            _ => {}
+        }
         match own(wanted) {
             Ok(Own { listeners, datagrams, addresses }) => {
-                let table = at_each(&addresses, |at| portmappers(at.port(), at.is_ipv4()));
-                nfs.set_portmap(table.into_iter().chain(this.programs.clone()).collect());
-                *this.state.lock() = PortmapState::Own(addresses);
-                *this.datagrams.lock() = datagrams;
-                (this, listeners)
+                nfs.set_portmap(with_portmapper(&addresses, programs));
+                self.inner.lock().state = PortmapState::Own(addresses);
+                Sockets { listeners, datagrams }
             }
             Err(error) => {
-                let other = loopback(wanted);
-                this.other = Some(other);
-                this.register(other, &error).await;
-                (this, Vec::new())
+                nfs.set_portmap(programs.clone());
+                self.register(loopback(wanted), &programs, &error).await;
+                Sockets::default()
             }
         }
     }
 
     pub(crate) fn state(&self) -> PortmapState {
-        self.state.lock().clone()
+        self.inner.lock().state.clone()
     }
 
-    /// Starts the service's tasks for the time that the server runs.
-    pub(crate) async fn run(&self, home: &Worker, nfs: &Arc<Nfs>, phase: &watch::Receiver<Phase>) {
-        let sockets = std::mem::take(&mut *self.datagrams.lock());
-        for socket in sockets {
-            let nfs = Arc::clone(nfs);
-            home.serve(phase, || answer_datagrams(socket, nfs)).await;
-        }
-        if let Some(other) = self.other {
-            let (programs, state) = (self.programs.clone(), Arc::clone(&self.state));
-            home.serve(phase, move || look_after(other, programs, state)).await;
-        }
+    /// Whether another portmapper may have lost our programs meanwhile.
+    fn is_due(&self) -> bool {
+        self.inner.lock().asked.is_none_or(|asked| asked.elapsed() >= RPCBIND_CHECK)
     }
 
     /// Withdraws our programs from another portmapper.
     pub(crate) async fn withdraw(&self) {
         let PortmapState::Registered(other) = self.state() else { return };
-        *self.state.lock() = PortmapState::Off;
-        if let Err(error) = rpcbind::withdraw(other, &self.programs).await {
+        let programs = {
+            let mut inner = self.inner.lock();
+            inner.state = PortmapState::Off;
+            inner.programs.clone()
+        };
+        if let Err(error) = rpcbind::withdraw(other, &programs).await {
             tracing::warn!(%other, error, "cannot withdraw from the portmapper");
         }
     }
 
-    async fn register(&self, other: SocketAddr, why_not_own: &io::Error) {
-        match rpcbind::register(other, &self.programs).await {
-            Ok(()) => *self.state.lock() = PortmapState::Registered(other),
+    async fn register(&self, other: SocketAddr, programs: &[Service], why_not_own: &io::Error) {
+        let registered = rpcbind::register(other, programs).await;
+        let mut inner = self.inner.lock();
+        inner.asked = Some(Instant::now());
+        let is_told = matches!(inner.state, PortmapState::Unavailable(_));
+        match registered {
+            Ok(()) => {
+                if inner.state != PortmapState::Registered(other) {
+                    tracing::info!(%other, "registered with the portmapper");
+                }
+                inner.state = PortmapState::Registered(other);
+            }
             Err(error) => {
                 let why = format!(
                     "no portmapper of our own: {why_not_own}; registering with the one at \
                      {other}: {error}"
                 );
-                tracing::warn!(
-                    why,
-                    "clients that ask the portmapper will not find us: qemu's nfs:// and libnfs \
-                     fail to connect, showmount and rpcinfo (XCP-ng's storage driver) list \
-                     nothing; kernel mounts work with the options port= and mountport="
-                );
-                *self.state.lock() = PortmapState::Unavailable(why);
+                if !is_told {
+                    tracing::warn!(
+                        why,
+                        "clients that ask the portmapper will not find us: qemu's nfs:// and \
+                         libnfs fail to connect, showmount and rpcinfo (XCP-ng's storage driver) \
+                         list nothing; kernel mounts work with the options port= and mountport="
+                    );
+                }
+                inner.state = PortmapState::Unavailable(why);
             }
         }
     }
+}
+
+/// What a portmapper of our own at these addresses lists.
+fn with_portmapper(own: &[SocketAddr], programs: Vec<Service>) -> Vec<Service> {
+    let table = at_each(own, |at| portmappers(at.port(), at.is_ipv4()));
+    table.into_iter().chain(programs).collect()
 }
 
 /// Our programs: all on one TCP port, and those for locks also on UDP.
@@ -216,7 +244,7 @@ fn loopback(addresses: &[SocketAddr]) -> SocketAddr {
     }
 }
 
-async fn answer_datagrams(socket: std::net::UdpSocket, nfs: Arc<Nfs>) {
+pub(crate) async fn answer_datagrams(socket: std::net::UdpSocket, nfs: Arc<Nfs>) {
     let socket = match UdpSocket::from_std(socket) {
         Ok(socket) => socket,
         Err(error) => {
@@ -245,23 +273,6 @@ async fn answer_datagrams(socket: std::net::UdpSocket, nfs: Arc<Nfs>) {
         {
             // A client resends a call whose answer was lost.
             let _ = socket.try_send_to(bytes, from);
-        }
-    }
-}
-
-/// Registers again when the other portmapper has lost our programs, or has started at last.
-async fn look_after(other: SocketAddr, programs: Vec<Service>, state: Arc<Mutex<PortmapState>>) {
-    loop {
-        sleep(RPCBIND_CHECK).await;
-        match rpcbind::register(other, &programs).await {
-            Ok(()) => {
-                let mut state = state.lock();
-                if *state != PortmapState::Registered(other) {
-                    tracing::info!(%other, "registered with the portmapper");
-                    *state = PortmapState::Registered(other);
-                }
-            }
-            Err(error) => tracing::debug!(%other, error, "not registered with the portmapper"),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The server as a whole: start and stop.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,14 +14,14 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::config::Config;
 use crate::connection::{Budgets, Common, Phase};
 use crate::crew::Crew;
-use crate::datagrams;
+use crate::doors::Doors;
 use crate::limits::{KEYS_LOOK, LINGER, REFUSALS_REPORT};
-use crate::listen::{self, Workers};
+use crate::listen::Workers;
 use crate::locks::LockKeeper;
 use crate::peers::Peers;
-use crate::portmap_service::{PortmapService, PortmapState};
+use crate::portmap_service::PortmapState;
 use crate::stats::{Load, Stats};
-use crate::tls::{Keys, TlsError};
+use crate::tls::Keys;
 use crate::worker::{Duty, Worker};
 
 /// A running server.
@@ -31,8 +31,7 @@ use crate::worker::{Duty, Worker};
 /// Dropping joins the threads.
 #[derive(Debug)]
 pub struct Server {
-    addresses: Vec<SocketAddr>,
-    portmap: PortmapService,
+    doors: Arc<Doors>,
     common: Arc<Common>,
     phase: watch::Sender<Phase>,
     ended: Arc<Notify>,
@@ -43,17 +42,41 @@ pub struct Server {
 
 /// Observes a server, and keeps no part of it running.
 #[derive(Debug, Clone)]
-pub struct Observer(Arc<Common>);
+pub struct Observer {
+    common: Arc<Common>,
+    doors: Arc<Doors>,
+}
 
 impl Observer {
     /// The server's present state and counters.
     pub fn load(&self) -> Load {
-        self.0.stats.load(&self.0.budgets)
+        self.common.stats.load(&self.common.budgets)
     }
 
     /// What is served.
     pub fn nfs(&self) -> &Nfs {
-        &self.0.nfs
+        &self.common.nfs
+    }
+
+    /// The addresses that NFS and MOUNT listen on, in the configuration's order.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.doors.addresses()
+    }
+
+    /// The addresses that it cannot listen on at the moment, and why.
+    pub fn closed(&self) -> Vec<(SocketAddr, String)> {
+        self.doors.closed()
+    }
+
+    /// How clients that ask a portmapper are served.
+    pub fn portmap(&self) -> PortmapState {
+        self.doors.portmap()
+    }
+
+    /// Why the files for TLS cannot be used, as they are now; `None` if they can, or none are
+    /// wanted.
+    pub fn tls_problem(&self) -> Option<String> {
+        self.common.tls.as_ref()?.problem()
     }
 }
 
@@ -63,17 +86,6 @@ pub enum StartError {
     /// The configuration asks for something impossible.
     #[error("configuration: {0}")]
     Config(&'static str),
-    /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The keys for TLS cannot be used.
-    #[error("TLS for NFS: {0}")]
-    Tls(#[from] TlsError),
     /// There can be no thread or runtime.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] io::Error),
@@ -91,7 +103,8 @@ pub struct Stopped {
 }
 
 impl Server {
-    /// Listens and serves `nfs` until it is stopped.
+    /// Listens and serves `nfs` until it is stopped. An address that cannot be listened on is tried
+    /// again until it can ([`Observer::closed`]).
     ///
     /// # Errors
     /// [`StartError`]; nothing is left running then.
@@ -109,14 +122,8 @@ impl Server {
         keeper: Option<Arc<LockKeeper>>,
     ) -> Result<Server, StartError> {
         config.check().map_err(StartError::Config)?;
-        let tls = config.tls.clone().map(Keys::open).transpose()?.map(Arc::new);
-        let listen_at = |address: &SocketAddr| {
-            let listener = listen::tcp(*address);
-            let opened = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
-            opened.map_err(|source| StartError::Listen { address: *address, source })
-        };
-        let listeners: Result<Vec<_>, _> = config.listen.iter().map(listen_at).collect();
-        let (addresses, listeners): (Vec<_>, Vec<_>) = listeners?.into_iter().unzip();
+        let tls = config.tls.clone().map(Keys::open).map(Arc::new);
+        let doors = Arc::new(Doors::new(&config));
         let common = Arc::new(Common {
             nfs,
             limits: config.limits.clone().within_files(getrlimit(Resource::Nofile).current),
@@ -133,24 +140,15 @@ impl Server {
         let mut workers: Vec<_> = workers.collect::<Result<_, _>>()?;
         let clients: Vec<_> = workers.iter().map(Worker::handover).collect();
         let lobby = start(Duty::Lobby(clients.clone()), Crew::alone()?)?;
-        let datagrams = udp_beside(&addresses);
-        let udp = !datagrams.is_empty();
-        let (portmap, portmap_listeners) =
-            PortmapService::open(&config.portmap, &addresses, udp, &common.nfs).await;
+        let opened = doors.open(&common.nfs).await;
         let ended = Arc::new(Notify::new());
         let places = Workers { clients, lobby: lobby.handover() };
-        // The portmapper's TCP ports are served like any other: `nfs` answers that program too.
-        for listener in listeners.into_iter().chain(portmap_listeners) {
-            let (places, common) = (places.clone(), Arc::clone(&common));
-            let (ended, follows) = (Arc::clone(&ended), follows.clone());
-            let accept = || Box::pin(listen::accept(listener, places, common, ended, follows)) as _;
-            lobby.spawn(Box::new(accept)).await;
-        }
-        portmap.run(&lobby, &common.nfs, &follows).await;
-        for socket in datagrams {
-            let nfs = Arc::clone(&common.nfs);
-            lobby.serve(&follows, move || datagrams::answer(socket, nfs)).await;
-        }
+        let (open, shared, notice) = (Arc::clone(&doors), Arc::clone(&common), Arc::clone(&ended));
+        let serve = {
+            let follows = follows.clone();
+            move || open.serve(opened, places, shared, notice, follows)
+        };
+        lobby.serve(&follows, serve).await;
         if let Some(keeper) = keeper {
             lobby.serve(&follows, move || keeper.run()).await;
         }
@@ -160,19 +158,20 @@ impl Server {
         let peers = Arc::clone(&common);
         lobby.serve(&follows, move || look_after_peers(peers)).await;
         workers.push(lobby);
-        tracing::info!(?addresses, portmap = ?portmap.state(), "serving NFS");
+        let addresses = doors.addresses();
+        tracing::info!(?addresses, portmap = ?doors.portmap(), "serving NFS");
         let workers = Mutex::new(workers);
-        Ok(Server { addresses, portmap, common, phase, ended, config, workers })
+        Ok(Server { doors, common, phase, ended, config, workers })
     }
 
     /// The addresses that NFS and MOUNT listen on, in the configuration's order.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.doors.addresses()
     }
 
     /// How clients that ask a portmapper are served.
     pub fn portmap(&self) -> PortmapState {
-        self.portmap.state()
+        self.doors.portmap()
     }
 
     /// What is served.
@@ -187,7 +186,7 @@ impl Server {
 
     /// An observer of it.
     pub fn observer(&self) -> Observer {
-        Observer(Arc::clone(&self.common))
+        Observer { common: Arc::clone(&self.common), doors: Arc::clone(&self.doors) }
     }
 
     /// Stops: no new connections, no new requests. Running requests finish and are answered, as
@@ -202,7 +201,7 @@ impl Server {
             }
             serves
         });
-        self.portmap.withdraw().await;
+        self.doors.withdraw().await;
         let drained = self.wait_for_connections(Instant::now() + self.config.drain).await;
         let cut = if drained { 0 } else { self.open() };
         self.phase.send_replace(Phase::Close);
@@ -230,20 +229,6 @@ impl Server {
             }
         }
     }
-}
-
-/// UDP sockets at the listening addresses. Locks are served there too, and clients send notices of
-/// their restarts there. Without one, clients have TCP.
-fn udp_beside(addresses: &[SocketAddr]) -> Vec<UdpSocket> {
-    let open = |address: &SocketAddr| match listen::udp(*address) {
-        Ok(socket) => Some(socket),
-        Err(error) => {
-            tracing::warn!(%address, %error, "locks are served over TCP only");
-            None
-        }
-    };
-    // All or none: the portmapper announces one port for all addresses.
-    addresses.iter().map(open).collect::<Option<Vec<_>>>().unwrap_or_default()
 }
 
 /// Reports refused clients, and evicts idle strangers, from time to time.

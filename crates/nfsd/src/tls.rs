@@ -4,7 +4,8 @@
 //! Invariants:
 //! - A key that others can read is refused, not used.
 //! - Files may change at any time. Valid files are used for new connections from then on. Invalid
-//!   ones change nothing, and are logged.
+//!   ones change nothing, and are a [problem](Keys::problem) until they are valid. Without any
+//!   valid ones no call comes over TLS: clear text goes on where exports take it.
 
 use std::fs;
 use std::io;
@@ -55,50 +56,69 @@ pub enum TlsError {
 #[derive(Debug)]
 pub(crate) struct Keys {
     files: KeyFiles,
-    config: RwLock<Arc<ServerConfig>>,
-    /// The state of the files when they were last read.
-    seen: Mutex<Vec<Seen>>,
+    /// `None`: there were no valid ones yet.
+    config: RwLock<Option<Arc<ServerConfig>>>,
+    /// The files as they were last read.
+    read: Mutex<Read>,
 }
 
-/// Inode, size and time of a file: they change if it was replaced or written.
-type Seen = Option<(u64, u64, i64, i64)>;
+#[derive(Debug, Default)]
+struct Read {
+    seen: Vec<Seen>,
+    /// Why they cannot be used.
+    problem: Option<String>,
+}
+
+/// Inode, size and times of a file: they change if it was replaced or written, or its mode was.
+type Seen = Option<(u64, u64, [(i64, i64); 2])>;
 
 impl Keys {
-    /// # Errors
-    /// [`TlsError`].
-    pub fn open(files: KeyFiles) -> Result<Keys, TlsError> {
-        // Before they are read: a file that changes meanwhile is read again.
-        let seen = files.seen();
-        let config = files.read()?;
-        Ok(Keys { files, config: RwLock::new(Arc::new(config)), seen: Mutex::new(seen) })
+    pub fn open(files: KeyFiles) -> Keys {
+        let keys = Keys { files, config: RwLock::default(), read: Mutex::default() };
+        keys.look_again();
+        keys
     }
 
-    /// For a new connection.
-    pub fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.config.read())
+    /// For a new connection, if there are any.
+    pub fn config(&self) -> Option<Arc<ServerConfig>> {
+        self.config.read().clone()
+    }
+
+    /// Why the files cannot be used, as they are now.
+    pub fn problem(&self) -> Option<String> {
+        self.read.lock().problem.clone()
     }
 
     /// Loads the files again, if they have changed.
     pub fn look_again(&self) {
-        let now = self.files.seen();
-        if std::mem::replace(&mut *self.seen.lock(), now.clone()) == now {
+        // Before they are read: a file that changes meanwhile is read again.
+        let seen = self.files.seen();
+        let mut before = self.read.lock();
+        if before.seen == seen {
             return;
         }
-        match self.files.read() {
+        let problem = match self.files.read() {
             Ok(config) => {
-                *self.config.write() = Arc::new(config);
-                tracing::info!(class = "tls.keys", "certificates for NFS were read again");
+                if self.config.write().replace(Arc::new(config)).is_some() {
+                    tracing::info!(class = "tls.keys", "certificates for NFS were read again");
+                }
+                None
             }
-            Err(error) => tracing::warn!(
-                class = "tls.keys", %error,
-                "the new certificates for NFS cannot be used; the old ones stay"
-            ),
-        }
+            Err(error) => {
+                tracing::error!(
+                    class = "tls.keys", %error,
+                    "the certificates for NFS cannot be used; those from before stay, if there are \
+                     any"
+                );
+                Some(error.to_string())
+            }
+        };
+        *before = Read { seen, problem };
     }
 }
 
 impl KeyFiles {
-    /// Whether they can be used now.
+    /// Whether they can be used now: for a check before the start.
     ///
     /// # Errors
     /// [`TlsError`].
@@ -110,7 +130,8 @@ impl KeyFiles {
         let all = [Some(&self.certificate), Some(&self.key), self.clients.as_ref()];
         let seen = |path: &PathBuf| {
             let meta = fs::metadata(path).ok()?;
-            Some((meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
+            let times = [(meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec())];
+            Some((meta.ino(), meta.len(), times))
         };
         all.into_iter().flatten().map(seen).collect()
     }
@@ -192,23 +213,43 @@ mod tests {
     fn files_that_change_are_read_again() {
         let home = tempfile::tempdir().unwrap();
         let files = files(home.path());
-        let keys = Keys::open(files.clone()).unwrap();
-        let first = keys.config();
+        let keys = Keys::open(files.clone());
+        let config = || keys.config().unwrap();
+        let first = config();
         keys.look_again();
-        assert!(Arc::ptr_eq(&first, &keys.config()), "nothing has changed");
+        assert!(Arc::ptr_eq(&first, &config()), "nothing has changed");
         fs::write(&files.certificate, "half of a certif").unwrap();
         keys.look_again();
-        assert!(Arc::ptr_eq(&first, &keys.config()), "what cannot be used changes nothing");
+        assert!(Arc::ptr_eq(&first, &config()), "what cannot be used changes nothing");
+        assert!(keys.problem().unwrap().contains("certificate.pem"));
         self::files(home.path());
         keys.look_again();
-        assert!(!Arc::ptr_eq(&first, &keys.config()));
+        assert!(!Arc::ptr_eq(&first, &config()));
+        assert_eq!(keys.problem(), None);
+    }
+
+    #[test]
+    fn files_that_come_late_are_used_from_then_on() {
+        let home = tempfile::tempdir().unwrap();
+        let files = files(home.path());
+        fs::rename(&files.key, home.path().join("away")).unwrap();
+        let keys = Keys::open(files.clone());
+        assert!(keys.config().is_none() && keys.problem().unwrap().contains("key.pem"));
+        fs::rename(home.path().join("away"), &files.key).unwrap();
+        // Only its mode is wrong: no byte of it changes when that is mended.
+        fs::set_permissions(&files.key, fs::Permissions::from_mode(0o644)).unwrap();
+        keys.look_again();
+        assert!(keys.config().is_none() && keys.problem().unwrap().contains("chmod"));
+        fs::set_permissions(&files.key, fs::Permissions::from_mode(0o600)).unwrap();
+        keys.look_again();
+        assert!(keys.config().is_some() && keys.problem().is_none());
     }
 
     #[test]
     fn what_cannot_be_used_is_refused_with_its_name() {
         let home = tempfile::tempdir().unwrap();
         let good = files(home.path());
-        let why = |files: KeyFiles| Keys::open(files).unwrap_err().to_string();
+        let why = |files: KeyFiles| files.check().unwrap_err().to_string();
         let missing = home.path().join("missing");
         assert!(why(KeyFiles { key: missing.clone(), ..good.clone() }).contains("missing"));
         assert!(why(KeyFiles { clients: Some(missing), ..good.clone() }).contains("missing"));

@@ -169,6 +169,15 @@ impl Pool {
         progress.end(self.world.now(), resilvered.is_ok());
         let copied_bytes = progress.copied_bytes.load(Ordering::Relaxed);
         let unread_blocks = progress.unread_blocks.load(Ordering::Relaxed);
+        if resilvered.is_err() && self.ended_by_order(leaf) {
+            // Nothing went wrong, and nothing is tried again.
+            *self.meters.resilver.lock() = None;
+            tracing::info!(
+                class = "disk.resilver_stopped", pool, leaf = %path, copied_bytes,
+                "the resilver was ended by order: what the disk misses is copied another time"
+            );
+            return false;
+        }
         match &resilvered {
             Ok(()) => tracing::info!(
                 class = "disk.resilvered", pool, leaf = %path, copied_bytes, unread_blocks,
@@ -180,6 +189,13 @@ impl Pool {
             ),
         }
         resilvered.is_ok()
+    }
+
+    /// Whether a leaf was taken out of use, or the pool out of service, by an act.
+    fn ended_by_order(&self, leaf: &Arc<Leaf>) -> bool {
+        let has_left = self.tree().leaf(leaf.guid).is_none_or(|own| !Arc::ptr_eq(own, leaf));
+        let is_exported = matches!(self.txgs.failure(), Some(PoolError::Exported));
+        has_left || is_exported || !leaf.may_come_back()
     }
 
     /// Brings an outdated leaf up to date.

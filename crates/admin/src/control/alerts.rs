@@ -1,11 +1,12 @@
 //! Alerts: every few seconds it is looked what is wrong, and what is new of it is sent.
 //!
-//! What is wrong with a pool is what its status says, each problem with its code. Beside that are
-//! problems that a status does not show, since a pool that has them serves as ever: it fills, a
-//! scrub is overdue. And some events are sent as they are: they have happened, and are over.
+//! What is wrong with a pool is what its status says, each problem with its code; what is wrong
+//! with the server stands in its own list. And some events are sent as they are: they have happened, and
+//! are over.
 //!
 //! Invariant: a pool that does not answer delays the look at no other.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,11 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use aquifer_alerts::watch::Seen;
 use aquifer_api::codes;
-use aquifer_api::{
-    AlertsInfo, ApiError, Event, Health, PoolStatus, Problem, ScrubState, Severity, TestAlerts,
-    TestedOutlet, time,
-};
-use aquifer_dataset::Property;
+use aquifer_api::{AlertsInfo, ApiError, Event, Problem, Severity, TestAlerts, TestedOutlet};
 use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 
@@ -34,10 +31,9 @@ impl Control {
         loop {
             sleep(LOOK_EVERY).await;
             clock = clock.checked();
-            let mut seen = self.problems().await;
             let load = self.frontend.counts().map(|counts| counts.load).unwrap_or_default();
-            let short = pressure.look(&self.memory(), &load);
-            seen.problems.extend(short.map(|problem| (None, problem)));
+            *self.memory_short.lock() = pressure.look(&self.memory(), &load);
+            let seen = self.problems().await;
             let alerts = Arc::clone(&self.alerts);
             // It writes a file.
             let looked = tokio::task::spawn_blocking(move || alerts.look(&seen));
@@ -88,7 +84,7 @@ impl Control {
         let mut seen = Seen { problems: Vec::new(), unanswered: BTreeSet::new() };
         for (name, status) in names.iter().zip(join_all(looks).await) {
             let mut of_pool = match status {
-                Ok(Ok(status)) => [self.beside(&status), status.problems].concat(),
+                Ok(Ok(status)) => status.problems,
                 // It has just left the list.
                 Ok(Err(_)) => continue,
                 Err(_) => {
@@ -100,77 +96,19 @@ impl Control {
             of_pool.retain(|problem| problem.severity > Severity::Info);
             seen.problems.extend(of_pool.into_iter().map(|problem| (Some(name.clone()), problem)));
         }
-        seen.problems.extend(state_dir_full(self.cache.dir()).map(|problem| (None, problem)));
+        seen.problems.extend(self.server_problems().into_iter().map(|problem| (None, problem)));
         seen
     }
 
-    /// What is wrong with a pool beside what its status says.
-    fn beside(&self, status: &PoolStatus) -> Vec<Problem> {
-        let settings = self.alerts.settings();
-        let limits = [settings.capacity_warning_percent, settings.capacity_error_percent];
-        let interval = self.scrub_interval(&status.summary.name);
-        let overdue = interval.and_then(|interval| scrub_overdue(status, interval, time::now_ns()));
-        full(status, limits).into_iter().chain(overdue).collect()
+    /// What is wrong with the server beside its pools, the worst first.
+    pub(super) fn server_problems(&self) -> Vec<Problem> {
+        let mut all = self.frontend.problems();
+        all.extend(self.config.parts.problems());
+        all.extend(state_dir_full(self.cache.dir()));
+        all.extend(self.memory_short.lock().clone());
+        all.sort_by_key(|problem| Reverse(problem.severity));
+        all
     }
-
-    /// How often a pool is scrubbed by itself.
-    fn scrub_interval(&self, pool: &str) -> Option<Duration> {
-        let serving = self.serving(pool).ok()?;
-        let datasets = &serving.service().datasets;
-        let own = datasets.by_name(pool)?;
-        match datasets.value(&own, Property::Scrub).0.as_str() {
-            "weekly" => Some(7 * DAY),
-            "monthly" => Some(30 * DAY),
-            _ => None,
-        }
-    }
-}
-
-/// A pool that is nearly full. `limits`: percent from which that is a warning and an error; 0:
-/// never.
-fn full(status: &PoolStatus, limits: [u8; 2]) -> Option<Problem> {
-    let pool = &status.summary;
-    let all = pool.allocated_bytes.saturating_add(pool.free_bytes);
-    if pool.health == Health::Unavail || all == 0 {
-        return None;
-    }
-    let percent = u128::from(pool.allocated_bytes) * 100 / u128::from(all);
-    let reaches = |limit: u8| limit > 0 && percent >= u128::from(limit);
-    let severity = match limits {
-        [_, error] if reaches(error) => Severity::Error,
-        [warning, _] if reaches(warning) => Severity::Warning,
-        _ => return None,
-    };
-    let name = &pool.name;
-    let status = format!(
-        "The pool is {percent} % full. When it is full, clients hear that no space is left."
-    );
-    let action = format!(
-        "See what takes the space: `aquifer list -r {name}` and `aquifer list -t snapshot \
-         {name}`. Destroy what is not needed, or add disks: `aquifer pool add {name} DISK`."
-    );
-    Some(Problem::new(codes::POOL_FULL, severity, status, Some(action)))
-}
-
-/// A scrub that should have ended long ago.
-fn scrub_overdue(status: &PoolStatus, interval: Duration, now_ns: u64) -> Option<Problem> {
-    let scrub = status.scrub.as_ref()?;
-    let late_ns = u64::try_from((interval * 2).as_nanos()).unwrap_or(u64::MAX);
-    if now_ns.saturating_sub(scrub.begun_ns) < late_ns {
-        return None;
-    }
-    let name = &status.summary.name;
-    let why = match scrub.state {
-        ScrubState::Paused => "is paused",
-        ScrubState::Running => "does not come to its end",
-        ScrubState::Finished | ScrubState::Stopped => "should have begun again since",
-    };
-    let status = format!(
-        "The scrub that began {} days ago {why}: rot that no client reads is not found.",
-        now_ns.saturating_sub(scrub.begun_ns) / 1_000_000_000 / DAY.as_secs()
-    );
-    let action = format!("To go on with it, or begin one, type `aquifer pool scrub {name}`.");
-    Some(Problem::new(codes::SCRUB_OVERDUE, Severity::Warning, status, Some(action)))
 }
 
 /// The state directory has no room: what it keeps is old then.
@@ -243,7 +181,6 @@ fn seconds(span: Duration) -> i64 {
     i64::try_from(span.as_secs()).unwrap_or(i64::MAX / 4)
 }
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// A pool that does not say for so long how it is keeps the problems that it had.
 const POOL_PATIENCE: Duration = Duration::from_secs(5);

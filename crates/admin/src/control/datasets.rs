@@ -27,7 +27,7 @@ impl Control {
         let _act = self.act().await?;
         let serving = self.pool_of(&request.name)?;
         for (property, value) in &request.properties {
-            properties::check(&request.name, property, value)?;
+            properties::check(&request.name, property, value, &self.config.peers)?;
         }
         let sharenfs = request.properties.get(Property::Sharenfs.name());
         self.check_room(shares::made_exported(&serving, &request.name, sharenfs))?;
@@ -71,7 +71,7 @@ impl Control {
             )));
         }
         for (property, value) in &properties {
-            properties::check(&name, property, value)?;
+            properties::check(&name, property, value, &self.config.peers)?;
         }
         let sharenfs = properties.get(Property::Sharenfs.name());
         let snapcontrol = properties.get(Property::Snapcontrol.name());
@@ -101,7 +101,9 @@ impl Control {
         let serving = self.pool_of(&request.name)?;
         for (property, value) in &request.properties {
             match value {
-                Some(value) => properties::check(&request.name, property, value)?,
+                Some(value) => {
+                    properties::check(&request.name, property, value, &self.config.peers)?
+                }
                 None => drop(properties::known(property)?),
             }
         }

@@ -4,6 +4,8 @@
 //! matters later, goes into the pool as well.
 //!
 //! # Invariants
+//! - An event of one pool is kept in that pool alone; those of the machine (the clock, the daemon)
+//!   in each.
 //! - A flood of one kind pushes out no other: a pool keeps a number of each kind in an hour.
 //! - Keeping costs an idle pool no txg for what clients do: they come and go unnoted.
 
@@ -61,8 +63,8 @@ impl Control {
     fn keepers(&self, event: &Event) -> Vec<Arc<Serving>> {
         match self.concerned(event) {
             Some(serving) => vec![serving],
-            None if event.fields.contains_key("pool") => Vec::new(),
-            None => self.all_serving(),
+            None if is_of_machine(event) => self.all_serving(),
+            None => Vec::new(),
         }
     }
 }
@@ -76,6 +78,12 @@ fn is_kept(event: &Event) -> bool {
         "daemon" | "snapshot" | "exports" => event.level != "info",
         _ => false,
     }
+}
+
+/// Whether it concerns all pools alike.
+fn is_of_machine(event: &Event) -> bool {
+    let part = event.class.split('.').next().unwrap_or_default();
+    !event.fields.contains_key("pool") && ["clock", "daemon", "exports", "locks"].contains(&part)
 }
 
 fn keep(serving: &Serving, event: &Event) {

@@ -48,7 +48,7 @@ impl Control {
         }
         layout::check(std::iter::empty(), 0, &wanted)?;
         for (property, value) in &properties {
-            properties::check(&name, property, value)?;
+            properties::check(&name, property, value, &self.config.peers)?;
         }
         let (mut taken, mut created) = self.take_wanted(&name, &wanted).await?;
         if wanted.dry_run {

@@ -3,11 +3,16 @@
 use aquifer_api::ApiError;
 use aquifer_dataset::{DatasetError, Property, PropertyName};
 
-use super::replicate;
+use super::replicate::{self, Peers};
 use crate::sharenfs;
 
-/// Whether `property=value` can be set on `dataset`.
-pub(super) fn check(dataset: &str, property: &str, value: &str) -> Result<(), ApiError> {
+/// Whether `property=value` can be set on `dataset`; `peers`: those that replication knows.
+pub(super) fn check(
+    dataset: &str,
+    property: &str,
+    value: &str,
+    peers: &Peers,
+) -> Result<(), ApiError> {
     let name = known(property)?;
     name.parse_value(value).map_err(api_error)?;
     let PropertyName::Native(known) = name else { return Ok(()) };
@@ -22,6 +27,7 @@ pub(super) fn check(dataset: &str, property: &str, value: &str) -> Result<(), Ap
     if known == Property::Replicate {
         let standing = replicate::check(value);
         standing.map_err(|why| ApiError::invalid(format!("property replicate: {why}")))?;
+        replicate::check_known(value, peers)?;
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ mod run;
 mod side;
 mod target;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -35,8 +36,26 @@ use jobs::{Job, Wish};
 use own::Member;
 use side::Side;
 pub use side::{Peer, Peers, check_peers};
+pub(super) use target::TAG_OF_COPY;
 pub use target::is_of_replication;
 use target::{How, Standing, Target};
+
+/// The copies that replication makes by itself: of each its dataset, and the tag of its holds.
+pub(super) fn standing_copies(serving: &Serving) -> BTreeSet<(String, String)> {
+    let members = own::standing(serving).into_iter().flat_map(|(_, members)| members);
+    members.map(|member| (member.dataset, member.target.tag())).collect()
+}
+
+/// Whether the configuration has the peer that a value of the property `replicate` names.
+///
+/// # Errors
+/// It has none of this name.
+pub(super) fn check_known(value: &str, peers: &Peers) -> Result<(), ApiError> {
+    let standing = Standing::parse(value).map_err(ApiError::invalid)?;
+    let peer = standing.and_then(|standing| standing.target.peer);
+    let unknown = peer.filter(|peer| !peers.contains_key(peer));
+    unknown.map_or(Ok(()), |peer| Err(side::unknown_peer(&peer, peers)))
+}
 
 impl Control {
     /// Carries out runs, as long as the daemon runs: those that were asked for, and those that the

@@ -27,6 +27,7 @@ use aquifer_vdev::Leaf;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::beside;
 use super::drill::NewestDrill;
 use super::freeing::Freeing;
 use super::load::LoadMeter;
@@ -45,6 +46,8 @@ pub(super) struct Serving {
     pub drill: NewestDrill,
     /// What the background still frees.
     pub freeing: Arc<Freeing>,
+    /// What a look at all its snapshots found.
+    pub kept: Mutex<beside::Kept>,
     /// What its load is measured from.
     pub load: LoadMeter,
     /// Its datasets were offered to clients.
@@ -129,6 +132,7 @@ impl Serving {
             drill,
             freeing: Arc::default(),
             load,
+            kept: Mutex::default(),
             is_offered: AtomicBool::new(false),
             engine,
             left,

@@ -7,8 +7,11 @@
 //!   configured time. An import without it marks it as outdated, and the pool loses it.
 //! - The list is a hint. A daemon that was killed between changing a pool and noting the change
 //!   finds all disks again, because the labels name each other.
-//! - Clients are admitted when all pools are in service, or given up. A handle of a missing pool
-//!   would get "stale", which clients take for the end of the file.
+//! - Clients can connect at once, and reach each pool as soon as it is in service. Those of the
+//!   others are asked to wait: "stale" would be the end of the file to them.
+//! - Clients claim their locks when all pools are in service, or given up: a claim in a file of a
+//!   pool that is not there would be lost.
+//! - An import that failed is tried again, whatever the reason.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,7 +31,7 @@ use crate::cache::CachedPool;
 use crate::devices::{Search, Sought, all_paths, claim, is_complete, search};
 
 impl Control {
-    /// Imports the pools of the list and admits clients. Returns when that is done, or when the
+    /// Admits clients, and imports the pools of the list. Returns when that is done, or when the
     /// time limit for a pool that hangs has run out: that pool joins later.
     pub async fn start(self: &Arc<Self>) {
         let listed: Vec<CachedPool> =
@@ -36,21 +39,19 @@ impl Control {
         let mut imports = JoinSet::new();
         for cached in listed {
             let control = Arc::clone(self);
-            imports.spawn(async move { control.import_listed(cached).await });
-        }
-        let all = async { while imports.join_next().await.is_some() {} };
-        let in_time = timeout(START_LIMIT, all).await.is_ok();
-        self.let_clients_in().await;
-        self.starting.store(false, Ordering::Relaxed);
-        if !in_time {
-            tracing::warn!("some pools are still being imported: their disks are slow, or hang");
-            let control = Arc::clone(self);
-            tokio::spawn(async move {
-                while imports.join_next().await.is_some() {
-                    control.let_clients_in().await;
-                }
+            imports.spawn(async move {
+                control.import_listed(cached).await;
+                control.let_clients_in().await;
             });
         }
+        self.let_clients_in().await;
+        let all = async { while imports.join_next().await.is_some() {} };
+        if timeout(START_LIMIT, all).await.is_err() {
+            tracing::warn!("some pools are still being imported: their disks are slow, or hang");
+            imports.detach_all();
+        }
+        self.frontend.begin();
+        self.starting.store(false, Ordering::Relaxed);
     }
 
     async fn let_clients_in(&self) {
@@ -76,14 +77,12 @@ impl Control {
                 }
                 close(serving.let_go().await).await;
             }
-            Err(Absent { error, waits }) => {
+            Err(error) => {
                 tracing::error!(
                     class = "pool.unavailable", pool = %name, %error, "pool not imported"
                 );
                 if self.is_importing(&cached) {
-                    if waits {
-                        self.await_disks(&cached.guid);
-                    }
+                    self.await_disks(&cached.guid);
                     self.put(cached, State::Unavail(error.message));
                 }
             }
@@ -92,31 +91,25 @@ impl Control {
 
     /// Writes the list if the pools were found on other disks.
     fn keep_list(&self) {
-        if self.cache.load().is_ok_and(|kept| kept != self.kept())
+        if self.cache.differs(&self.kept())
             && let Err(error) = self.store()
         {
             tracing::warn!(%error, "the list of pools is not up to date");
         }
     }
 
-    async fn bring_back(&self, cached: &CachedPool) -> Result<Serving, Absent> {
-        let leaves = find_listed(cached, self.config.wait_for_disks).await;
-        let leaves = leaves.map_err(|error| Absent { error, waits: true })?;
-        let prepared = self.prepare(leaves, cached);
-        let (leaves, cached) = prepared.map_err(|error| Absent { error, waits: true })?;
+    async fn bring_back(&self, cached: &CachedPool) -> Result<Serving, ApiError> {
+        let leaves = find_listed(cached, self.config.wait_for_disks).await?;
+        let (leaves, cached) = self.prepare(leaves, cached)?;
         if cached.whole.is_some() {
             self.put(cached.clone(), State::Importing);
-            self.store().map_err(|error| Absent { error, waits: true })?;
+            self.store()?;
         }
-        let waits = !is_complete(&leaves);
         let guid = leaves.first().map(|leaf| leaf.labels.label.config.pool_guid);
         let paths = Search::paths(&leaves);
         drop(leaves);
-        let imported = async {
-            let claimed = claim(guid.unwrap_or_default(), paths).await?;
-            Serving::bring_up(&cached.name, claimed, self.import_options()).await
-        };
-        imported.await.map_err(|error| Absent { error, waits })
+        let claimed = claim(guid.unwrap_or_default(), paths).await?;
+        Serving::bring_up(&cached.name, claimed, self.import_options()).await
     }
 
     pub(super) fn import_options(&self) -> ImportOptions {
@@ -151,13 +144,6 @@ impl Control {
         let disks = join_all(serving.into_iter().map(Serving::let_go)).await;
         join_all(disks.into_iter().map(close)).await;
     }
-}
-
-/// A pool was not imported.
-struct Absent {
-    error: ApiError,
-    /// Disks are missing: it is looked for.
-    waits: bool,
 }
 
 /// The disks of a listed pool. It tries the disks of the list first. If some are missing, it tries

@@ -3,6 +3,8 @@
 //! Each problem is one sentence, and one line of what to do. The worst comes first. A pool without
 //! a problem is healthy: monitoring goes by that.
 
+use std::cmp::Reverse;
+
 use aquifer_api::codes::{self, Code};
 use aquifer_api::{
     CacheDiskInfo, CacheDiskState, DamagedFile, DiskInfo, DrillInfo, DrillState, DrillStep, Health,
@@ -39,8 +41,16 @@ fn problem(
 }
 
 /// The status with what is wrong, and what to do.
-pub(super) fn told(mut pool: PoolStatus) -> PoolStatus {
+pub(super) fn told(pool: PoolStatus) -> PoolStatus {
     let problems = problems(&pool);
+    with_more(pool, problems)
+}
+
+/// The same, with more that is wrong: the worst comes first.
+pub(super) fn with_more(mut pool: PoolStatus, more: Vec<Problem>) -> PoolStatus {
+    let mut problems = std::mem::take(&mut pool.problems);
+    problems.extend(more);
+    problems.sort_by_key(|problem| Reverse(problem.severity));
     let joined = |lines: Vec<String>| (!lines.is_empty()).then(|| lines.join("\n"));
     pool.action = joined(problems.iter().filter_map(|problem| problem.action.clone()).collect());
     pool.status = joined(problems.iter().map(|problem| problem.status.clone()).collect());

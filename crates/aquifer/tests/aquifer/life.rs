@@ -202,10 +202,14 @@ fn a_service_manager_hears_of_ready_alive_and_stopping() {
     daemon.kill9();
     let manager = UnixDatagram::bind(place.path("notify")).unwrap();
     manager.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let hear = || {
-        let mut message = [0; 100];
+    let hear = || loop {
+        let mut message = [0; 1000];
         let length = manager.recv(&mut message).unwrap();
-        String::from_utf8(message[..length].to_vec()).unwrap().trim().to_string()
+        let message = String::from_utf8(message[..length].to_vec()).unwrap().trim().to_string();
+        // Beside them it says how it stands.
+        if !message.starts_with("STATUS=") {
+            return message;
+        }
     };
     let environment =
         [("NOTIFY_SOCKET", place.text("notify")), ("WATCHDOG_USEC", "200000".to_string())];

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{PATIENCE, Place};
+use crate::support::Place;
 
 #[test]
 fn a_pool_that_cannot_be_imported_stops_no_other_and_comes_back() {
@@ -23,7 +23,7 @@ fn a_pool_that_cannot_be_imported_stops_no_other_and_comes_back() {
     assert_eq!(
         words.join(" "),
         format!(
-            "pool: tank state: UNAVAIL status: {reason} action: Attach what is missing: the \
+            "pool: tank state: UNAVAIL status: {reason}. action: Attach what is missing: the \
              pool then comes by itself. To look for it at once, type `aquifer pool clear tank`. \
              `aquifer pool export tank` takes it off the list. see: \
              /usr/share/doc/aquifer/docs/runbook.md#a-pool-is-not-in-service"
@@ -192,8 +192,15 @@ fn a_damaged_list_of_pools_is_not_overwritten() {
     let place = Place::new();
     fs::create_dir(place.path("state")).unwrap();
     fs::write(place.path("state/pools.json"), "{\"pools\": [").unwrap();
-    let daemon = place.spawn("state");
-    assert_eq!(daemon.wait(PATIENCE).unwrap().code(), Some(1));
-    assert!(place.log().contains("is no list of pools"), "{}", place.log());
+    let _daemon = place.serve();
+    let said = place.ask(&["pool", "status", "-x"]);
+    let words = said.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.code == 3 && words.contains("is no list of pools"), "{said:?}");
+    assert!(words.contains("`aquifer pool import`"), "{words}");
     assert_eq!(fs::read(place.path("state/pools.json")).unwrap(), b"{\"pools\": [");
+    // Another list is made, and this one is kept aside.
+    let a = place.image("a");
+    place.must(&["pool", "create", "tank", &a]);
+    assert_eq!(fs::read(place.path("state/pools.lost")).unwrap(), b"{\"pools\": [");
+    place.wait_for(|| place.ask(&["pool", "status", "-x"]).code == 0);
 }

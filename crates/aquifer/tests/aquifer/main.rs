@@ -43,6 +43,7 @@ mod mutual;
 mod once;
 mod page;
 mod paper;
+mod parts;
 mod past;
 mod prometheus;
 mod refusals;

@@ -210,7 +210,7 @@ fn events_and_lines_to_type_are_the_command_lines() {
 
     bed.go("connect", "tank%2Fvms/proxmox");
     bed.browser.wait_for("document.querySelector('.line code') !== null");
-    let words = ["connect", "--host", "127.0.0.1", "--for", "proxmox", "tank/vms"];
+    let words = ["connect", "--for", "proxmox", "tank/vms"];
     let said = bed.place.json(&words);
     assert_eq!(
         said["lines"][0],

@@ -257,6 +257,10 @@ pub(super) fn confirm(what: &str, name: &str) -> Result<(), Failure> {
 pub(super) fn confirm_by(question: &str, what: &str, name: &str) -> Result<(), Failure> {
     match ask(&lines_shown(question))?.as_str() {
         typed if typed == name => Ok(()),
+        "" => Err(Failure::failed(format!(
+            "{what} {name:?} was not destroyed: nobody has typed its name; without a terminal, add \
+             --force"
+        ))),
         typed => Err(Failure::failed(format!(
             "{what} {name:?} was not destroyed: {typed:?} is not its name"
         ))),

@@ -42,13 +42,29 @@ pub(super) async fn status(
         let pool = client.pool(&name).await?;
         return output.answer(&pool, |pool| text(pool, show, output));
     }
+    let server = server(&client.daemon().await?.problems);
     output.answer(&all(client).await?, |pools| match pools.is_empty() {
-        true => "no pools\n".into(),
-        false => texts(pools, show, output),
+        true => server + "no pools\n",
+        false => server + &texts(pools, show, output),
     })
 }
 
-/// Shows only pools with a problem, and fails if there is one.
+/// What is wrong with the server beside its pools; empty, if nothing is.
+fn server(problems: &[Problem]) -> String {
+    if problems.is_empty() {
+        return String::new();
+    }
+    let mut text = labelled("server", "something is wrong beside the pools");
+    for problem in problems {
+        text.push_str(&labelled("status", &problem.status));
+        problem.action.iter().for_each(|action| text.push_str(&labelled("action", action)));
+    }
+    sections(problems).iter().for_each(|see| text.push_str(&labelled("see", see)));
+    text.push('\n');
+    text
+}
+
+/// Shows what is wrong with the server, and only pools with a problem, and fails if there is one.
 async fn problems(
     client: &Client,
     output: Output,
@@ -65,11 +81,18 @@ async fn problems(
         None => "all pools are healthy\n".into(),
     };
     pools.retain(|pool| pool.status.is_some());
-    output.answer(&pools, |pools| match pools.is_empty() {
-        true => healthy,
-        false => texts(pools, show, output),
+    let of_server = client.daemon().await?.problems;
+    let server = server(&of_server);
+    if output.json && !server.is_empty() {
+        // The answer is a list of pools.
+        eprint!("{server}");
+    }
+    output.answer(&pools, |pools| match (pools.is_empty(), of_server.is_empty()) {
+        (true, true) => healthy,
+        (true, false) => server.clone(),
+        (false, _) => server.clone() + &texts(pools, show, output),
     })?;
-    if pools.is_empty() { Ok(()) } else { Err(Failure::Unhealthy) }
+    if pools.is_empty() && of_server.is_empty() { Ok(()) } else { Err(Failure::Unhealthy) }
 }
 
 async fn all(client: &Client) -> Result<Vec<PoolStatus>, Failure> {

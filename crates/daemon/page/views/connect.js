@@ -18,9 +18,13 @@ const WHERE = {
 
 const exported = (app) => (app.answers.datasets?.now ?? []).filter((info) => info.nfs_path);
 
+/// The host of this page as hosts reach it: not the near end of a tunnel. Without one, the server
+/// says its own name.
+const far = /^(localhost|127\.[0-9.]+|\[::1\])$/.test(location.hostname) ? undefined : location.hostname;
+
 function chosen([dataset, hypervisor], app) {
   const name = dataset ?? exported(app)[0]?.name;
-  return { name, hypervisor: hypervisor in HYPERVISORS ? hypervisor : 'xcp-ng', host: app.kept.host ?? location.hostname };
+  return { name, hypervisor: hypervisor in HYPERVISORS ? hypervisor : 'xcp-ng', host: app.kept.host ?? far };
 }
 
 export const connect = {
@@ -52,7 +56,7 @@ export const connect = {
             [...new Set([name, ...exported(app).map((info) => info.name)])].map((one) =>
               h('option', { value: one, selected: one === name }, one)))),
         h('label', null, h('span', null, 'This server, as hosts reach it'),
-          h('input', { type: 'text', defaultValue: host, spellcheck: false, onChange: (event) => app.keep({ host: event.target.value.trim() || location.hostname }) }))),
+          h('input', { type: 'text', defaultValue: host ?? '', placeholder: 'its own name', spellcheck: false, onChange: (event) => app.keep({ host: event.target.value.trim() || far }) }))),
       error && h('p', { class: 'refusal', role: 'alert' }, error),
       now && [
         h('p', null, WHERE[hypervisor]),

@@ -45,8 +45,8 @@ function health(app) {
   const level = bad.some((problem) => problem.severity === 'error') ? 'bad'
     : bad.length + sick.length > 0 ? 'fair' : 'good';
   let sentence;
-  if (pools.length === 0) sentence = 'There is no pool yet: aquifer pool create makes one.';
-  else if (bad.length > 0) sentence = bad[0].status;
+  if (bad.length > 0) sentence = bad[0].status;
+  else if (pools.length === 0) sentence = 'There is no pool yet: aquifer pool create makes one.';
   else if (sick.length > 0) sentence = sick.map((pool) => `Pool ${pool.name} is ${pool.health.toLowerCase()}.`).join(' ');
   else sentence = `All is well: ${plural(pools.length, 'pool')} in service.`;
   return h('section', { class: 'card health ' + level, 'data-health': level },

@@ -191,6 +191,7 @@ fn example() -> String {
         memory_bytes: 1,
         starting: false,
         nfs: NfsInfo::default(),
+        problems: Vec::new(),
     };
     let summary = aquifer_admin::status::summary(&status);
     let (memory, alerts) = (example_memory(), example_alerts());

@@ -29,6 +29,8 @@ struct Shown {
     tls: Tls,
     /// What the files held, or was wrong with them, when they were looked at last.
     seen: Hash,
+    /// Why they could not be used then.
+    problem: Option<String>,
 }
 
 /// Of each connection: as it is, and for when clients are asked for certificates.
@@ -48,7 +50,8 @@ impl Certificate {
     /// What cannot be read or makes no sense, a key that others can read.
     pub fn open(chain: &Path, key: &Path) -> Result<Certificate, KeysError> {
         let texts = texts(chain, key)?;
-        let shown = Shown { tls: server_config(chain, key, &texts)?, seen: hash(&texts) };
+        let shown =
+            Shown { tls: server_config(chain, key, &texts)?, seen: hash(&texts), problem: None };
         Ok(Certificate { chain: chain.into(), key: key.into(), shown: Mutex::new(shown) })
     }
 
@@ -57,6 +60,13 @@ impl Certificate {
     pub fn current(&self, asks: bool) -> Arc<ServerConfig> {
         let Tls { plain, asking } = self.look_again();
         if asks { asking } else { plain }
+    }
+
+    /// Why the files cannot be used as they are now. Connections are shown the certificate from
+    /// before.
+    pub fn problem(&self) -> Option<String> {
+        self.look_again();
+        self.shown.lock().problem.clone()
     }
 
     fn look_again(&self) -> Tls {
@@ -72,13 +82,16 @@ impl Certificate {
         shown.seen = seen;
         match read.and_then(|texts| server_config(&self.chain, &self.key, &texts)) {
             Ok(tls) => {
-                shown.tls = tls;
+                (shown.tls, shown.problem) = (tls, None);
                 tracing::info!(class = "api.certificate", "the API shows its new certificate");
             }
-            Err(error) => tracing::warn!(
-                class = "api.certificate", %error,
-                "the API goes on with the certificate from before"
-            ),
+            Err(error) => {
+                tracing::warn!(
+                    class = "api.certificate", %error,
+                    "the API goes on with the certificate from before"
+                );
+                shown.problem = Some(error.to_string());
+            }
         }
         shown.tls.clone()
     }

@@ -60,7 +60,7 @@ impl Keys {
 /// They cannot be made.
 pub fn client_files(directory: &Path) -> Result<[PathBuf; 2], KeysError> {
     make_directory(directory)?;
-    let files = ["client.pem", "client-key.pem"].map(|name| directory.join(name));
+    let files = client_paths(directory);
     let [certificate, key] = &files;
     // Without its key it is of no use, and nobody else puts one there.
     if certificate.exists() && !key.exists() {
@@ -68,6 +68,11 @@ pub fn client_files(directory: &Path) -> Result<[PathBuf; 2], KeysError> {
     }
     make_once(certificate, key, names_of(&[], &[]))?;
     Ok(files)
+}
+
+/// Where [`client_files`] are.
+pub fn client_paths(directory: &Path) -> [PathBuf; 2] {
+    ["client.pem", "client-key.pem"].map(|name| directory.join(name))
 }
 
 /// Makes a key, then a certificate of it for these names. A start that ended between the two leaves

@@ -40,10 +40,12 @@ fn serve_here() -> Served {
     let keys = tempfile::tempdir().unwrap();
     let opened = Keys::open(keys.path(), &[], &[]).unwrap();
     let token = aquifer_api::keys::read_token(&keys.path().join("token")).unwrap();
-    let tokens = Arc::new(Tokens::open(keys.path()).unwrap());
+    let tokens = Arc::new(Tokens::open(keys.path()));
     let connector = connector(keys.path());
-    let listeners = bind(&["127.0.0.1:0".parse().unwrap()]).unwrap();
-    let address = listeners[0].local_addr().unwrap();
+    let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let doorways: Vec<Doorway> = vec![Box::pin(std::future::ready(listener))];
+    let certificate = Arc::new(opened.certificate);
     let who = async |Extension(caller): Extension<Caller>| match caller.needs(Role::Operator) {
         Ok(()) => format!("{caller} is here").into_response(),
         Err(refused) => refusal(refused),
@@ -55,7 +57,7 @@ fn serve_here() -> Served {
     };
     let router = Router::new().route("/daemon", get(who)).route("/act", post(act));
     let door = Door::new(Arc::clone(&tokens), SHORT);
-    tokio::spawn(serve_with(listeners, opened, router, door, std::future::pending()));
+    tokio::spawn(serve_with(doorways, certificate, router, door, std::future::pending()));
     Served { address, token, tokens, connector, keys, acts }
 }
 

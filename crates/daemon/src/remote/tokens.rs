@@ -8,6 +8,8 @@
 //!   file `token` is older than this rule, and its owner's.)
 //! - A change is on disk before it is answered, and holds from then on: the next request is judged
 //!   by it, on a connection too that has been there before.
+//! - A list that cannot be read lets nobody in, and keeps nothing else from working: it is read
+//!   again until it can be ([`Tokens::look_again`]), and is not written over meanwhile.
 //! - To guess names nothing: a caller learns that a token has expired, or is bound, only by showing
 //!   that token.
 //! - A token that is bound to certificates counts on no connection without proof of one of them
@@ -19,6 +21,7 @@ use std::sync::Arc;
 use aquifer_api::keys::{KeysError, parse_fingerprint, read_secret, read_token};
 use aquifer_api::time::{now_s, text_s};
 use aquifer_api::{ApiError, BindToken, CreateToken, Role, RotateToken, TokenInfo, TokenMade};
+use aquifer_blockio::durable::{Copied, Loaded};
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -34,7 +37,12 @@ mod tests;
 pub struct Tokens {
     /// Of the keys; it is made when the first token is.
     directory: PathBuf,
+    file: Copied,
     kept: Mutex<Vec<Kept>>,
+    /// Why the list is not known.
+    off: Mutex<Option<String>>,
+    /// What is wrong with the list on disk.
+    problem: Mutex<Option<String>>,
     /// What was wrong with the file `token` when it was looked at last.
     first_problem: Mutex<Option<String>>,
 }
@@ -97,23 +105,54 @@ struct File {
 }
 
 impl Tokens {
-    /// The tokens in `directory`; none, if there are none yet.
-    ///
-    /// # Errors
-    /// A list that cannot be read, makes no sense, or is readable by others.
-    pub fn open(directory: &Path) -> Result<Tokens, KeysError> {
-        let path = directory.join(FILE_NAME);
-        let file = match read_secret(&path) {
-            Err(error) if error.is_absence() => File::default(),
-            read => serde_json::from_str(&read?).map_err(|error| {
-                let why = format!(
-                    "is no list of tokens ({error}); move it away, start again, and make them again"
-                );
-                KeysError::content(&path)(why)
-            })?,
-        };
-        let (kept, first_problem) = (Mutex::new(file.tokens), Mutex::default());
-        Ok(Tokens { directory: directory.into(), kept, first_problem })
+    /// The tokens in `directory`; none, if there are none yet, or the list cannot be read.
+    pub fn open(directory: &Path) -> Tokens {
+        let file = Copied::at(directory.join(FILE_NAME), 0o600);
+        let (kept, off, problem, first_problem) = Default::default();
+        let directory = directory.into();
+        let tokens = Tokens { directory, file, kept, off, problem, first_problem };
+        tokens.read();
+        tokens
+    }
+
+    /// Reads the list.
+    fn read(&self) {
+        // Others could have read it, and written it.
+        if let Err(error @ KeysError::Content { .. }) = read_secret(self.file.path()) {
+            *self.off.lock() = Some(error.to_string());
+            return;
+        }
+        let Loaded { content, problem } = self.file.load(parse);
+        match (content, problem) {
+            (Some(tokens), problem) => {
+                *self.kept.lock() = tokens;
+                *self.off.lock() = None;
+                *self.problem.lock() = problem;
+            }
+            (None, problem) => *self.off.lock() = problem,
+        }
+    }
+
+    /// Reads a list again that could not be read, and writes one again that is spoilt.
+    pub fn look_again(&self) {
+        if self.off.lock().is_some() {
+            self.read();
+            return;
+        }
+        let kept = self.kept.lock();
+        if kept.is_empty() && !self.file.path().exists() {
+            *self.problem.lock() = None;
+            return;
+        }
+        let mended = text_of(&kept).and_then(|text| self.file.mend(parse, text.as_bytes()));
+        *self.problem.lock() = mended.err().map(|error| error.to_string());
+    }
+
+    /// What is wrong with the files of tokens, as of the last look.
+    pub fn problem(&self) -> Option<String> {
+        let off = self.off.lock().clone();
+        let off = off.map(|why| format!("{why}; no token of the list counts"));
+        off.or_else(|| self.problem.lock().clone()).or_else(|| self.first_problem.lock().clone())
     }
 
     /// Where the keys are.
@@ -348,18 +387,30 @@ impl Tokens {
         &self,
         change: impl FnOnce(&mut Vec<Kept>) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
+        if let Some(why) = &*self.off.lock() {
+            return Err(ApiError::conflict(format!(
+                "the list of tokens cannot be read: {why}; mend it, or move it and its copy away"
+            )));
+        }
         let mut kept = self.kept.lock();
         let mut tokens = kept.clone();
         let changed = change(&mut tokens)?;
-        let mut text = serde_json::to_string_pretty(&File { tokens: tokens.clone() })
-            .map_err(|error| ApiError::failed(error.to_string()))?;
-        text.push('\n');
-        let made = make_directory(&self.directory);
-        let path = self.directory.join(FILE_NAME);
-        made.and_then(|()| replace(&path, text.as_bytes(), 0o600)).map_err(not_written)?;
+        let text = text_of(&tokens).map_err(|error| ApiError::failed(error.to_string()))?;
+        let store = || self.file.store(text.as_bytes()).map_err(KeysError::file(self.file.path()));
+        make_directory(&self.directory).and_then(|()| store()).map_err(not_written)?;
         *kept = tokens;
         Ok(changed)
     }
+}
+
+fn text_of(tokens: &[Kept]) -> std::io::Result<String> {
+    let text = serde_json::to_string_pretty(&File { tokens: tokens.to_vec() })?;
+    Ok(text + "\n")
+}
+
+fn parse(bytes: &[u8]) -> Result<Vec<Kept>, String> {
+    let file: Result<File, _> = serde_json::from_slice(bytes);
+    file.map(|file| file.tokens).map_err(|error| format!("is no list of tokens ({error})"))
 }
 
 impl Kept {

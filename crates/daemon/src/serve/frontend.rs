@@ -1,8 +1,10 @@
 //! NFS as the pools' frontend.
 //!
 //! # What holds
-//! - One server for all pools. It listens from when the first pool is in service until the last
-//!   one has left the list, so that clients that could wait are not refused.
+//! - One server for all pools. It listens as long as there is a pool on the list, in service or
+//!   not, so that clients that could wait are not refused.
+//! - Nothing that a part of it lacks keeps the rest from serving: an address, a portmapper, keys
+//!   for TLS, the list of lock clients. What is off is a problem, and is tried again.
 //! - A change of exports replaces the table of the running server; clients keep their connections.
 //!   When a pool leaves, its exports go first. Then this waits for the requests that still work on
 //!   the pool.
@@ -16,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use aquifer_admin::{Frontend, NfsCounts, Offer, ServedPool};
-use aquifer_api::{HostInfo, NfsLoad};
+use aquifer_api::{HostInfo, NfsLoad, Problem};
 use aquifer_files::{FileHandle, Files};
 use aquifer_nfs::limits::EXPORTS_MAX;
 use aquifer_nfs::lock::LockView;
@@ -28,13 +30,16 @@ use aquifer_pool::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::{Instant, sleep};
 
+mod problems;
+
 /// The NFS server, running or not.
 #[derive(Debug)]
 pub(super) struct NfsFrontend {
     config: Config,
     locks: LockSettings,
     state: tokio::sync::Mutex<State>,
-    listening: Mutex<Vec<String>>,
+    /// Why no server runs, if one should.
+    failed: Mutex<Option<String>>,
     /// From the first start of the server on; it outlives servers.
     keeper: OnceLock<Arc<LockKeeper>>,
     /// The running server for observers, and when it began.
@@ -80,7 +85,7 @@ impl NfsFrontend {
             config,
             locks,
             state: Default::default(),
-            listening: Default::default(),
+            failed: Default::default(),
             keeper: OnceLock::new(),
             observed: Default::default(),
             nfs: Default::default(),
@@ -113,67 +118,80 @@ impl NfsFrontend {
         let exports = offer.pools.iter().flat_map(|pool| &pool.exports);
         let hosts = exports.flat_map(|export| export.access.hosts()).map(str::to_owned).collect();
         if let Some(running) = &state.running {
+            self.know(&hosts).await;
             // Before the table: addresses of new names are known from its first moment.
             self.serve_names(running.server.nfs(), &hosts);
         }
         match &mut state.running {
             // Clients whose pools come back are asked to wait, not refused.
-            _ if offer.pools.is_empty() && !offer.more_to_come => self.stop(&mut state).await,
-            None if offer.pools.is_empty() => {}
+            _ if offer.pools.is_empty() && offer.awaited.is_empty() => {
+                *self.failed.lock() = None;
+                self.stop(&mut state).await;
+            }
             Some(running) => notes.extend(running.change(&offer, self.config.drain).await.err()),
             None => match self.start(&offer, &hosts).await {
-                Ok(running) => state.running = Some(running),
-                Err(why) => notes.push(why),
+                Ok((running, invalid)) => {
+                    *self.failed.lock() = None;
+                    notes.extend(invalid);
+                    state.running = Some(running);
+                }
+                Err(why) => *self.failed.lock() = Some(why),
             },
         }
-        let problem = state.running.as_ref().and_then(Running::portmap_problem);
-        *self.listening.lock() = state.running.as_ref().map(Running::listening).unwrap_or_default();
         let of_each = |note: String| {
             let exporting = offer.pools.iter().filter(|pool| !pool.exports.is_empty());
             let pools = exporting.map(|pool| format!("pool {:?}: {note}", pool.name));
             pools.collect::<Vec<_>>()
         };
-        notes.into_iter().chain(problem).flat_map(of_each).collect()
+        notes.into_iter().flat_map(of_each).collect()
     }
 
-    async fn start(&self, offer: &Offer, hosts: &BTreeSet<String>) -> Result<Running, String> {
-        let failed = |why: String| {
-            format!(
-                "not served over NFS: {why}; end what is in the way, or start the daemon with \
-                 another --nfs-addr"
-            )
-        };
+    /// Starts a server. Returns beside it why exports are not served.
+    async fn start(
+        &self,
+        offer: &Offer,
+        hosts: &BTreeSet<String>,
+    ) -> Result<(Running, Option<String>), String> {
         let (volumes, found) = volumes(&offer.pools, &[]);
         let roots: Roots = Arc::new(RwLock::new(found));
         let known = Arc::clone(&roots);
-        let exports = Exports::new(exports(offer), move |name| known.read().get(name).cloned());
-        let exports = exports.map_err(|error| failed(error.to_string()))?;
-        exports.expect_more(offer.more_to_come);
-        let keeper = self.keeper().map_err(failed)?;
-        let nfs = Arc::new(Nfs::with_locks(exports, keeper.locks().clone()));
-        if !hosts.is_empty() {
-            // Named clients are admitted at once, if DNS answers.
-            self.names().look_up(hosts, LOOKUP_PATIENCE).await;
-        }
+        let table = Exports::new(Vec::new(), move |name| known.read().get(name).cloned());
+        let table = table.map_err(|error| error.to_string())?;
+        let invalid = table.replace_or_withdraw(exports(offer)).err();
+        table.expect(offer.awaited.clone());
+        let keeper = self.keeper();
+        let nfs = Arc::new(Nfs::with_locks(table, keeper.locks().clone()));
+        self.know(hosts).await;
         self.serve_names(&nfs, hosts);
         let server = Server::start_with(self.config.clone(), nfs, Some(keeper.clone())).await;
         let server = server.map_err(|error| {
             // It holds the pools' files, and nobody else would drop them.
             *self.nfs.lock() = None;
-            failed(error.to_string())
+            error.to_string()
         })?;
         *self.observed.lock() = Some((server.observer(), Instant::now()));
-        Ok(Running { server, volumes, roots })
+        let invalid = invalid.map(|error| format!("exports are not served: {error}"));
+        Ok((Running { server, volumes, roots }, invalid))
     }
 
-    fn keeper(&self) -> Result<&Arc<LockKeeper>, String> {
-        if let Some(keeper) = self.keeper.get() {
-            return Ok(keeper);
+    /// Named clients are admitted at once, if DNS answers.
+    async fn know(&self, hosts: &BTreeSet<String>) {
+        let is_known = |name: &String| {
+            let known = self.names.get().map(Names::known).unwrap_or_default();
+            known.iter().any(|host| host.name == *name)
+        };
+        if !hosts.iter().all(is_known) {
+            self.names().look_up(hosts, LOOKUP_PATIENCE).await;
         }
+    }
+
+    fn keeper(&self) -> &Arc<LockKeeper> {
         let LockSettings { dir, grace } = &self.locks;
-        let opened = LockKeeper::open(dir, *grace);
-        let opened = opened.map_err(|error| format!("the list of lock clients: {error}"))?;
-        Ok(self.keeper.get_or_init(|| opened))
+        self.keeper.get_or_init(|| LockKeeper::open(dir, *grace))
+    }
+
+    fn observer(&self) -> Option<Observer> {
+        self.observed.lock().as_ref().map(|(observer, _)| observer.clone())
     }
 
     async fn stop(&self, state: &mut State) {
@@ -208,7 +226,32 @@ impl Frontend for NfsFrontend {
     }
 
     fn listening(&self) -> Vec<String> {
-        self.listening.lock().clone()
+        self.observer().as_ref().map(listening).unwrap_or_default()
+    }
+
+    fn is_listening(&self) -> bool {
+        self.observer().is_some_and(|observer| observer.closed().is_empty())
+    }
+
+    fn problems(&self) -> Vec<Problem> {
+        let mut all = Vec::new();
+        if let Some(why) = &*self.failed.lock() {
+            all.push(problems::not_started(why));
+        }
+        if let Some(observer) = self.observer() {
+            all.extend(problems::of_server(&observer));
+        }
+        let unkept = self.keeper.get().and_then(|keeper| keeper.problem());
+        all.extend(unkept.map(|why| problems::locks_not_kept(&why)));
+        all
+    }
+
+    fn wants_another_offer(&self) -> bool {
+        self.failed.lock().is_some()
+    }
+
+    fn begin(&self) {
+        self.keeper().begin();
     }
 
     fn locks(&self) -> (Vec<LockView>, bool) {
@@ -282,7 +325,7 @@ impl Running {
         let (volumes, roots) = volumes(&offer.pools, &self.volumes);
         let table = self.server.nfs().exports();
         // Before pools leave, so that no client hears that files are gone which will come back.
-        table.expect_more(offer.more_to_come);
+        table.expect(offer.awaited.clone());
         // Before the table: an export without a root would be refused for a moment.
         self.roots.write().extend(roots.clone());
         let replaced = table.replace_or_withdraw(exports(offer));
@@ -296,27 +339,18 @@ impl Running {
         }
         replaced.map_err(|error| format!("exports that have changed are withdrawn: {error}"))
     }
+}
 
-    fn listening(&self) -> Vec<String> {
-        let addresses = self.server.addresses().iter().map(|address| format!("nfs {address}"));
-        let portmap = match self.server.portmap() {
-            PortmapState::Own(addresses) => {
-                addresses.iter().map(|address| format!("portmap {address}")).collect()
-            }
-            PortmapState::Registered(address) => vec![format!("registered with {address}")],
-            PortmapState::Off | PortmapState::Unavailable(_) => Vec::new(),
-        };
-        addresses.chain(portmap).collect()
-    }
-
-    fn portmap_problem(&self) -> Option<String> {
-        match self.server.portmap() {
-            PortmapState::Unavailable(why) => {
-                Some(format!("clients that ask a portmapper do not find it: {why}"))
-            }
-            _ => None,
+fn listening(observer: &Observer) -> Vec<String> {
+    let addresses = observer.addresses().into_iter().map(|address| format!("nfs {address}"));
+    let portmap = match observer.portmap() {
+        PortmapState::Own(addresses) => {
+            addresses.iter().map(|address| format!("portmap {address}")).collect()
         }
-    }
+        PortmapState::Registered(address) => vec![format!("registered with {address}")],
+        PortmapState::Off | PortmapState::Unavailable(_) => Vec::new(),
+    };
+    addresses.chain(portmap).collect()
 }
 
 /// The exports of all pools, up to the limit. Logs those beyond it, which are not served.

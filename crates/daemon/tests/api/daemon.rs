@@ -120,11 +120,12 @@ impl Daemon {
             alerts: Default::default(),
             peers: Default::default(),
             commit: None,
+            parts: Arc::default(),
         };
         let control = Control::open(config, recorder.clone(), Arc::default()).unwrap();
         let socket = dir.path().join("api");
         let listener = http::bind(&socket).unwrap();
-        let tokens = Arc::new(Tokens::open(&dir.path().join("state/api")).unwrap());
+        let tokens = Arc::new(Tokens::open(&dir.path().join("state/api")));
         let api = Api { control: control.clone(), tokens: tokens.clone(), home: None };
         tokio::spawn(http::serve(listener, api, std::future::pending()));
         control.start().await;

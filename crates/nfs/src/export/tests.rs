@@ -83,9 +83,10 @@ fn a_handle_is_admitted_by_dataset_and_client() {
     exports.replace(vec![Export { access: only(&["10.0.0.1"]), ..Export::new("/", "p") }]).unwrap();
     assert!(!exports.knows(peer("10.2.0.1:1").ip()));
     assert_eq!(admit("a/vms", "10.1.2.3:700"), Err(Refusal::NotExported), "withdrawn");
-    exports.expect_more(true);
+    exports.expect(["a".to_string()].into());
     assert_eq!(admit("a/vms", "10.1.2.3:700"), Err(Refusal::NotYet), "its pool may yet come");
-    exports.expect_more(false);
+    assert!(exports.may_cover(&[b"a", b"vms"]) && !exports.may_cover(&[b"b"]));
+    exports.expect(Default::default());
     assert_eq!(admit("a/vms", "10.1.2.3:700"), Err(Refusal::NotExported), "it does not");
 }
 

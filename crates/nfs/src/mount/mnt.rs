@@ -3,7 +3,8 @@
 //! Any directory below an export can be mounted: XCP-ng makes `<export>/<uuid>` and mounts that.
 //!
 //! The root of an export is mounted without a look at the disks. What is below it needs them,
-//! unless it is in memory. If they are silent, there is no answer until they speak.
+//! unless it is in memory. If they are silent, there is no answer until they speak. Nor is there
+//! one while the pool that a path names is still awaited: MOUNT has no word for "later".
 
 use std::sync::Arc;
 
@@ -20,9 +21,14 @@ use crate::volume::Root;
 
 use super::MountRequest;
 
-/// The results; `None` while the disks do not answer.
+/// The results; `None` while the disks do not answer, or the pool is not there yet.
 pub(super) async fn mnt(request: &MountRequest<'_>, path: &[u8]) -> Option<MountRes3> {
     let found = match enter(request, path) {
+        Err(MountStat3::NoEnt)
+            if request.exports.may_cover(&components(path).collect::<Vec<_>>()) =>
+        {
+            return None;
+        }
         Ok((root, beyond)) => {
             let volume = Arc::clone(&root.volume);
             volume.unless_silent(directory(root, beyond)).await?

@@ -35,7 +35,7 @@ impl LockKeeper {
 
     async fn notify(&self, address: IpAddr, clients: Vec<Monitored>) {
         let mut pause = Duration::from_secs(1);
-        let end = self.opened + NOTIFY_PATIENCE;
+        let end = self.begun() + NOTIFY_PATIENCE;
         let vias: BTreeSet<_> = clients.iter().map(|client| client.via).collect();
         loop {
             match self.notify_once(address, &vias).await {
@@ -56,7 +56,7 @@ impl LockKeeper {
         self.untold.lock().retain(|untold| !clients.contains(untold));
         self.store.told(&clients).await;
         // A client that hears late still has its time.
-        sleep_until((Instant::now() + self.grace).max(self.opened + self.grace)).await;
+        sleep_until((Instant::now() + self.grace).max(self.begun() + self.grace)).await;
         for monitored in &clients {
             self.locks.end_claims(&monitored.client);
         }

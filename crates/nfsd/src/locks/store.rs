@@ -5,6 +5,8 @@
 //!   written at each start, for the state number, and when a client joins the list. Clients that
 //!   join while it is being written share the next write.
 //! - A client on the list at the start stays on it until it was notified.
+//! - A list that cannot be read or written keeps nobody from serving: it is tried again, and no new
+//!   client gets a lock until it can be written.
 //! - Clients that make up names wait: an address joins with some names at once, then with one a
 //!   second.
 
@@ -13,9 +15,10 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use aquifer_blockio::durable;
+use aquifer_blockio::durable::{self, Stamp};
 use aquifer_nfs::lock::{Client, DurableList, Monitored, Outside};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -57,32 +60,47 @@ pub(super) struct Known {
 
 #[derive(Debug)]
 pub(super) struct Store {
-    path: PathBuf,
-    state: i32,
+    /// Shared with the threads that write it.
+    file: Arc<ListFile>,
     /// Clients on the list that were not notified of the restart yet.
     before: Mutex<Vec<Monitored>>,
-    /// Addresses on the list that a call of ours has reached.
-    reached: parking_lot::Mutex<HashSet<IpAddr>>,
     /// How many names addresses have joined with lately, and when.
     joined: parking_lot::Mutex<HashMap<IpAddr, (u32, Instant)>>,
     wake: Notify,
 }
 
+/// The file, and what it has beside the clients.
+#[derive(Debug)]
+struct ListFile {
+    path: PathBuf,
+    state: i32,
+    /// Addresses on the list that a call of ours has reached.
+    reached: parking_lot::Mutex<HashSet<IpAddr>>,
+    on_disk: parking_lot::Mutex<OnDisk>,
+}
+
+/// The file as it was last written.
+#[derive(Debug, Default)]
+struct OnDisk {
+    clients: Vec<Monitored>,
+    stamp: Option<Stamp>,
+    /// Why it is not there as it should be.
+    problem: Option<String>,
+}
+
 impl Store {
     /// Reads the file in `dir`, and writes it for this run.
-    pub fn open(dir: &Path) -> io::Result<(Store, Known)> {
+    pub fn open(dir: &Path) -> (Store, Known) {
         let path = dir.join(FILE_NAME);
-        let (content, is_damaged) = match fs::read(&path) {
-            Ok(bytes) => match serde_json::from_slice::<Content>(&bytes) {
-                Ok(content) => (content, false),
-                Err(error) => {
-                    tracing::error!(path = %path.display(), %error, "no list of lock clients: \
-                        those who had locks are not told of the restart");
-                    (Content::default(), true)
-                }
-            },
+        let read = fs::read(&path).and_then(|bytes| Ok(serde_json::from_slice::<Content>(&bytes)?));
+        let (content, is_damaged) = match read {
+            Ok(content) => (content, false),
             Err(error) if error.kind() == io::ErrorKind::NotFound => (Content::default(), false),
-            Err(error) => return Err(error),
+            Err(error) => {
+                tracing::error!(path = %path.display(), %error, "no list of lock clients: \
+                    those who had locks are not told of the restart");
+                (Content::default(), true)
+            }
         };
         let state = match is_damaged {
             // The old state is unknown; the clock gives another one in any case.
@@ -96,11 +114,27 @@ impl Store {
         let reached = content.clients.iter().filter(|kept| kept.reached);
         let reached: HashSet<IpAddr> = reached.map(|kept| kept.address).collect();
         let clients: Vec<Monitored> = content.clients.into_iter().map(monitored).collect();
-        write(&path, state, &clients, &reached)?;
-        let (before, reached) = (Mutex::new(clients.clone()), parking_lot::Mutex::new(reached));
-        let (joined, wake) = Default::default();
-        let store = Store { path, state, before, reached, joined, wake };
-        Ok((store, Known { state, clients, is_damaged }))
+        let reached = parking_lot::Mutex::new(reached);
+        let file = Arc::new(ListFile { path, state, reached, on_disk: Default::default() });
+        // What cannot be written is tried again.
+        let _ = file.write(&clients);
+        let before = Mutex::new(clients.clone());
+        let store = Store { file, before, joined: Default::default(), wake: Notify::new() };
+        (store, Known { state, clients, is_damaged })
+    }
+
+    /// Why the list cannot be written.
+    pub fn problem(&self) -> Option<String> {
+        self.file.on_disk.lock().problem.clone()
+    }
+
+    /// Writes the list again if it is not on disk as it was written.
+    pub async fn look_again(&self) {
+        // Nobody else writes meanwhile.
+        let before = self.before.lock().await;
+        let file = Arc::clone(&self.file);
+        let _ = tokio::task::spawn_blocking(move || file.look_again()).await;
+        drop(before);
     }
 
     /// There may be messages for clients. One call of [`Outside::wake`] is remembered.
@@ -115,7 +149,7 @@ impl Store {
 
     /// A call of ours has reached this address.
     pub fn reached(&self, address: IpAddr) {
-        let mut reached = self.reached.lock();
+        let mut reached = self.file.reached.lock();
         if reached.len() < LOCK_ADDRESSES_MAX {
             reached.insert(address);
         }
@@ -123,15 +157,7 @@ impl Store {
 
     /// Whether a call of ours has ever reached this address.
     pub fn was_reached(&self, address: IpAddr) -> bool {
-        self.reached.lock().contains(&address)
-    }
-
-    /// Forgets all addresses that are not on the list, and returns the others.
-    fn on_list(&self, clients: &[Monitored]) -> HashSet<IpAddr> {
-        let listed: HashSet<IpAddr> = clients.iter().map(|one| one.client.address).collect();
-        let mut reached = self.reached.lock();
-        reached.retain(|address| listed.contains(address));
-        reached.clone()
+        self.file.reached.lock().contains(&address)
     }
 
     /// Whether an address may join with another name now.
@@ -149,6 +175,48 @@ impl Store {
             joined.insert(address, (count + 1, Instant::now()));
         }
         count < LOCK_NAMES_AT_ONCE
+    }
+}
+
+impl ListFile {
+    fn look_again(&self) {
+        let (is_there, clients) = {
+            let now = self.on_disk.lock();
+            let is_there = now.stamp.is_some() && now.stamp == Stamp::of(&self.path);
+            (is_there && now.problem.is_none(), now.clients.clone())
+        };
+        if !is_there {
+            let _ = self.write(&clients);
+        }
+    }
+
+    /// Writes the list, and notes how that went.
+    fn write(&self, clients: &[Monitored]) -> io::Result<()> {
+        let reached = self.on_list(clients);
+        let written = write(&self.path, self.state, clients, &reached);
+        let mut on_disk = self.on_disk.lock();
+        match &written {
+            Ok(()) => {
+                let (clients, stamp) = (clients.to_vec(), Stamp::of(&self.path));
+                *on_disk = OnDisk { clients, stamp, problem: None };
+            }
+            Err(error) => {
+                let why = format!("{}: {error}", self.path.display());
+                if on_disk.problem.as_ref() != Some(&why) {
+                    tracing::error!(class = "locks.not_kept", why, "no list of lock clients");
+                }
+                on_disk.problem = Some(why);
+            }
+        }
+        written
+    }
+
+    /// Forgets all addresses that are not on the list, and returns the others.
+    fn on_list(&self, clients: &[Monitored]) -> HashSet<IpAddr> {
+        let listed: HashSet<IpAddr> = clients.iter().map(|one| one.client.address).collect();
+        let mut reached = self.reached.lock();
+        reached.retain(|address| listed.contains(address));
+        reached.clone()
     }
 }
 
@@ -172,11 +240,10 @@ impl Outside for Store {
             clients.extend(before.iter().cloned());
             clients.sort_unstable();
             clients.dedup();
-            let (path, state, reached) = (self.path.clone(), self.state, self.on_list(&clients));
+            let file = Arc::clone(&self.file);
             // The lock is held over the write, so that lists are written in the order in which they
             // were made.
-            let written =
-                tokio::task::spawn_blocking(move || write(&path, state, &clients, &reached)).await;
+            let written = tokio::task::spawn_blocking(move || file.write(&clients)).await;
             written.map_err(io::Error::other)??;
             list.written();
             drop(before);

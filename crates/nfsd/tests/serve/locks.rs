@@ -87,8 +87,9 @@ fn serve(
     if let Some(server) = fixture.server.take() {
         fixture.block_on(server.stop());
     }
-    let opened = LockKeeper::open_with(state, grace, host.port);
-    fixture.keeper = Some(opened.unwrap());
+    let keeper = LockKeeper::open_with(state, grace, host.port);
+    keeper.begin();
+    fixture.keeper = Some(keeper);
     fixture.serve(config(), exports);
 }
 

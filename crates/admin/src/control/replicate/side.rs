@@ -67,6 +67,19 @@ pub fn check_peers(peers: &Peers) -> Result<(), String> {
     Ok(())
 }
 
+/// The configuration has no such peer.
+pub(super) fn unknown_peer(peer: &str, peers: &Peers) -> ApiError {
+    let known: Vec<&str> = peers.keys().map(String::as_str).collect();
+    let known = match known[..] {
+        [] => "there are none".to_string(),
+        _ => format!("there are: {}", known.join(", ")),
+    };
+    ApiError::not_found(format!(
+        "the configuration names no peer {peer:?} ({known}): add [peers.{peer}] with url, \
+         certificate and token, and restart the daemon"
+    ))
+}
+
 /// Where a copy is.
 #[derive(Debug)]
 pub(super) enum Side {
@@ -87,17 +100,7 @@ impl Side {
     pub fn of(control: &Arc<Control>, target: &Target) -> Result<Side, ApiError> {
         let Some(peer) = &target.peer else { return Ok(Side::Here(Arc::clone(control))) };
         let peers = &control.config.peers;
-        let Some(known) = peers.get(peer) else {
-            let known: Vec<&str> = peers.keys().map(String::as_str).collect();
-            let known = match known[..] {
-                [] => "there are none".to_string(),
-                _ => format!("there are: {}", known.join(", ")),
-            };
-            return Err(ApiError::not_found(format!(
-                "the configuration names no peer {peer:?} ({known}): add [peers.{peer}] with url, \
-                 certificate and token, and restart the daemon"
-            )));
-        };
+        let known = peers.get(peer).ok_or_else(|| unknown_peer(peer, peers))?;
         let Peer { url, certificate, token, client_certificate, client_key } = known;
         let unusable = |error: &dyn std::fmt::Display| {
             ApiError::conflict(format!("peer {peer:?} cannot be asked: {error}"))

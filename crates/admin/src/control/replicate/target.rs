@@ -72,7 +72,7 @@ impl Target {
 
     /// What a hold is called on the newest snapshot that the copy has.
     pub fn tag(&self) -> String {
-        let tag = format!("replicated to {self}");
+        let tag = format!("{TAG_OF_COPY}{self}");
         if tag.len() <= TAG_BYTES_MAX {
             return tag;
         }
@@ -98,6 +98,9 @@ fn is_time(text: &str) -> bool {
     let fits = |(of, c): (char, char)| if of == '0' { c.is_ascii_digit() } else { of == c };
     text.len() == TIME_FORM.len() && TIME_FORM.chars().zip(text.chars()).all(fits)
 }
+
+/// How the tags of holds for copies begin.
+pub const TAG_OF_COPY: &str = "replicated to ";
 
 /// How the time in a name is written.
 const TIME_FORM: &str = "0000-00-00T00:00:00.000Z";

@@ -320,7 +320,7 @@ fn a_pool_that_is_not_in_service_says_why() {
     };
     says(
         absent(Health::Unavail, Some("none of its disks was found: /a")),
-        "none of its disks was found: /a",
+        "none of its disks was found: /a.",
         "Attach what is missing: the pool then comes by itself. To look for it at once, type \
          `aquifer pool clear tank`. `aquifer pool export tank` takes it off the list.",
     );

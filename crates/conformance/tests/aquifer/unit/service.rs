@@ -52,8 +52,9 @@ const BY_CALLS: [&str; 8] = [
 /// Settings that are not applied here: the manager's own ones, and those that need its cgroups and
 /// namespaces. None of them removes anything that a daemon on disks and sockets uses, except for
 /// the devices.
-const NOT_HERE: [&str; 16] = [
+const NOT_HERE: [&str; 17] = [
     "Type",
+    "LimitCORE",
     "TimeoutStartSec",
     "TimeoutStopSec",
     "Restart",
