@@ -16,6 +16,7 @@ mod autoreplace;
 mod bookmarks;
 mod by_itself;
 mod connect;
+mod counting;
 mod counts;
 mod datasets;
 mod diff;
@@ -61,9 +62,10 @@ use aquifer_alerts::Alerts;
 use aquifer_api::{
     ApiError, DaemonInfo, DroppedLog, Health, HostInfo, NfsInfo, PoolStatus, PoolSummary,
 };
-use aquifer_files::Files;
+use aquifer_files::{Files, HostLimits};
 use aquifer_nfs::lock::LockView;
 use aquifer_nfs::{Explanation, Export};
+use aquifer_ondisk::Guid;
 use aquifer_ondisk::uberblock::{HOST_NAME_BYTES_MAX, Host};
 use aquifer_pool::{BoxFuture, Memory};
 use futures_util::future::join_all;
@@ -99,6 +101,9 @@ pub trait Frontend: Send + Sync + fmt::Debug {
 
     /// Ends all locks of an address, or of one of the names there. Returns their number.
     fn clear_locks(&self, address: IpAddr, client: Option<&str>) -> usize;
+
+    /// Ends all locks in file systems that are gone. Returns their number.
+    fn end_locks(&self, is_gone: &dyn Fn(Guid) -> bool) -> usize;
 
     /// Counts of the clients' requests, if it serves.
     fn counts(&self) -> Option<NfsCounts>;
@@ -146,6 +151,8 @@ pub struct ControlConfig {
     pub wait_for_disks: Duration,
     /// The program that knows the health of disks; empty, if none is to be asked.
     pub smartctl: PathBuf,
+    /// What hosts may ask for that a `snapcontrol` names.
+    pub host_limits: HostLimits,
     /// What people hear of, and how.
     pub alerts: aquifer_alerts::Settings,
     /// Other Aquifers, which have copies.
@@ -178,6 +185,8 @@ pub struct Control {
     forbidden: Mutex<Option<Instant>>,
     events: Arc<EventRing>,
     names: tokio::sync::Mutex<counts::Names>,
+    /// Who has what counted that snapshots take.
+    counting: counting::Counting,
     /// Pools without their disks.
     awaited: Awaited,
     inventory: Inventory,
@@ -239,6 +248,7 @@ impl Control {
             forbidden: Mutex::default(),
             events,
             names: Default::default(),
+            counting: Default::default(),
             awaited: Awaited::default(),
             inventory,
             receiving: receive::Sessions::default(),
@@ -402,13 +412,14 @@ impl Control {
         });
         let pools: Vec<ServedPool> = served.collect();
         let exports = pools.iter().flat_map(|pool| pool.exports.clone()).collect();
-        let notes = self.frontend.serve(Offer { pools, more_to_come }).await;
+        let mut notes = self.frontend.serve(Offer { pools, more_to_come }).await;
         for note in &notes {
             tracing::warn!("{note}");
         }
         // Only after they are served: a reader of the event relies on it.
         self.tell_changes(exports);
         self.export_notes.lock().clone_from(&notes);
+        notes.extend(self.end_locks_of_gone(&serving, more_to_come));
         notes
     }
 }

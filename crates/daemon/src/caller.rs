@@ -46,6 +46,14 @@ impl Caller {
         &self.who
     }
 
+    /// For whom limits count: a token, from wherever it is shown, or a user of this machine.
+    pub fn principal(&self) -> String {
+        match &self.who {
+            Who::User(uid) => format!("uid {uid}"),
+            Who::Token { name, .. } => format!("token {name}"),
+        }
+    }
+
     /// What they may do.
     pub fn role(&self) -> Role {
         self.role

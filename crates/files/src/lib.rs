@@ -52,6 +52,7 @@ pub use receive::{BundleProgress, ReceiveError, ReceiveOptions, Received, Receiv
 pub use scrub::{RepairedFile, RepairedFiles, ScrubError};
 pub use send::{SendCursor, SendError, SendPage, SendWanted};
 pub use service::{Service, ServiceError};
+pub use snapdir::HostLimits;
 pub use types::*;
 
 pub use aquifer_stream::{Bundle, BundleHead, BundleMember, Pieces, StreamError, Token};

@@ -114,7 +114,12 @@ impl Control {
         drop(leaves);
         let imported = async {
             let claimed = claim(guid.unwrap_or_default(), paths).await?;
-            Serving::bring_up(&cached.name, claimed, self.import_options()).await
+            Serving::bring_up(
+                &cached.name,
+                claimed,
+                (self.import_options(), self.config.host_limits),
+            )
+            .await
         };
         imported.await.map_err(|error| Absent { error, waits })
     }
