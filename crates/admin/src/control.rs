@@ -17,6 +17,7 @@ mod beside;
 mod bookmarks;
 mod by_itself;
 mod connect;
+mod counting;
 mod counts;
 mod datasets;
 mod diff;
@@ -65,9 +66,10 @@ use aquifer_alerts::Alerts;
 use aquifer_api::{
     ApiError, DaemonInfo, DroppedLog, Health, HostInfo, NfsInfo, PoolStatus, PoolSummary, Problem,
 };
-use aquifer_files::Files;
+use aquifer_files::{Files, HostLimits};
 use aquifer_nfs::lock::LockView;
 use aquifer_nfs::{Explanation, Export};
+use aquifer_ondisk::Guid;
 use aquifer_ondisk::uberblock::{HOST_NAME_BYTES_MAX, Host};
 use aquifer_pool::{BoxFuture, Memory};
 use futures_util::future::join_all;
@@ -127,6 +129,9 @@ pub trait Frontend: Send + Sync + fmt::Debug {
     /// Ends all locks of an address, or of one of the names there. Returns their number.
     fn clear_locks(&self, address: IpAddr, client: Option<&str>) -> usize;
 
+    /// Ends all locks in file systems that are gone. Returns their number.
+    fn end_locks(&self, is_gone: &dyn Fn(Guid) -> bool) -> usize;
+
     /// Counts of the clients' requests, if it serves.
     fn counts(&self) -> Option<NfsCounts>;
 
@@ -173,6 +178,8 @@ pub struct ControlConfig {
     pub wait_for_disks: Duration,
     /// The program that knows the health of disks; empty, if none is to be asked.
     pub smartctl: PathBuf,
+    /// What hosts may ask for that a `snapcontrol` names.
+    pub host_limits: HostLimits,
     /// What people hear of, and how.
     pub alerts: aquifer_alerts::Settings,
     /// Other Aquifers, which have copies.
@@ -207,6 +214,8 @@ pub struct Control {
     forbidden: Mutex<Option<Instant>>,
     events: Arc<EventRing>,
     names: tokio::sync::Mutex<counts::Names>,
+    /// Who has what counted that snapshots take.
+    counting: counting::Counting,
     /// Pools without their disks.
     awaited: Awaited,
     inventory: Inventory,
@@ -275,6 +284,7 @@ impl Control {
             forbidden: Mutex::default(),
             events,
             names: Default::default(),
+            counting: Default::default(),
             awaited: Awaited::default(),
             inventory,
             replication: Default::default(),

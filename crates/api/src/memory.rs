@@ -13,6 +13,9 @@ pub struct MemoryStat {
     pub cap_bytes: u64,
     /// Set aside for requests and replies of clients.
     pub nfs_bytes: u64,
+    /// Files and directories of all pools, and of snapshots into which clients look.
+    #[serde(default)]
+    pub object_bytes: u64,
     /// What the read caches may take together now: what others leave them.
     pub caches_bytes: u64,
     /// Of each pool in service.

@@ -51,6 +51,10 @@ pub struct SnapshotQuery {
     /// Also those of the datasets below it.
     #[serde(default)]
     pub recursive: bool,
+    /// Count what each takes alone (`used_bytes`), of `GET /snapshots`. That takes time where there
+    /// are many, and questions of one caller wait for each other.
+    #[serde(default)]
+    pub used: bool,
 }
 
 /// `POST /snapshots`: all in one txg.

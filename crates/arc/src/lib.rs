@@ -37,11 +37,13 @@ mod budget;
 mod cache;
 mod memory;
 mod shard;
+mod shelf;
 mod slab;
 mod stats;
 
 pub use cache::Cache;
 pub use memory::{Memory, Share};
+pub use shelf::{Owner, Room, Shelf, Verdict};
 pub use stats::{ClassStats, PerClass, Stats};
 
 /// The name of a block for the cache. Unique for ever: a place is written once in a txg.

@@ -1,6 +1,6 @@
 //! The memory of a process: who has how much of it, and that all of it stays under one cap.
 //!
-//! [`Share`]s have what they need: dirty data, requests of clients, bitmaps. The caches of all
+//! [`Share`]s have what they need: dirty data, requests of clients, bitmaps, objects ([`Shelf`]). The caches of all
 //! pools have the rest, so an idle server's memory is a read cache. Among caches the rest is
 //! divided by need, once a second ([`Memory::balance`]).
 //!
@@ -17,9 +17,10 @@ use aquifer_sync::Mutex;
 use aquifer_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::cache::{Cache, Shrinks};
+use crate::shelf::Shelf;
 use crate::stats::Stats;
 
-/// A part of the cap that is kept for what nobody counts: objects, walks, reads under way.
+/// A part of the cap that is kept for what nobody counts: walks, reads under way.
 const KEPT: u64 = 16;
 /// The least part of the cap that caches have together.
 const FLOOR: u64 = 8;
@@ -44,6 +45,7 @@ pub struct Memory {
     cap_bytes: u64,
     /// Caches.
     pools: AtomicUsize,
+    shelf: Mutex<Weak<Shelf>>,
     inner: Mutex<Inner>,
 }
 
@@ -73,7 +75,8 @@ impl std::fmt::Debug for Member {
 impl Memory {
     /// A process that may take `cap_bytes`.
     pub fn new(cap_bytes: u64) -> Arc<Memory> {
-        Arc::new(Memory { cap_bytes, pools: AtomicUsize::new(0), inner: Mutex::default() })
+        let (pools, shelf, inner) = Default::default();
+        Arc::new(Memory { cap_bytes, pools, shelf, inner })
     }
 
     /// What it may take.
@@ -90,6 +93,17 @@ impl Memory {
     pub fn share(self: &Arc<Self>) -> Share {
         let step_bytes = (self.cap_bytes / STEPS).clamp(1, STEP_BYTES_MAX);
         Share { memory: self.clone(), step_bytes, charged_bytes: AtomicU64::new(0) }
+    }
+
+    /// What all pools keep in memory in case somebody uses it again: one shelf for all.
+    pub fn shelf(self: &Arc<Self>) -> Arc<Shelf> {
+        let mut known = self.shelf.lock();
+        if let Some(shelf) = known.upgrade() {
+            return shelf;
+        }
+        let shelf = Arc::new(Shelf::new(self.share(), self.cap_bytes));
+        *known = Arc::downgrade(&shelf);
+        shelf
     }
 
     /// A new cache, of at most `bytes_max`. It has its part of the memory as long as it lives.

@@ -185,12 +185,17 @@ async fn datasets(client: &Client) -> Result<Vec<String>, Failure> {
 
 async fn snapshots(client: &Client, current: &str) -> Result<Vec<String>, Failure> {
     if let Some((dataset, _)) = current.split_once('#') {
-        let query = SnapshotQuery { name: Some(dataset.to_owned()), recursive: false };
+        let query = SnapshotQuery {
+            name: Some(dataset.to_owned()),
+            recursive: false,
+            ..Default::default()
+        };
         let all = client.bookmarks(&query).await?;
         return Ok(all.into_iter().map(|bookmark| bookmark.name).collect());
     }
     let Some((dataset, _)) = current.split_once('@') else { return datasets(client).await };
-    let query = SnapshotQuery { name: Some(dataset.to_owned()), recursive: false };
+    let query =
+        SnapshotQuery { name: Some(dataset.to_owned()), recursive: false, ..Default::default() };
     let all = client.snapshots(&query).await?;
     Ok(all.into_iter().map(|snapshot| snapshot.name).collect())
 }

@@ -47,7 +47,8 @@ impl Caller {
         &self.who
     }
 
-    /// By this the streams and copies of callers are told apart, from wherever they ask.
+    /// For whom limits count, and whose streams and copies they are: a token, from wherever it is
+    /// shown, or a user of this machine.
     pub fn principal(&self) -> String {
         match &self.who {
             Who::User(uid) => format!("uid {uid}"),

@@ -311,7 +311,7 @@ async fn require_token(
         Ok(shown) => return door.refuse(&shown, &visitor, &path).await,
         Err(refused) => return refusal(refused),
     };
-    door.guests.know(&visitor.guest);
+    door.guests.know(&visitor.guest, &name, role);
     request.extensions_mut().insert(Caller::of_token(Arc::clone(&name), role, peer));
     let response = next.run(request).await;
     if response.status() == StatusCode::FORBIDDEN {
@@ -455,6 +455,7 @@ impl AsyncRead for Connection {
         }
         let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
         self.moved = Instant::now();
+        self.place.guest.is_heard();
         Poll::Ready(read)
     }
 }
@@ -470,6 +471,7 @@ impl AsyncWrite for Connection {
         }
         let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf));
         self.moved = Instant::now();
+        self.place.guest.is_heard();
         Poll::Ready(written)
     }
 

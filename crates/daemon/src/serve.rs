@@ -87,6 +87,7 @@ pub fn serve(
         memory,
         wait_for_disks: Duration::from_secs(settings.wait_for_disks_s.into()),
         smartctl: settings.smartctl,
+        host_limits: settings.snapcontrol.limits(),
         alerts: settings.alerts,
         peers: settings.peers,
         commit: commit.map(str::to_string),

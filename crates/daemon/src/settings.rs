@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use aquifer_admin::{Peers, check_peers};
+use aquifer_files::HostLimits;
 use aquifer_meter::size;
 use aquifer_nfsd::KeyFiles;
 
@@ -54,6 +55,7 @@ pub(crate) struct Settings {
     /// The filter of the log.
     pub log: String,
     pub nfs: Nfs,
+    pub snapcontrol: SnapControl,
     pub portmap: Portmap,
     pub api: Api,
     pub names: Names,
@@ -100,6 +102,31 @@ impl Tls {
     }
 }
 
+/// What hosts may ask for that the property `snapcontrol` names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct SnapControl {
+    /// Acts that a host begins in a minute; 0: any number.
+    pub acts_in_minute: u32,
+    /// Snapshots of a dataset, with those of its files, with which hosts take no more; 0: any
+    /// number.
+    pub snapshots: u32,
+}
+
+impl Default for SnapControl {
+    fn default() -> Self {
+        // A hundred disks of guests, each with a snapshot, within a minute; and a day of these.
+        SnapControl { acts_in_minute: 120, snapshots: 4096 }
+    }
+}
+
+impl SnapControl {
+    pub fn limits(&self) -> HostLimits {
+        let SnapControl { acts_in_minute, snapshots } = *self;
+        HostLimits { acts_in_minute, snapshots }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Portmap {
@@ -133,6 +160,7 @@ impl Default for Settings {
             smartctl: "smartctl".into(),
             log: "info".into(),
             nfs: Nfs::default(),
+            snapcontrol: SnapControl::default(),
             portmap: Portmap::default(),
             api: Api::default(),
             names: Names::default(),

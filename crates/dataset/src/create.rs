@@ -192,7 +192,7 @@ impl Datasets {
         let defaults = Properties::from_values(|property| property.default_value().into());
         let created = record.created;
         put(items, ItemKey::new(id, ItemClass::Record, 0), record.encode());
-        let dataset = Arc::new(Dataset::new(id, record, local, defaults));
+        let dataset = Arc::new(Dataset::new(self.pool.shelf(), id, record, local, defaults));
         *dataset.origin.lock() = origin;
         let is_empty = beginning.is_none();
         if let Some(Beginning { orphans, .. }) = beginning {

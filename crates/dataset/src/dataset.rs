@@ -10,10 +10,10 @@ use aquifer_ondisk::dataset::{DatasetRecord, RollbackRecord};
 use aquifer_ondisk::head_line::LeftHeadRecord;
 use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::keeping::KeepRecord;
-use aquifer_ondisk::tree_node::{NodeOwner, Objects};
+use aquifer_ondisk::tree_node::{self, NodeOwner};
 use aquifer_ondisk::types::SEQUENCE_LIMIT;
 use aquifer_ondisk::{BlockPointer, Corruption, DatasetId, Guid, ObjectId, Space, Txg};
-use aquifer_pool::{Pool, PoolError, TxHold};
+use aquifer_pool::{Pool, PoolError, Shelf, TxHold};
 use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use aquifer_sync::{Mutex, RwLock};
 
@@ -25,7 +25,7 @@ use crate::property::{LocalValues, Properties};
 use crate::resume::Resume;
 use crate::snapshots::{Listing, Snapshots};
 use crate::space::SpaceChange;
-use crate::table::{CLEAN_OBJECTS_MAX, Table};
+use crate::table::{Objects, Table};
 use crate::tails::Tails;
 use crate::unlogged::Unlogged;
 
@@ -90,7 +90,7 @@ pub struct Dataset {
     /// Of them, those that its origin owns, if it is a clone of which that is known.
     pub(crate) inherited: Mutex<Option<Space>>,
     next_object: AtomicU64,
-    pub(crate) table: Mutex<Table>,
+    pub(crate) table: Objects,
 }
 
 /// What is left of a dataset.
@@ -107,7 +107,9 @@ pub(crate) enum Phase {
 }
 
 impl Dataset {
+    /// One that keeps clean objects on this shelf.
     pub(crate) fn new(
+        shelf: &Arc<Shelf>,
         id: DatasetId,
         record: DatasetRecord,
         local: LocalValues,
@@ -147,7 +149,7 @@ impl Dataset {
             kept_bytes: AtomicU64::new(0),
             dirty: Mutex::new(BTreeMap::new()),
             pending: AtomicU64::new(0),
-            table: Mutex::new(table),
+            table: Objects::new(shelf, table),
         }
     }
 
@@ -384,12 +386,14 @@ impl Dataset {
             // Before the root is looked at: from here on nothing below it is reused.
             let _reading = pool.reading();
             let root = self.table.lock().committed;
-            let found = btree::lookup::<Objects, Pool>(pool, root, id.0).await;
+            let found = btree::lookup::<tree_node::Objects, Pool>(pool, root, id.0).await;
             let unknown = self.table.lock().not_looked_back_at(id);
             if let Some(root) = unknown {
                 self.look_back(pool, id, root).await?;
                 continue;
             }
+            // Before the table is locked.
+            let room = self.table.room();
             let mut table = self.table.lock();
             if let Some(object) = table.objects.get(&id) {
                 return Ok(Some(object.clone()));
@@ -408,27 +412,38 @@ impl Dataset {
             }
             let Some(inode) = found? else { return Ok(None) };
             let (change, ctime) = table.least;
-            let object = Arc::new(Object::new(self.id, inode.at_least(change, ctime)));
+            let object = Object::new(self.id, inode.at_least(change, ctime)).in_room(room);
+            let object = Arc::new(object);
             object.state.lock().destroyed = is_destroyed;
-            table.insert(object.clone());
+            self.table.insert(&mut table, &object);
+            drop(table);
+            self.table.tidy();
             return Ok(Some(object));
         }
     }
 
     /// The object of `inode.object` if it is in memory, else a new one of these attributes.
     pub fn object_or_new(&self, inode: &Inode) -> Arc<Object> {
+        let room = self.table.room();
         let mut table = self.table.lock();
         if let Some(object) = table.objects.get(&inode.object) {
             return object.clone();
         }
-        let object = Arc::new(Object::new(self.id, Inode { root: None, ..inode.clone() }));
-        table.insert(object.clone());
+        let object = Object::new(self.id, Inode { root: None, ..inode.clone() }).in_room(room);
+        let object = Arc::new(object);
+        self.table.insert(&mut table, &object);
+        drop(table);
+        self.table.tidy();
         object
     }
 
     /// An object that is in memory.
     pub fn cached(&self, id: ObjectId) -> Option<Arc<Object>> {
-        self.table.lock().objects.get(&id).cloned()
+        let found = self.table.lock().objects.get(&id).cloned();
+        if let Some(room) = found.as_ref().and_then(|object| object.room.as_ref()) {
+            room.is_used();
+        }
+        found
     }
 
     /// Notes that an object has a version of `txg`. Under a hold of that txg.
@@ -488,7 +503,7 @@ impl Dataset {
         self.table.lock().synced = root;
     }
 
-    /// `txg` is on disk: drops its versions, and clean objects beyond the limit.
+    /// `txg` is on disk: drops its versions. The caller trims the shelf.
     pub(crate) fn committed(&self, txg: Txg, gone: &[ObjectId]) {
         let rollback = self.snapshots.lock().rollback;
         let mut table = self.table.lock();
@@ -517,9 +532,6 @@ impl Dataset {
             dead.committed = dead.root;
         }
         self.dirty.lock().retain(|of, _| *of > txg);
-        if table.objects.len() > CLEAN_OBJECTS_MAX {
-            table.let_clean_ones_go();
-        }
     }
 
     /// Of a destroyed dataset: drops all objects and the changes that no txg will make.

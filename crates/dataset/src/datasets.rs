@@ -394,7 +394,7 @@ async fn load(
     let properties = Properties::from_values(|property| property.default_value().into());
     snapshots.load_inherited(id, inherited);
     let (dead, unreadable) = DeadTree::open(pool, record.dead, &snapshots).await?;
-    let dataset = Dataset::new(id, record, local, properties);
+    let dataset = Dataset::new(pool.shelf(), id, record, local, properties);
     *dataset.dead.lock() = dead;
     *dataset.snapshots.lock() = snapshots;
     *dataset.inherited.lock() = inherited.get(&(id, Txg(0))).copied();

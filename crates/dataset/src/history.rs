@@ -7,7 +7,8 @@
 //! noted end is shown as such: the daemon ended first.
 //!
 //! Completed and refused acts are kept apart: refused attempts of a user push out no completed act.
-//! So are events: what happened, with nobody asking for it ([`History::happened`]).
+//! So are events: what happened, with nobody asking for it ([`History::happened`]). And so are acts
+//! of hosts, completed or refused: a host asks as often as it likes.
 //!
 //! # Room
 //! The records count against no dataset, and every pool must afford them, full or not. So a small
@@ -47,6 +48,7 @@ struct Kept {
     acts: u64,
     attempts: u64,
     events: u64,
+    of_hosts: u64,
 }
 
 impl Kept {
@@ -59,6 +61,7 @@ impl Kept {
             acts: (records * 3 / 4).min(HistoryClass::Act.kept()),
             attempts: (records / 4).min(HistoryClass::Attempt.kept()),
             events: (records / 4).min(HistoryClass::Event.kept()),
+            of_hosts: (records / 4).min(HistoryClass::OfHost.kept()),
         }
     }
 
@@ -68,6 +71,7 @@ impl Kept {
             HistoryClass::Attempt => self.attempts,
             HistoryClass::Begun => class.kept(),
             HistoryClass::Event => self.events,
+            HistoryClass::OfHost => self.of_hosts,
         }
     }
 }
@@ -76,8 +80,9 @@ impl Kept {
 #[derive(Debug)]
 pub struct History {
     pool: Arc<Pool>,
-    /// Orders from here on belong to this life.
+    /// Orders from here on belong to this life, and numbers of acts of hosts.
     first: u64,
+    first_of_hosts: u64,
     state: Mutex<State>,
     load: Load,
 }
@@ -90,6 +95,8 @@ struct State {
     /// Of the last txg on disk: what can be read.
     committed: Option<BlockPointer>,
     next: HistoryCounters,
+    /// The number of the next act of a host.
+    next_of_hosts: u64,
     /// What differs from `committed`.
     pending: BTreeMap<ItemKey, Pending>,
     /// The keys that the last sync wrote, each with the change that it wrote.
@@ -121,6 +128,8 @@ pub struct Asked {
 #[must_use = "what came of it is to be noted"]
 pub struct Act {
     record: HistoryRecord,
+    /// Its number among those of hosts, if it is one of a host.
+    of_host: Option<u64>,
 }
 
 /// An act of the history.
@@ -144,6 +153,7 @@ impl History {
             root,
             committed: root,
             next: HistoryCounters::default(),
+            next_of_hosts: 0,
             pending: BTreeMap::new(),
             written: Vec::new(),
             changes: 0,
@@ -153,8 +163,9 @@ impl History {
         let found = found.and_then(|item| {
             item.map(|item| HistoryCounters::decode(&item.value)).transpose().map_err(Into::into)
         });
-        match found {
-            Ok(Some(next)) => state.next = next,
+        let next_of_hosts = next_of_hosts(&pool, root).await;
+        match found.and_then(|found| Ok(found.zip(Some(next_of_hosts?)))) {
+            Ok(Some(next)) => (state.next, state.next_of_hosts) = next,
             Ok(None) if root.is_none() => {}
             Ok(None) => state.give_up(&Corruption::HistoryCounters.into()),
             Err(error) if error.is_damage() => state.give_up(&error),
@@ -164,20 +175,39 @@ impl History {
         if state.damaged {
             load.give_up();
         }
-        Ok(History { pool, first: state.next.order, state: Mutex::new(state), load })
+        let (first, first_of_hosts) = (state.next.order, state.next_of_hosts);
+        Ok(History { pool, first, first_of_hosts, state: Mutex::new(state), load })
     }
 
     /// Notes that an act begins. On disk with the next sync.
     pub fn begin(&self, asked: Asked) -> Act {
-        let Asked { who, host, act } = asked;
-        let began = Time::from_ns(self.pool.world().wall_ns());
+        let mut record = self.begun(asked);
         let mut state = self.state.lock();
+        record.order = state.next.order;
+        state.next_order();
+        state.put(HistoryClass::Begun, record.order, record.clone());
+        Act { record, of_host: None }
+    }
+
+    /// The same of an act that a host asks for by NFS.
+    pub fn begin_of_host(&self, asked: Asked) -> Act {
+        let mut record = self.begun(asked);
+        let mut state = self.state.lock();
+        // No order of its own: others are kept by their orders.
+        record.order = state.next.order.saturating_sub(1);
+        let number = state.next_of_hosts;
+        state.next_of_hosts = next(number);
+        state.put(HistoryClass::OfHost, number, record.clone());
+        Act { record, of_host: Some(number) }
+    }
+
+    fn begun(&self, Asked { who, host, act }: Asked) -> HistoryRecord {
         let mut record = HistoryRecord {
             outcome: Outcome::Begun,
             cut: false,
             more: false,
-            order: state.next.order,
-            began,
+            order: 0,
+            began: Time::from_ns(self.pool.world().wall_ns()),
             who,
             host,
             act,
@@ -185,9 +215,7 @@ impl History {
             changes: Vec::new(),
         };
         record.shorten();
-        state.next_order();
-        state.put(HistoryClass::Begun, record.order, record.clone());
-        Act { record }
+        record
     }
 
     /// Notes the result of an act: its changes, or why it was not carried out. On disk with the
@@ -196,6 +224,13 @@ impl History {
         let mut record = HistoryRecord { outcome, result, changes, ..act.record };
         record.shorten();
         let mut state = self.state.lock();
+        if let Some(number) = act.of_host {
+            // Unless so many came meanwhile that it is forgotten.
+            if state.next_of_hosts - number <= state.kept.of_hosts {
+                state.change(history_key(HistoryClass::OfHost, number), Some(record));
+            }
+            return;
+        }
         state.change(history_key(HistoryClass::Begun, record.order), None);
         let (class, counter) = match outcome {
             Outcome::Done => (HistoryClass::Act, &mut state.next.act),
@@ -239,9 +274,12 @@ impl History {
     /// Errors of the pool. Invalid records are skipped.
     pub async fn list(&self) -> Result<Vec<Noted>, PoolError> {
         let records = self.records(|class| class != HistoryClass::Event).await?;
-        let noted = records.into_iter().map(|record| Noted {
-            running: record.outcome == Outcome::Begun && record.order >= self.first,
-            record,
+        let noted = records.into_iter().map(|((order, of_host), record)| {
+            let is_of_now = match of_host {
+                Some(number) => number >= self.first_of_hosts,
+                None => order >= self.first,
+            };
+            Noted { running: record.outcome == Outcome::Begun && is_of_now, record }
         });
         Ok(noted.collect())
     }
@@ -251,7 +289,8 @@ impl History {
     /// # Errors
     /// Errors of the pool. Invalid records are skipped.
     pub async fn events(&self) -> Result<Vec<HistoryRecord>, PoolError> {
-        self.records(|class| class == HistoryClass::Event).await
+        let records = self.records(|class| class == HistoryClass::Event).await?;
+        Ok(records.into_values().collect())
     }
 
     /// The load that waits to be written.
@@ -270,11 +309,12 @@ impl History {
         self.load.read(&self.pool, root, asked).await
     }
 
-    /// The records of some classes, in order.
+    /// The records of some classes, in order, by their orders and their numbers among those of
+    /// hosts.
     async fn records(
         &self,
         is_wanted: impl Fn(HistoryClass) -> bool,
-    ) -> Result<Vec<HistoryRecord>, PoolError> {
+    ) -> Result<BTreeMap<(u64, Option<u64>), HistoryRecord>, PoolError> {
         // Before the root is taken.
         let reading = self.pool.reading();
         let (root, pending) = {
@@ -282,24 +322,29 @@ impl History {
             (state.committed, state.pending.clone())
         };
         let is_wanted = |key| history_place(key).is_some_and(|(class, _)| is_wanted(class));
+        let place = |key, record: &HistoryRecord| {
+            let of_host = history_place(key).filter(|(class, _)| *class == HistoryClass::OfHost);
+            (record.order, of_host.map(|(_, number)| number))
+        };
         let mut records = BTreeMap::new();
         let first = ItemKey { item: 1, ..HistoryCounters::KEY };
-        let mut scan =
-            btree::Scan::<Namespace, Pool>::new(&self.pool, root, first, Some(LOAD_FIRST))?;
-        while let Some(item) = scan.next().await? {
-            if is_wanted(item.key)
-                && !pending.contains_key(&item.key)
-                && let Ok(record) = HistoryRecord::decode(&item.value)
-            {
-                // Records of class `Begun` come last, and give way to their result.
-                records.entry(record.order).or_insert(record);
+        for (from, to) in [(first, LOAD_FIRST), of_hosts()] {
+            let mut scan = btree::Scan::<Namespace, Pool>::new(&self.pool, root, from, Some(to))?;
+            while let Some(item) = scan.next().await? {
+                if is_wanted(item.key)
+                    && !pending.contains_key(&item.key)
+                    && let Ok(record) = HistoryRecord::decode(&item.value)
+                {
+                    // Records of class `Begun` come last, and give way to their result.
+                    records.entry(place(item.key, &record)).or_insert(record);
+                }
             }
         }
-        drop((scan, reading));
+        drop(reading);
         let newer = pending.into_iter().filter(|(key, _)| is_wanted(*key));
-        let newer = newer.filter_map(|(_, pending)| pending.record);
-        records.extend(newer.map(|record| (record.order, record)));
-        Ok(records.into_values().collect())
+        let newer = newer.filter_map(|(key, pending)| Some((key, pending.record?)));
+        records.extend(newer.map(|(key, record)| (place(key, &record), record)));
+        Ok(records)
     }
 
     /// Whether a sync still has something to write.
@@ -342,8 +387,10 @@ impl History {
                 .map(|(key, pending)| (*key, pending.record.as_ref().map(HistoryRecord::encode)));
             let items = std::iter::once(counters).chain(records);
             let items = items.map(|(key, value)| (key, value.map(|value| Item { key, value })));
-            // The keys of the load lie behind all others.
-            (items.chain(load).collect::<Vec<_>>(), written)
+            let mut ops: Vec<_> = items.chain(load).collect();
+            // The keys of the load lie between those of others.
+            ops.sort_by_key(|(key, _)| *key);
+            (ops, written)
         };
         let owner = NodeOwner::default();
         let merged = btree::merge::<Namespace, SyncContext>(sync, root, owner, ops).await?;
@@ -400,6 +447,33 @@ impl State {
             "the history of the pool is damaged: nothing more is noted in it"
         );
     }
+}
+
+/// The keys of acts of hosts.
+fn of_hosts() -> (ItemKey, ItemKey) {
+    let from = history_key(HistoryClass::OfHost, 0);
+    (from, ItemKey { item: from.item + HistoryCounters::LIMIT, ..from })
+}
+
+/// The number of the next act of a host: there is none on disk from there on.
+async fn next_of_hosts(pool: &Pool, root: Option<BlockPointer>) -> Result<u64, PoolError> {
+    let (first, to) = of_hosts();
+    let find = async |item: u64| {
+        let from = ItemKey { item, ..first };
+        let found = btree::collect_range::<Namespace, Pool>(pool, root, from, Some(to), 1).await?;
+        Ok::<_, PoolError>(found.first().map(|item| item.key.item))
+    };
+    let Some(oldest) = find(first.item).await? else { return Ok(0) };
+    // One is before the lower; none is from the higher on, since only so many are kept.
+    let (mut low, mut high) = (oldest + 1, (oldest + HistoryClass::OfHost.kept()).min(to.item));
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match find(middle).await? {
+            Some(found) => low = found + 1,
+            None => high = middle,
+        }
+    }
+    Ok((low - first.item).min(HistoryCounters::LIMIT - 1))
 }
 
 /// The number after this one. The largest number repeats, which only a hostile disk can bring

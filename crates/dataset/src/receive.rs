@@ -162,7 +162,7 @@ impl Datasets {
         state.next_dataset += 1;
         let defaults = Properties::from_values(|property| property.default_value().into());
         let (created, is_named) = (record.created, left_out(Rule::ReceivedIsNamedLast));
-        let dataset = Arc::new(Dataset::new(id, record, local, defaults));
+        let dataset = Arc::new(Dataset::new(self.pool.shelf(), id, record, local, defaults));
         if !is_named {
             dataset.set_received();
         }

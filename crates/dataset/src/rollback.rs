@@ -423,7 +423,8 @@ impl Datasets {
         let fs_guid = Guid(self.pool.world().random().max(1));
         let record = DatasetRecord { fs_guid, dead: None, floor, ..head };
         let defaults = Properties::from_values(|property| property.default_value().into());
-        let old = Arc::new(Dataset::new(id, record, LocalValues::new(), defaults));
+        let local = LocalValues::new();
+        let old = Arc::new(Dataset::new(self.pool.shelf(), id, record, local, defaults));
         old.set_destroyed(txg);
         let of = of.filter(|_| !left_out(Rule::LeftHeadsAreFiled));
         *old.left.lock() = of;

@@ -92,6 +92,8 @@ impl Trees for Datasets {
                 dataset.drop_objects();
             }
         }
+        // What was changed may be clean now.
+        self.pool.shelf().trim();
         if self.has_background_work() {
             // The next txg continues the freeing that waits.
             self.pool.background_waits();

@@ -20,7 +20,7 @@ use crate::change::{self, Change};
 use crate::error::FsError;
 use crate::made::Promised;
 use crate::scrub::Scrubbing;
-use crate::snapdir::{self, orders::Outcomes, places::Places};
+use crate::snapdir::{self, Turns, orders::Outcomes, places::Places};
 use crate::types::{Around, Attributes, Before, Credentials, FileHandle};
 
 /// Sectors that the trees above a change may take in its sync. This covers a path of the object's
@@ -49,6 +49,7 @@ pub struct Files {
     pub(crate) this: Weak<Files>,
     pub(crate) places: Mutex<Places>,
     pub(crate) outcomes: Mutex<Outcomes>,
+    pub(crate) turns: Turns,
     /// The datasets of which [`Files::tell_covered`] told.
     pub(crate) covered: Mutex<BTreeSet<Guid>>,
 }
@@ -161,6 +162,7 @@ impl Files {
             this: this.clone(),
             places: Mutex::default(),
             outcomes: Mutex::default(),
+            turns: Turns::default(),
             datasets,
             pool,
             verifier,

@@ -67,6 +67,19 @@ pub enum FileNameError {
     /// A pattern looks at too many names.
     #[error("{0:?} looks at more than {max} names; nothing was taken", max = ENTRIES_MAX)]
     TooLong(String),
+    /// A host takes no more snapshots of a dataset.
+    #[error(
+        "{dataset} has {are} snapshots, with those of its files: with {most} of them, hosts take no \
+         more (snapcontrol.snapshots of the configuration)"
+    )]
+    Enough {
+        /// Full name of the dataset.
+        dataset: String,
+        /// Snapshots that it has.
+        are: usize,
+        /// With so many, hosts take no more.
+        most: u32,
+    },
     /// A schedule cannot be followed.
     #[error("filesnapshots of {dataset}: {why}")]
     Schedule {

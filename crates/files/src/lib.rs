@@ -54,6 +54,7 @@ pub use receive::{
 pub use scrub::{RepairedFile, RepairedFiles, ScrubError};
 pub use send::{SendCursor, SendError, SendPage, SendWanted};
 pub use service::{Service, ServiceError};
+pub use snapdir::HostLimits;
 pub use types::*;
 
 pub use aquifer_stream::{Bundle, BundleHead, BundleMember, Pieces, StreamError, Token};

@@ -40,6 +40,8 @@ use crate::ops::directory::DOT_DOT;
 use crate::types::{Attributes, Credentials, DirectoryEntry, FileHandle};
 
 use control::orders::CONTROL;
+pub use control::turns::HostLimits;
+pub(crate) use control::turns::Turns;
 pub(crate) use control::{is_idle, is_versions, may_control, orders};
 
 /// The name of the hidden directory, and of the one in that of a root directory.

@@ -68,6 +68,7 @@ impl Daemon {
                 state_dir: dir.path().join("state"),
                 memory: aquifer_pool::Memory::new(64 << 20),
                 wait_for_disks: Duration::ZERO,
+                host_limits: aquifer_files::HostLimits::NONE,
                 smartctl: Default::default(),
                 alerts: Default::default(),
                 peers: Default::default(),
@@ -255,6 +256,10 @@ impl Frontend for Nowhere {
 
     fn locks(&self) -> (Vec<LockView>, bool) {
         (Vec::new(), false)
+    }
+
+    fn end_locks(&self, _: &dyn Fn(aquifer_files::Guid) -> bool) -> usize {
+        0
     }
 
     fn clear_locks(&self, address: IpAddr, _: Option<&str>) -> usize {

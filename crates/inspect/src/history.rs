@@ -77,6 +77,8 @@ fn check(counters: &mut Option<HistoryCounters>, item: &Item) -> Result<(), Stri
         HistoryClass::Act => act,
         HistoryClass::Attempt => attempt,
         HistoryClass::Begun | HistoryClass::Event => order,
+        // Their numbers are counted by themselves.
+        HistoryClass::OfHost => HistoryCounters::LIMIT,
     };
     match number < next {
         true => Ok(()),

@@ -240,18 +240,6 @@ impl Exports {
         self.table.read().standing(client, &Security::Clear).is_admitted
     }
 
-    /// Whether an export admits a client of this address, or may do so once names are looked up or
-    /// more pools are there.
-    pub fn may_come(&self, client: IpAddr) -> bool {
-        self.may_come_as(client, &Security::Clear)
-    }
-
-    /// As [`Exports::may_come`], for a client with this security.
-    pub fn may_come_as(&self, client: IpAddr, security: &Security) -> bool {
-        self.more_to_come.load(Ordering::Relaxed)
-            || self.table.read().standing(client, security).may_come
-    }
-
     /// Whether an export accepts calls to files from this origin, or may do so once names are
     /// looked up or more pools are there.
     pub fn may_call(&self, origin: &Origin) -> bool {

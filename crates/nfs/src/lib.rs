@@ -35,7 +35,7 @@ pub use counters::Counters;
 pub use export::{
     ANONYMOUS, Explained, Explanation, Export, ExportError, Exports, Refusal, Squash,
 };
-pub use network::{Network, NetworkError};
+pub use network::{Network, NetworkError, site};
 pub use refusals::Why;
 pub use security::{Security, Xprtsec};
 pub use server::{Nfs, Origin, Unanswered, write_data};

@@ -30,7 +30,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use aquifer_files::FileHandle;
@@ -55,14 +55,6 @@ impl Client {
     pub fn as_text(&self) -> Client {
         let name = String::from_utf8_lossy(&self.name).into_owned();
         Client { address: self.address, name: name.into_bytes().into() }
-    }
-}
-
-/// The key of limits by address: IPv6 gives one machine a network of 64 bits.
-fn site(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
     }
 }
 

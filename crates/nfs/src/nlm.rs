@@ -285,8 +285,9 @@ impl LockRequest<'_> {
         }
         match self.exports.admit(file.fs_guid.0, self.origin) {
             Ok(_) => Ok(file),
-            // The file is not exported any more: the host may still release its locks there.
-            Err(Refusal::NotExported) if self.origin.is_from_low_port() => Ok(file),
+            // The file is not exported any more, or gone: whose calls are taken at all may still
+            // release its locks there.
+            Err(Refusal::NotExported) => Ok(file),
             Err(refusal) => Err(refusal.into()),
         }
     }

@@ -246,7 +246,10 @@ impl Connection {
         }
         match idle {
             true if self.end.is_some() => Poll::Ready(Way::Over),
-            true if self.may_go_in() => Poll::Ready(Way::In),
+            true if self.may_go_in() => {
+                self.common.peers.know(&self.seat, self.peer.ip());
+                Poll::Ready(Way::In)
+            }
             _ => Poll::Pending,
         }
     }
@@ -325,11 +328,11 @@ impl Connection {
     fn learn(&mut self) {
         let Some(security) = self.stream.as_ref().and_then(Stream::security) else { return };
         tracing::debug!(class = "client.tls", client = %self.peer, ?security, "over TLS");
-        if self.common.nfs.exports().may_come_as(self.peer.ip(), &security) {
-            self.common.peers.know(&self.seat);
-        }
         self.requests.set_security(security);
         self.tls = Upgrade::Done;
+        if self.common.nfs.exports().may_call(self.requests.origin()) {
+            self.common.peers.know(&self.seat, self.peer.ip());
+        }
     }
 
     /// Takes the replies of all finished requests. Returns whether there were any.

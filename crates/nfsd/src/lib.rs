@@ -32,6 +32,7 @@ mod listen;
 mod locks;
 mod names;
 mod peers;
+pub mod places;
 mod portmap_service;
 pub mod precedence;
 mod server;

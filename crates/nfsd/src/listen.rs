@@ -147,10 +147,12 @@ async fn take(
 ) {
     let (stats, most) = (&common.stats, common.limits.connections_max);
     let address = peer.ip().to_canonical();
-    let is_stranger = !address.is_loopback() && !common.nfs.exports().may_come(address);
+    let origin = Origin { peer, local: None, is_datagram: false, security: Security::Clear };
+    // Whom no export can serve as it comes, by port or protection, is a stranger until one can.
+    let is_served = common.nfs.exports().may_call(&origin);
     // Evicted connections take a moment to end.
     let has_room = stats.connections.load(Ordering::Relaxed) < most + ENDING_MAX;
-    let seat = if has_room { common.peers.take(address, is_stranger, most) } else { None };
+    let seat = if has_room { common.peers.take(address, !is_served, most) } else { None };
     let Some(seat) = seat else {
         common.nfs.tell(address, Why::TooMany);
         add(&stats.turned_away, 1);
@@ -158,8 +160,7 @@ async fn take(
     };
     add(&stats.accepted, 1);
     let prepared = prepare(&stream).and_then(|()| stream.into_std());
-    let origin = Origin { peer, local: None, is_datagram: false, security: Security::Clear };
-    let worker = match common.nfs.exports().may_call(&origin) {
+    let worker = match is_served {
         true => fewest(&workers.clients),
         false => Some(&workers.lobby),
     };

@@ -4,48 +4,46 @@
 //! privileges on named hosts. They open connections too, and hold them.
 //!
 //! Invariants:
-//! - Strangers (which no export admits, at least not yet) have a small part of all connections. One
-//!   stranger more evicts the one that has been idle longest.
-//! - One address has no more than half of all, except for this machine's own.
-//! - When all are taken, a stranger is evicted first, then the longest idle of the address that has
-//!   most. A connection with a request under way stays, and so does a client that was just heard
-//!   from: then the newcomer is turned away. A client whose connection was closed connects again
-//!   when it has a request.
+//! - Strangers (whose calls no export takes as they come, at least not yet) have a small part of
+//!   all connections. One stranger more evicts another: the longest idle one of the site that has
+//!   most.
+//! - One site has no more than half of all, except for this machine's own.
+//! - When all are taken, a stranger is evicted first. Then the site that has most gives one up: if
+//!   it has more than [`GREEDY`](crate::places::GREEDY) times as many as the newcomer's, however
+//!   young that is; otherwise one that was not heard from lately. A connection with a request under
+//!   way stays then, and so does a client that was just heard from: the newcomer is turned away. A
+//!   client whose connection was closed connects again when it has a request.
+//! - A site with few finds places where others find none any more.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Context;
 use std::time::Duration;
 
+use aquifer_nfs::site;
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::limits::{IDLE_MIN, STRANGER_IDLE_MAX, STRANGERS_SHARE};
+use crate::places::{Holder, Places, Principal, Rank, Taken};
+
+const STRANGER: Rank = 0;
+const CLIENT: Rank = 1;
 
 /// The connections of a server.
 #[derive(Debug)]
 pub(crate) struct Peers {
     began: Instant,
-    seats: Mutex<Seats>,
-}
-
-#[derive(Debug, Default)]
-struct Seats {
-    all: HashMap<u64, Arc<Seat>>,
-    last: u64,
-    strangers: usize,
-    of_each: HashMap<IpAddr, usize>,
+    seats: Mutex<Places<Arc<Seat>>>,
 }
 
 /// A connection among all.
 #[derive(Debug)]
 pub(crate) struct Seat {
-    number: u64,
-    address: IpAddr,
-    is_stranger: AtomicBool,
+    /// 0 until it is among all.
+    number: AtomicU64,
     began: Instant,
     /// When it was last heard from, in milliseconds since the server began; [`BUSY`] with a request
     /// under way.
@@ -73,19 +71,16 @@ impl Seat {
         self.heard_ms.store(milliseconds(self.began.elapsed()), Ordering::Relaxed);
     }
 
-    /// Changed under the lock of all seats only.
-    fn is_stranger(&self) -> bool {
-        self.is_stranger.load(Ordering::Relaxed)
-    }
-
-    fn idle_since_ms(&self) -> Option<u64> {
-        let heard = self.heard_ms.load(Ordering::Relaxed);
-        (heard != BUSY).then_some(heard)
-    }
-
     fn evict(&self) {
         self.is_evicted.store(true, Ordering::Release);
         self.waker.wake();
+    }
+}
+
+impl Holder for Arc<Seat> {
+    fn idle_since(&self) -> Option<u64> {
+        let heard = self.heard_ms.load(Ordering::Relaxed);
+        (heard != BUSY).then_some(heard)
     }
 }
 
@@ -97,47 +92,35 @@ impl Peers {
     /// A seat for a connection, of at most `most`. May evict another one. `None` if none can be
     /// evicted.
     pub fn take(&self, address: IpAddr, is_stranger: bool, most: usize) -> Option<Arc<Seat>> {
-        let address = address.to_canonical();
-        let strangers_max = (most / STRANGERS_SHARE).max(1);
-        let of_one_max = (most / 2).max(1);
+        let (is_here, site) = (address.to_canonical().is_loopback(), site(address));
         let now_ms = milliseconds(self.began.elapsed());
         let mut seats = self.seats.lock();
-        if is_stranger && seats.strangers >= strangers_max {
-            seats.evict(Seat::is_stranger, now_ms)?;
-        } else if !address.is_loopback() && seats.of(address) >= of_one_max {
-            let early = now_ms.checked_sub(milliseconds(IDLE_MIN))?;
-            seats.evict(|seat| seat.address == address, early)?;
-        } else if seats.all.len() >= most && seats.evict(Seat::is_stranger, now_ms).is_none() {
-            let early = now_ms.checked_sub(milliseconds(IDLE_MIN))?;
-            let fullest = seats.of_each.iter().max_by_key(|(_, count)| **count);
-            let fullest = fullest.map(|(address, _)| *address)?;
-            seats.evict(|seat| seat.address == fullest, early)?;
+        if let Some(evicts) = evicts(&seats, (site, is_here), is_stranger, most, now_ms) {
+            seats.leave(evicts?)?.evict();
         }
-        seats.last += 1;
         let seat = Arc::new(Seat {
-            number: seats.last,
-            address,
-            is_stranger: AtomicBool::new(is_stranger),
+            number: AtomicU64::new(0),
             began: self.began,
             heard_ms: AtomicU64::new(now_ms),
             is_evicted: AtomicBool::new(false),
             waker: AtomicWaker::new(),
         });
-        seats.add(seat.clone());
+        let rank = if is_stranger { STRANGER } else { CLIENT };
+        let (principal, holder) = (Principal::Site(site), Arc::clone(&seat));
+        let number = seats.take(Taken { site, principal, rank, holder });
+        seat.number.store(number, Ordering::Relaxed);
         Some(seat)
     }
 
-    /// A stranger has proven to be a client.
-    pub fn know(&self, seat: &Seat) {
-        let mut seats = self.seats.lock();
-        if seats.all.contains_key(&seat.number) && seat.is_stranger.swap(false, Ordering::Relaxed) {
-            seats.strangers -= 1;
-        }
+    /// An export takes the calls of a connection: it is a client's.
+    pub fn know(&self, seat: &Seat, address: IpAddr) {
+        let number = seat.number.load(Ordering::Relaxed);
+        self.seats.lock().change(number, CLIENT, &Principal::Site(site(address)));
     }
 
     /// A connection has ended.
     pub fn leave(&self, seat: &Seat) {
-        self.seats.lock().remove(seat.number);
+        self.seats.lock().leave(seat.number.load(Ordering::Relaxed));
     }
 
     /// Evicts strangers that have been idle for long. Called from time to time.
@@ -145,41 +128,47 @@ impl Peers {
         let now_ms = milliseconds(self.began.elapsed());
         let Some(early) = now_ms.checked_sub(milliseconds(STRANGER_IDLE_MAX)) else { return };
         let mut seats = self.seats.lock();
-        while seats.evict(Seat::is_stranger, early).is_some() {}
+        let is_old = |seat: &Taken<Arc<Seat>>| seat.rank == STRANGER && is_idle(seat, early);
+        while let Some(number) = seats.first(0, is_old) {
+            seats.leave(number).iter().for_each(|seat| seat.evict());
+        }
     }
 }
 
-impl Seats {
-    fn of(&self, address: IpAddr) -> usize {
-        self.of_each.get(&address).copied().unwrap_or(0)
+/// The seat that a newcomer evicts, if one must go; `Some(None)` if one must and none can.
+fn evicts(
+    seats: &Places<Arc<Seat>>,
+    (site, is_here): (IpAddr, bool),
+    is_stranger: bool,
+    most: usize,
+    now_ms: u64,
+) -> Option<Option<u64>> {
+    let principal = Principal::Site(site);
+    let quiet_since = now_ms.checked_sub(milliseconds(IDLE_MIN));
+    let is_quiet = |seat: &Taken<Arc<Seat>>| quiet_since.is_some_and(|since| is_idle(seat, since));
+    let stranger =
+        |least: usize| seats.first(least, |seat| seat.rank == STRANGER && is_idle(seat, now_ms));
+    if is_stranger && seats.of_rank(STRANGER) >= (most / STRANGERS_SHARE).max(1) {
+        return Some(stranger(seats.of(STRANGER, &principal)));
     }
+    if !is_here && seats.of_site(site) >= (most / 2).max(1) {
+        return Some(seats.first(0, |seat| seat.site == site && is_quiet(seat)));
+    }
+    // This machine's own are not counted by site here either.
+    let is_full = if is_here { seats.len() >= most } else { seats.are_full_for(site, most) };
+    if !is_full {
+        return None;
+    }
+    let has = seats.of(CLIENT, &principal);
+    let client = |seat: &Taken<Arc<Seat>>| seat.rank == CLIENT;
+    // A stranger pushes out no client that was just heard from.
+    let greedy = || if is_stranger { None } else { seats.first_of_greedy(has, client) };
+    let quiet = || seats.first(has, |seat| client(seat) && is_quiet(seat));
+    Some(stranger(0).or_else(greedy).or_else(quiet))
+}
 
-    /// Evicts the longest idle one of those that `may` go and were last heard from by `until_ms`.
-    fn evict(&mut self, may: impl Fn(&Seat) -> bool, until_ms: u64) -> Option<()> {
-        let idle = self.all.values().filter(|seat| may(seat));
-        let idle = idle.filter_map(|seat| Some((seat.idle_since_ms()?, seat.number)));
-        let (_, longest) = idle.filter(|(since, _)| *since <= until_ms).min()?;
-        self.remove(longest)?.evict();
-        Some(())
-    }
-
-    fn add(&mut self, seat: Arc<Seat>) {
-        *self.of_each.entry(seat.address).or_default() += 1;
-        self.strangers += usize::from(seat.is_stranger());
-        self.all.insert(seat.number, seat);
-    }
-
-    fn remove(&mut self, number: u64) -> Option<Arc<Seat>> {
-        let seat = self.all.remove(&number)?;
-        self.strangers -= usize::from(seat.is_stranger());
-        if let Some(count) = self.of_each.get_mut(&seat.address) {
-            *count -= 1;
-            if *count == 0 {
-                self.of_each.remove(&seat.address);
-            }
-        }
-        Some(seat)
-    }
+fn is_idle(seat: &Taken<Arc<Seat>>, since_ms: u64) -> bool {
+    seat.holder.idle_since().is_some_and(|heard| heard <= since_ms)
 }
 
 fn milliseconds(time: Duration) -> u64 {

@@ -10,7 +10,7 @@ use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, NodeOwner};
 use aquifer_ondisk::{BlockPointer, Corruption, DatasetId, ObjectId, Space, Txg};
 use aquifer_pool::intent_log::Ticket;
-use aquifer_pool::{Pool, PoolError, Reader};
+use aquifer_pool::{Pool, PoolError, Reader, Room};
 use aquifer_sync::atomic::{AtomicBool, Ordering};
 use aquifer_sync::{AsyncMutex, AsyncMutexGuard, Mutex, Notify};
 use futures_util::future::try_join_all;
@@ -85,6 +85,8 @@ pub struct Object {
     pub dataset: DatasetId,
     /// Its id.
     pub id: ObjectId,
+    /// Its place in memory, if it stays there while nobody uses it.
+    pub room: Option<Room>,
     /// Serialises changes. Held over the reads that a change needs, never over the wait for
     /// durability. A change takes it by [`Object::write`].
     pub writer: AsyncMutex<()>,
@@ -108,6 +110,7 @@ impl Object {
         Object {
             dataset,
             id: inode.object,
+            room: None,
             writer: AsyncMutex::new(()),
             shut: AtomicBool::new(false),
             opened: Notify::new(),
@@ -121,6 +124,11 @@ impl Object {
                 last_ticket: None,
             }),
         }
+    }
+
+    /// It stays in memory while nobody uses it.
+    pub fn in_room(self, room: Room) -> Self {
+        Object { room: Some(room), ..self }
     }
 
     /// The owner of its nodes.

@@ -10,14 +10,17 @@
 //!             HISTORY_BEGUN_MAX
 //!   class 4   an event: something that happened, with nobody asking for it; number = order; those
 //!             of the newest HISTORY_EVENTS_MAX orders
-//! value of classes 1 to 4:
+//!   class 7   an act that a host asked for by NFS, whatever came of it; counted up by itself; the
+//!             newest HISTORY_OF_HOSTS_MAX numbers
+//! value of classes 1 to 4 and 7:
 //!   version u16  outcome u8  flags u8 (1: a text was cut; 2: more changed)
 //!   order u64  began i64+u32
 //!   who string  host string  act string  result string
 //!   changes u16, each: what string  before string  after string
 //! ```
 //! An event has its class in who, its text in act, its level in result, its fields in changes.
-//! Orders rise over all classes. Secrets (a token) never stand in it.
+//! Orders rise over all classes; an act of a host has that of what was noted before it, so that hosts
+//! push nothing out. Secrets (a token) never stand in it.
 //!
 //! [`TreeSlot::History`]: crate::pool_root::TreeSlot::History
 
@@ -40,6 +43,8 @@ pub const HISTORY_ATTEMPTS_MAX: u64 = 256;
 pub const HISTORY_BEGUN_MAX: u64 = 64;
 /// Orders behind which events are forgotten.
 pub const HISTORY_EVENTS_MAX: u64 = 1024;
+/// Acts of hosts that a pool remembers.
+pub const HISTORY_OF_HOSTS_MAX: u64 = 1024;
 /// Longest text of the user, bytes.
 pub const HISTORY_WHO_BYTES_MAX: usize = 128;
 /// Longest name of the machine, bytes.
@@ -81,6 +86,8 @@ pub enum HistoryClass {
     Begun = 3,
     /// Something that happened.
     Event = 4,
+    /// Asked for by a host.
+    OfHost = 7,
 }
 
 /// The result of an act.
@@ -147,6 +154,7 @@ pub fn history_place(key: ItemKey) -> Option<(HistoryClass, u64)> {
         (DatasetId(0), 2) => HistoryClass::Attempt,
         (DatasetId(0), 3) => HistoryClass::Begun,
         (DatasetId(0), 4) => HistoryClass::Event,
+        (DatasetId(0), 7) => HistoryClass::OfHost,
         _ => return None,
     };
     Some((class, number))
@@ -160,6 +168,7 @@ impl HistoryClass {
             HistoryClass::Attempt => HISTORY_ATTEMPTS_MAX,
             HistoryClass::Begun => HISTORY_BEGUN_MAX,
             HistoryClass::Event => HISTORY_EVENTS_MAX,
+            HistoryClass::OfHost => HISTORY_OF_HOSTS_MAX,
         }
     }
 }

@@ -56,6 +56,7 @@ mod walk;
 
 pub use acts::Drilled;
 pub use aquifer_arc::{ClassStats as CacheClassStats, Memory, Share, Stats as CacheStats};
+pub use aquifer_arc::{Owner, Room, Shelf, Verdict};
 pub use aquifer_l2arc::CacheStats as CacheDiskStats;
 /// The state in which a leaf's status shows it.
 pub use aquifer_vdev::LeafState;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use aquifer_arc::{Memory, Share};
+use aquifer_arc::{Memory, Share, Shelf};
 
 use crate::pool::Pool;
 
@@ -11,12 +11,14 @@ use crate::pool::Pool;
 pub(crate) struct Shares {
     dirty: Share,
     bitmaps: Share,
+    shelf: Arc<Shelf>,
     memory: Arc<Memory>,
 }
 
 impl Shares {
     pub fn new(memory: &Arc<Memory>) -> Shares {
-        Shares { dirty: memory.share(), bitmaps: memory.share(), memory: memory.clone() }
+        let (dirty, bitmaps) = (memory.share(), memory.share());
+        Shares { dirty, bitmaps, shelf: memory.shelf(), memory: memory.clone() }
     }
 
     /// The memory of which they are parts.
@@ -59,6 +61,11 @@ impl Pool {
             waits: self.flow.memory_waits(),
             is_bound: self.flow.is_bound_by_memory(),
         }
+    }
+
+    /// Where the layers above keep what somebody may use again, with those of other pools.
+    pub fn shelf(&self) -> &Arc<Shelf> {
+        &self.shares.shelf
     }
 
     /// A txg is on disk: what it held is free.

@@ -58,7 +58,7 @@ impl Control {
     /// # Errors
     /// There is no dataset or bookmark with that name.
     pub async fn bookmarks(&self, query: &SnapshotQuery) -> Result<Vec<BookmarkInfo>, ApiError> {
-        let SnapshotQuery { name, recursive } = query;
+        let SnapshotQuery { name, recursive, .. } = query;
         let Some(name) = name else {
             let mut all = Vec::new();
             for serving in self.all_serving() {

@@ -1,6 +1,7 @@
 //! What is done once a second: somebody listens whether the disks of pools answer
-//! ([`aquifer_pool::Pool::listen`]), counts what the background still frees, and lets the pools'
-//! caches share memory by need ([`aquifer_pool::Memory::balance`]).
+//! ([`aquifer_pool::Pool::listen`]), counts what the background still frees, closes snapshots into
+//! which nobody looks, and lets the pools' caches share memory by need
+//! ([`aquifer_pool::Memory::balance`]).
 
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ impl Control {
             for listed in pools.into_values() {
                 if let State::Serving(serving) = &listed.state {
                     serving.service().pool.listen();
+                    serving.service().datasets.close_idle_views();
                     serving.count_freeing();
                 }
             }

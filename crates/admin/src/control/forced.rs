@@ -30,6 +30,7 @@ impl Control {
         match state {
             State::Serving(serving) => {
                 notes.extend(self.refresh_exports().await);
+                notes.extend(self.end_locks_of(&serving));
                 if let Some(noting) = leaving.take() {
                     self.note_end(noting, Ok(()), Vec::new());
                 }

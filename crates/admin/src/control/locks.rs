@@ -1,12 +1,15 @@
 //! Locks of files, with the files' paths for people.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use aquifer_api::{ApiError, ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 use aquifer_files::{FileHandle, SEARCH_ENTRIES_MAX};
 use aquifer_nfs::lock::{LockKind, LockState, LockView};
+use aquifer_ondisk::Guid;
 
 use super::Control;
+use super::serving::Serving;
 
 /// A dataset's name, and a path in it.
 type Place = (String, Option<String>);
@@ -49,6 +52,39 @@ impl Control {
             class = "locks.cleared", client = %address, ended, "locks ended by the administrator"
         );
         Ok(ClearedLocks { ended })
+    }
+
+    /// Ends the locks in datasets and snapshots that are not served any more: destroyed ones, and
+    /// those that stand by. While a pool is awaited, an unknown file system may be one of its.
+    /// Returns a note for people, if there were any.
+    pub(super) fn end_locks_of_gone(
+        &self,
+        serving: &[Arc<Serving>],
+        more_to_come: bool,
+    ) -> Option<String> {
+        if more_to_come {
+            return None;
+        }
+        let is_there = |guid| {
+            let mut all = serving.iter().map(|serving| &serving.service().datasets);
+            all.any(|datasets| datasets.by_guid(guid).is_some())
+        };
+        self.end_locks(&|guid| !is_there(guid))
+    }
+
+    /// Ends the locks in the datasets of a pool that leaves.
+    pub(super) fn end_locks_of(&self, leaving: &Serving) -> Option<String> {
+        let datasets = &leaving.service().datasets;
+        self.end_locks(&|guid| datasets.by_guid(guid).is_some())
+    }
+
+    fn end_locks(&self, is_gone: &dyn Fn(Guid) -> bool) -> Option<String> {
+        let ended = self.frontend.end_locks(is_gone);
+        if ended == 0 {
+            return None;
+        }
+        tracing::warn!(class = "locks.ended", ended, "locks in what is not served any more ended");
+        Some(format!("{ended} locks that clients held there have ended"))
     }
 
     async fn places(&self, files: HashSet<FileHandle>) -> HashMap<FileHandle, Place> {

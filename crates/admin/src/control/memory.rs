@@ -13,10 +13,12 @@ impl Control {
         let pools: Vec<PoolMemory> =
             self.all_serving().iter().map(|serving| of_pool(serving)).collect();
         // What is left when pools are taken out. Numbers move meanwhile.
-        let of_pools = pools.iter().map(|pool| pool.dirty_bytes + pool.bitmap_bytes).sum();
+        let of_pools: u64 = pools.iter().map(|pool| pool.dirty_bytes + pool.bitmap_bytes).sum();
+        let object_bytes = memory.shelf().charged_bytes();
         MemoryStat {
             cap_bytes: memory.cap_bytes(),
-            nfs_bytes: memory.charged_bytes().saturating_sub(of_pools),
+            nfs_bytes: memory.charged_bytes().saturating_sub(of_pools + object_bytes),
+            object_bytes,
             caches_bytes: memory.caches_bytes(),
             pools,
         }

@@ -30,6 +30,7 @@ impl Control {
             let exporting = pools.iter().filter(|pool| !pool.exports.is_empty());
             exporting.map(|pool| pool.name.clone()).collect()
         };
+        let more_to_come = !awaited.is_empty();
         let mut notes = self.frontend.serve(Offer { pools, awaited }).await;
         for note in &notes {
             tracing::warn!("{note}");
@@ -42,6 +43,7 @@ impl Control {
             .iter()
             .flat_map(|pool| of_all.iter().map(move |why| format!("pool {pool:?}: {why}")));
         notes.extend(of_each);
+        notes.extend(self.end_locks_of_gone(&serving, more_to_come));
         notes
     }
 

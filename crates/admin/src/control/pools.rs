@@ -308,6 +308,7 @@ impl Control {
             return Ok((Vec::new(), vec![note]));
         };
         let mut notes = self.refresh_exports().await;
+        notes.extend(self.end_locks_of(&serving));
         if let Some(noting) = leaving.take() {
             self.note_end(noting, Ok(()), Vec::new());
         }
@@ -339,7 +340,9 @@ impl Control {
         let disks = all_paths(&claimed.leaves);
         let (name, guid) = (name.to_string(), guid_text(guid.0));
         let cached = CachedPool { name, guid, disks, whole: None };
-        let serving = Arc::new(Serving::bring_up(&cached.name, claimed, options).await?);
+        let serving = Arc::new(
+            Serving::bring_up(&cached.name, claimed, (options, self.config.host_limits)).await?,
+        );
         if let Some(dropped) = serving.dropped_log().cloned() {
             self.note_dropped(cached.guid.clone(), dropped);
         }

@@ -358,7 +358,8 @@ impl Control {
             close(claimed.disks).await;
             return Err(ApiError::conflict(waits));
         }
-        Serving::bring_up(&cached.name, claimed, self.import_options()).await
+        Serving::bring_up(&cached.name, claimed, (self.import_options(), self.config.host_limits))
+            .await
     }
 
     /// A pool is in service again, or was not imported.

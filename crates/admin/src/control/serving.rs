@@ -20,7 +20,7 @@ use aquifer_api::time;
 use aquifer_api::{ApiError, DroppedLog, guid_text};
 use aquifer_blockio::{FileDisk, Remains, TokioWorld};
 use aquifer_dataset::{DatasetInfo, Property, SyncMode};
-use aquifer_files::Service;
+use aquifer_files::{HostLimits, Service};
 use aquifer_ondisk::Guid;
 use aquifer_pool::import::ImportOptions;
 use aquifer_vdev::Leaf;
@@ -86,7 +86,7 @@ impl Serving {
     pub async fn bring_up(
         name: &str,
         Claimed { leaves, disks }: Claimed,
-        options: ImportOptions,
+        (options, hosts): (ImportOptions, HostLimits),
     ) -> Result<Serving, ApiError> {
         let failed = |error: std::io::Error| {
             ApiError::failed(format!("no thread for pool {name:?}: {error}"))
@@ -95,7 +95,10 @@ impl Serving {
         let world = Arc::new(TokioWorld::new(engine.handle().clone()));
         let opened = engine.run(async move { Service::open(world, leaves, &options).await }).await;
         let error = match opened {
-            Ok(Ok(service)) => return Ok(Serving::new(service, disks, engine)),
+            Ok(Ok(service)) => {
+                service.files.set_host_limits(hosts);
+                return Ok(Serving::new(service, disks, engine));
+            }
             Ok(Err(error)) => error.to_string(),
             Err(error) => error.to_string(),
         };

@@ -14,7 +14,7 @@ use aquifer_api::{
 };
 use aquifer_dataset::{Dataset, DatasetError, FileSnapshot, Snapshot, These};
 use aquifer_ondisk::Txg;
-use aquifer_pool::PoolError;
+use aquifer_pool::{PoolError, Turns};
 
 use super::datasets::act_on;
 use super::history::Facts;
@@ -95,15 +95,16 @@ impl Control {
                 (serving, doomed)
             }
         };
-        let snapshots = infos(&serving, doomed.clone()).await?;
+        let snapshots = infos(&serving, doomed.clone(), true).await?;
         let free_bytes = unique_bytes(&serving, doomed.clone()).await?;
         if !dry_run {
             let clones = destroy(&serving, doomed, clones).await?;
             if !clones.is_empty() {
                 let datasets = clones.join(" ");
                 tracing::info!(class = "dataset.destroyed", datasets, "clones destroyed");
-                self.refresh_exports().await;
             }
+            // Locks in what was destroyed end with that.
+            self.refresh_exports().await;
             let names: Vec<&str> = snapshots.iter().map(|info| info.name.as_str()).collect();
             tracing::info!(
                 class = "snapshot.destroyed",
@@ -149,12 +150,24 @@ impl Control {
     ///
     /// # Errors
     /// There is no dataset or snapshot with that name.
-    pub async fn snapshots(&self, query: &SnapshotQuery) -> Result<Vec<SnapshotInfo>, ApiError> {
-        let SnapshotQuery { name, recursive } = query;
+    pub async fn snapshots(
+        &self,
+        query: &SnapshotQuery,
+        who: &str,
+    ) -> Result<Vec<SnapshotInfo>, ApiError> {
+        let SnapshotQuery { name, recursive, used } = query;
+        // What each takes alone is counted in all trees of what snapshots show: for one question
+        // of each caller at a time, and in turns with clients.
+        let turn = used.then(|| self.counting.turn(who));
+        let _counts = match &turn {
+            Some(turn) => Some(turn.lock().await),
+            None => None,
+        };
         let Some(name) = name else {
             let mut all = Vec::new();
             for serving in self.all_serving() {
-                all.extend(infos(&serving, list(&serving, serving.name(), true)?).await?);
+                let listed = list(&serving, serving.name(), true)?;
+                all.extend(infos(&serving, listed, *used).await?);
             }
             return Ok(all);
         };
@@ -166,7 +179,7 @@ impl Control {
             true => find(&serving, name, *recursive)?,
             false => list(&serving, name, *recursive)?,
         };
-        infos(&serving, found).await
+        infos(&serving, found, *used).await
     }
 
     /// The snapshots of a pool, as they are now.
@@ -355,14 +368,27 @@ fn choose(
     }
 }
 
-async fn infos(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Vec<SnapshotInfo>, ApiError> {
+/// Snapshots, each with what it takes alone if that is to be counted.
+async fn infos(
+    serving: &Serving,
+    of: Vec<SnapshotsOf>,
+    counts: bool,
+) -> Result<Vec<SnapshotInfo>, ApiError> {
     let datasets = serving.service().datasets.clone();
     let work = async move {
         let mut infos = Vec::new();
+        let mut turns = Turns::new(datasets.pool());
         let counts_saved = datasets.counts_saved();
         for of in of {
             for snapshot in &of.snapshots {
-                let alone = These::from(BTreeSet::from([snapshot.txg]));
+                turns.step(datasets.pool()).await;
+                let used_bytes = match counts {
+                    true => {
+                        let alone = These::from(BTreeSet::from([snapshot.txg]));
+                        readable(datasets.unique_bytes(&of.dataset, &alone).await)?
+                    }
+                    false => None,
+                };
                 let record = &snapshot.record;
                 infos.push(SnapshotInfo {
                     name: of.full(snapshot),
@@ -370,7 +396,7 @@ async fn infos(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Vec<SnapshotIn
                     created_ns: record.created.since_1970_ns(),
                     txg: snapshot.txg.0,
                     guid: guid_text(record.guid.0),
-                    used_bytes: readable(datasets.unique_bytes(&of.dataset, &alone).await)?,
+                    used_bytes,
                     refer_bytes: record.refer_bytes,
                     logical_refer_bytes: counts_saved.then_some(record.refer().logical_bytes()),
                     holds: datasets.holds(&of.dataset, snapshot.txg).len() as u64,
@@ -382,9 +408,15 @@ async fn infos(serving: &Serving, of: Vec<SnapshotsOf>) -> Result<Vec<SnapshotIn
                 });
             }
             for file in &of.files {
-                let alone = BTreeSet::from([file.id]);
-                let used = datasets.unique_bytes_of_files(&of.dataset, &alone).await;
-                let info = files::info(&of, file, (readable(used)?, counts_saved));
+                turns.step(datasets.pool()).await;
+                let used_bytes = match counts {
+                    true => {
+                        let alone = BTreeSet::from([file.id]);
+                        readable(datasets.unique_bytes_of_files(&of.dataset, &alone).await)?
+                    }
+                    false => None,
+                };
+                let info = files::info(&of, file, (used_bytes, counts_saved));
                 let holds = datasets.holds(&of.dataset, file.id).len() as u64;
                 infos.push(SnapshotInfo { holds, ..info });
             }

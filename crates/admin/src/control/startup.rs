@@ -109,7 +109,8 @@ impl Control {
         let paths = Search::paths(&leaves);
         drop(leaves);
         let claimed = claim(guid.unwrap_or_default(), paths).await?;
-        Serving::bring_up(&cached.name, claimed, self.import_options()).await
+        let options = (self.import_options(), self.config.host_limits);
+        Serving::bring_up(&cached.name, claimed, options).await
     }
 
     pub(super) fn import_options(&self) -> ImportOptions {

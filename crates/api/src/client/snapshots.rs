@@ -10,8 +10,13 @@ use crate::{
 impl Client {
     /// Lists snapshots.
     pub async fn snapshots(&self, query: &SnapshotQuery) -> Answer<Vec<SnapshotInfo>> {
-        let SnapshotQuery { name, recursive } = query;
-        self.get(&named("/snapshots", name.as_deref(), *recursive)).await
+        let SnapshotQuery { name, recursive, used } = query;
+        let mut path = named("/snapshots", name.as_deref(), *recursive);
+        // Not said unless it is wanted: an older daemon counts always, and does not know the word.
+        if *used {
+            path.push_str(if path.contains('?') { "&used=true" } else { "?used=true" });
+        }
+        self.get(&path).await
     }
 
     /// Takes snapshots.
@@ -39,13 +44,13 @@ impl Client {
 
     /// Lists the holds on snapshots.
     pub async fn holds(&self, query: &SnapshotQuery) -> Answer<Vec<HoldInfo>> {
-        let SnapshotQuery { name, recursive } = query;
+        let SnapshotQuery { name, recursive, .. } = query;
         self.get(&named("/snapshots/holds", name.as_deref(), *recursive)).await
     }
 
     /// Lists bookmarks.
     pub async fn bookmarks(&self, query: &SnapshotQuery) -> Answer<Vec<BookmarkInfo>> {
-        let SnapshotQuery { name, recursive } = query;
+        let SnapshotQuery { name, recursive, .. } = query;
         self.get(&named("/bookmarks", name.as_deref(), *recursive)).await
     }
 

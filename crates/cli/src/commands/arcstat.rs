@@ -76,6 +76,7 @@ fn shares(now: &MemoryStat, output: Output) -> String {
         row(of(pool, "bitmaps"), pool.bitmap_bytes);
     }
     row("nfs".into(), now.nfs_bytes);
+    row("objects".into(), now.object_bytes);
     table.text(output.script)
 }
 

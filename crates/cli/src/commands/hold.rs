@@ -42,7 +42,11 @@ pub(super) async fn holds(
         infos = client.holds(&SnapshotQuery::default()).await?;
     }
     for name in names {
-        infos.extend(client.holds(&SnapshotQuery { name: Some(name), recursive }).await?);
+        infos.extend(
+            client
+                .holds(&SnapshotQuery { name: Some(name), recursive, ..Default::default() })
+                .await?,
+        );
     }
     output.answer(&infos, |infos| text(infos, output))
 }

@@ -221,7 +221,7 @@ async fn left_out(client: &Client, snapshot: &str) -> Result<Vec<String>, Failur
     };
     let query = DatasetQuery { name: Some(dataset.into()), recursive: true };
     let all = client.datasets(&query).await?;
-    let query = SnapshotQuery { name: Some(dataset.into()), recursive: true };
+    let query = SnapshotQuery { name: Some(dataset.into()), recursive: true, ..Default::default() };
     let listed = client.snapshots(&query).await?.into_iter().filter(|of| of.path.is_none());
     let has: BTreeSet<String> = listed.map(|of| of.name).collect();
     let is_left_out = |of: &DatasetInfo| !has.contains(&format!("{}@{name}", of.name));
@@ -252,19 +252,20 @@ async fn steps(client: &Client, new: &str, old: String) -> Result<Vec<SendQuery>
 async fn names_of(client: &Client, of: &str) -> Result<Vec<String>, Failure> {
     // A name of a dataset may have a colon, too.
     if of.contains(':') {
-        let query = SnapshotQuery { name: Some(format!("{of}@*")), recursive: false };
+        let query = SnapshotQuery { name: Some(format!("{of}@*")), ..Default::default() };
         if let Ok(listed) = client.snapshots(&query).await {
             return Ok(listed.into_iter().map(|file| file.name).collect());
         }
     }
-    let query = SnapshotQuery { name: Some(of.into()), recursive: false };
+    let query = SnapshotQuery { name: Some(of.into()), recursive: false, ..Default::default() };
     let listed = client.snapshots(&query).await?;
     let of_it = listed.into_iter().filter(|one| one.path.is_none() && one.dataset == of);
     Ok(of_it.map(|one| one.name).collect())
 }
 
 async fn would_send(client: &Client, output: Output, snapshot: &str) -> Result<(), Failure> {
-    let query = SnapshotQuery { name: Some(snapshot.into()), recursive: false };
+    let query =
+        SnapshotQuery { name: Some(snapshot.into()), recursive: false, ..Default::default() };
     let found = client.snapshots(&query).await?;
     let Some(found) = found.first().filter(|_| snapshot.contains('@')) else {
         return Err(Failure::usage(format!("{snapshot:?} is no snapshot: write DATASET@NAME")));

@@ -9,7 +9,7 @@ export const datasets = {
   needs: ([name]) => ({
     datasets: { path: '/datasets', every_ms: 5000 },
     ...(name && {
-      snapshots: { path: '/snapshots' + query({ name, recursive: false }), every_ms: 5000 },
+      snapshots: { path: '/snapshots' + query({ name, recursive: false, used: true }), every_ms: 5000 },
       holds: { path: '/snapshots/holds' + query({ name, recursive: false }), every_ms: 5000 },
       shares: { path: '/shares', every_ms: 10_000 },
     }),

@@ -5,11 +5,14 @@ use aquifer_api::{CacheClass, MemoryStat, PoolMemory};
 use super::{Family, Page};
 
 pub(super) fn of_memory(page: &mut Page, memory: &MemoryStat) {
-    let sizes: [Family<MemoryStat>; 2] = [
+    let sizes: [Family<MemoryStat>; 3] = [
         ("aquifer_memory_limit_bytes", "What pools and NFS may take together.", |one| {
             one.cap_bytes
         }),
         ("aquifer_memory_nfs_bytes", "Set aside for requests and replies.", |one| one.nfs_bytes),
+        ("aquifer_memory_object_bytes", "Memory of files and directories that are known.", |one| {
+            one.object_bytes
+        }),
     ];
     for (name, help, value) in sizes {
         page.family(name, "gauge", help);

@@ -114,7 +114,13 @@ fn example_memory() -> MemoryStat {
         bound: false,
         cache,
     };
-    MemoryStat { cap_bytes: 1000, nfs_bytes: 8, caches_bytes: 800, pools: vec![of_tank] }
+    MemoryStat {
+        cap_bytes: 1000,
+        nfs_bytes: 8,
+        object_bytes: 3,
+        caches_bytes: 800,
+        pools: vec![of_tank],
+    }
 }
 
 fn example_leaf() -> pool::LeafStatus {

@@ -25,6 +25,8 @@ pub(super) use files::served;
 
 use aquifer_api::time::now_s;
 use aquifer_api::{ApiError, LogIn, Role};
+use std::sync::Arc;
+
 use axum::Router;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest, Request, State};
 use axum::http::header::{
@@ -117,11 +119,11 @@ async fn log_in(
         Shown::Token { name, role } => (name, role),
         shown => return door.refuse(&shown, &visitor, &path).await,
     };
-    let caller = Caller::of_token(name, role, peer);
+    let caller = Caller::of_token(Arc::clone(&name), role, peer);
     if let Err(refused) = caller.needs(Role::Read) {
         return refusal(refused);
     }
-    door.guests.know(&visitor.guest);
+    door.guests.know(&visitor.guest, &name, role);
     match door.sessions.begin(&hash, now_s) {
         Ok(cookie) => {
             tracing::info!(class = "api.session", %caller, "logged in on the page");

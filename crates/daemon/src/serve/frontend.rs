@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use aquifer_admin::{Frontend, NfsCounts, Offer, ServedPool};
 use aquifer_api::{HostInfo, NfsLoad, Problem};
-use aquifer_files::{FileHandle, Files};
+use aquifer_files::{FileHandle, Files, Guid};
 use aquifer_nfs::limits::EXPORTS_MAX;
 use aquifer_nfs::lock::LockView;
 use aquifer_nfs::{Explanation, Export, Exports, Nfs, Root, Volume};
@@ -262,6 +262,10 @@ impl Frontend for NfsFrontend {
     fn clear_locks(&self, address: IpAddr, client: Option<&str>) -> usize {
         let name = client.map(str::as_bytes);
         self.keeper.get().map_or(0, |keeper| keeper.locks().clear(address, name))
+    }
+
+    fn end_locks(&self, is_gone: &dyn Fn(Guid) -> bool) -> usize {
+        self.keeper.get().map_or(0, |keeper| keeper.locks().end_in(is_gone))
     }
 
     fn counts(&self) -> Option<NfsCounts> {

@@ -64,6 +64,13 @@ impl Frontend for Recorder {
         (self.locks.lock().clone(), true)
     }
 
+    fn end_locks(&self, is_gone: &dyn Fn(aquifer_files::Guid) -> bool) -> usize {
+        let mut locks = self.locks.lock();
+        let before = locks.len();
+        locks.retain(|lock| !is_gone(lock.file.fs_guid));
+        before - locks.len()
+    }
+
     fn clear_locks(&self, address: IpAddr, client: Option<&str>) -> usize {
         let mut locks = self.locks.lock();
         let before = locks.len();
@@ -116,6 +123,7 @@ impl Daemon {
             state_dir: dir.path().join("state"),
             memory: aquifer_pool::Memory::new(64 << 20),
             wait_for_disks: Duration::ZERO,
+            host_limits: aquifer_files::HostLimits::NONE,
             smartctl: Default::default(),
             alerts: Default::default(),
             peers: Default::default(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_ondisk::{BlockPointer, DatasetId, ObjectId, Txg};
-use aquifer_pool::{Pool, PoolError};
+use aquifer_pool::{Pool, PoolError, Turns};
 
 use super::sweep::{Lists, Sweep, group_after, next_taken};
 use crate::dataset::Dataset;
@@ -107,7 +107,9 @@ impl Dataset {
             return Ok(sectors.saturating_mul(4096));
         }
         let mut group = Some(0);
+        let mut turns = Turns::new(pool);
         while let Some(of) = group {
+            turns.step(pool).await;
             sectors = sectors.saturating_add(unique_in((pool, root), &lists, &these, of).await?);
             group = group_after(pool, root, of).await?;
         }

@@ -140,8 +140,9 @@ impl Datasets {
         snapshot: Txg,
         name: String,
     ) -> Vec<(ItemKey, Option<Item>)> {
-        let mut listing = dataset.listing.lock();
-        let Some(known) = listing.list.get(&snapshot).cloned() else { return Vec::new() };
+        // Not under the lock of the listing: who opens a view takes that under the one of views.
+        let known = dataset.listing.lock().list.get(&snapshot).cloned();
+        let Some(known) = known else { return Vec::new() };
         // Calls that hold the view must hear when the snapshot is destroyed: it stays.
         if let Some(view) = self.views.lock().opened(known.record.guid, dataset.id) {
             let head = dataset.record.lock().name.clone();
@@ -154,7 +155,7 @@ impl Datasets {
         if let Some(line) = self.by_id(line) {
             line.snapshots.lock().set(renamed.clone());
         }
-        listing.put(renamed, self.change_in(txg));
+        dataset.listing.lock().put(renamed, self.change_in(txg));
         let mut items = vec![put(line, ItemClass::Snapshot, snapshot, Some(value))];
         // What somebody gives a name of its own, no schedule prunes.
         if let Some(keep) = dataset.without_schedule(snapshot) {

@@ -1,15 +1,29 @@
 //! Snapshots that clients look into, each as a dataset of its own.
+//!
+//! A view is open as long as somebody looks into it, and a minute longer. One client may look into
+//! all snapshots in turn: of more than [`OPEN_MAX`] the one closes that nobody has used for
+//! longest.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use aquifer_ondisk::dataset::{DatasetRecord, SnapshotRecord};
 use aquifer_ondisk::{DatasetId, Guid, Txg};
+use aquifer_pool::Room;
 
 use super::Snapshot;
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::property::{LocalValues, Properties};
+
+/// A view that nobody has used for so long closes.
+pub const IDLE_MAX: Duration = Duration::from_secs(60);
+/// Views of a pool that are open at a time, unless more are in use.
+const OPEN_MAX: usize = 256;
+/// What a view takes in memory beside its objects, in bytes: the dataset, and about a quarter more
+/// for its names and lists.
+const VIEW_BYTES: u64 = (size_of::<Dataset>() / 4 * 5) as u64;
 
 /// Snapshots that clients look into, by their guids.
 #[derive(Debug, Default)]
@@ -17,7 +31,23 @@ pub(crate) struct Views {
     /// Which snapshot, of which dataset's list, has which guid. A received one has that of the one
     /// that was sent.
     known: BTreeMap<(Guid, DatasetId), Txg>,
-    open: HashMap<(Guid, DatasetId), Arc<Dataset>>,
+    open: HashMap<(Guid, DatasetId), Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    view: Arc<Dataset>,
+    /// When somebody looked into it last, by the world's clock.
+    used: Duration,
+    _room: Room,
+}
+
+impl Open {
+    /// Nobody has it, or anything of it: nobody can read what its snapshot showed after that was
+    /// destroyed.
+    fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.view) == 1 && self.view.table.lock().is_idle()
+    }
 }
 
 impl Views {
@@ -36,7 +66,27 @@ impl Views {
 
     /// The open view of a snapshot that a dataset lists.
     pub fn opened(&self, guid: Guid, lister: DatasetId) -> Option<&Arc<Dataset>> {
-        self.open.get(&(guid, lister))
+        self.open.get(&(guid, lister)).map(|open| &open.view)
+    }
+
+    /// Takes out views to close: those that nobody has used for so long, and of too many the one
+    /// for longest.
+    fn idle(&mut self, now: Duration) -> Vec<Open> {
+        let is_old = |open: &Open| now.saturating_sub(open.used) >= IDLE_MAX;
+        let mut gone: Vec<Open> = self
+            .open
+            .extract_if(|_, open| is_old(open) && open.is_idle())
+            .map(|(_, of)| of)
+            .collect();
+        if self.open.len() > OPEN_MAX {
+            let mut by_use: Vec<_> = self.open.iter().map(|(of, open)| (open.used, *of)).collect();
+            by_use.sort_unstable();
+            // Mostly the first: the look at objects of each would take long.
+            let is_idle = |of: &(Guid, DatasetId)| self.open.get(of).is_some_and(Open::is_idle);
+            let longest = by_use.into_iter().map(|(_, of)| of).find(is_idle);
+            gone.extend(longest.and_then(|of| self.open.remove(&of)));
+        }
+        gone
     }
 
     /// A snapshot leaves the list. From here on nothing reads its objects.
@@ -44,8 +94,8 @@ impl Views {
         let Some(lister) = snapshot.lister else { return };
         let of = (snapshot.record.guid, lister);
         self.known.remove(&of);
-        if let Some(view) = self.open.remove(&of) {
-            view.set_destroyed(txg);
+        if let Some(open) = self.open.remove(&of) {
+            open.view.set_destroyed(txg);
         }
     }
 
@@ -56,8 +106,8 @@ impl Views {
         if let Some(txg) = self.known.remove(&(guid, lister)) {
             self.known.insert((guid, to), txg);
         }
-        if let Some(view) = self.open.remove(&(guid, lister)) {
-            self.open.insert((guid, to), view);
+        if let Some(open) = self.open.remove(&(guid, lister)) {
+            self.open.insert((guid, to), open);
         }
     }
 }
@@ -78,7 +128,8 @@ impl Dataset {
             ..record
         };
         let properties = Properties { readonly: true, ..Properties::clone(&self.properties()) };
-        let mut view = Dataset::new(self.id, record, LocalValues::new(), properties);
+        let shelf = self.table.shelf();
+        let mut view = Dataset::new(shelf, self.id, record, LocalValues::new(), properties);
         view.snapshot = Some(snapshot.txg);
         view
     }
@@ -91,20 +142,55 @@ impl Datasets {
     }
 
     fn view_in(&self, guid: Guid, lister: DatasetId) -> Option<Arc<Dataset>> {
-        let mut views = self.views.lock();
+        let now = self.pool.world().now();
         let of = (guid, lister);
-        if let Some(view) = views.open.get(&of) {
-            return Some(view.clone());
+        if let Some(open) = self.views.lock().open.get_mut(&of) {
+            open.used = now;
+            return Some(open.view.clone());
+        }
+        // Before the lock.
+        let room = self.pool.shelf().room(VIEW_BYTES);
+        let (view, gone) = {
+            let mut views = self.views.lock();
+            let view = self.opened_at(&mut views, of, (now, room))?;
+            (view, views.idle(now))
+        };
+        drop(gone);
+        self.pool.shelf().tidy();
+        Some(view)
+    }
+
+    /// The view of a snapshot; a new one if it is not open.
+    fn opened_at(
+        &self,
+        views: &mut Views,
+        of: (Guid, DatasetId),
+        (now, room): (Duration, Room),
+    ) -> Option<Arc<Dataset>> {
+        if let Some(open) = views.open.get(&of) {
+            return Some(open.view.clone());
         }
         let txg = *views.known.get(&of)?;
         if txg > self.pool.committed_txg() {
             return None;
         }
-        let dataset = self.by_id(lister).filter(|dataset| !dataset.is_destroyed())?;
+        let dataset = self.by_id(of.1).filter(|dataset| !dataset.is_destroyed())?;
         let snapshot = dataset.listing.lock().list.get(&txg).cloned()?;
         let view = Arc::new(dataset.as_of(&snapshot));
-        views.open.insert(of, view.clone());
+        views.open.insert(of, Open { view: view.clone(), used: now, _room: room });
         Some(view)
+    }
+
+    /// Closes views that nobody has used for [`IDLE_MAX`]. Called from time to time.
+    pub fn close_idle_views(&self) {
+        let gone = self.views.lock().idle(self.pool.world().now());
+        // Many objects: not under the lock.
+        drop(gone);
+    }
+
+    /// Views that are open.
+    pub fn open_views(&self) -> usize {
+        self.views.lock().open.len()
     }
 
     /// The snapshot of a guid, if it is on disk and its dataset in service.
@@ -142,7 +228,7 @@ impl Datasets {
         let properties = Arc::new(properties);
         let views = self.views.lock();
         let of_it = views.open.iter().filter(|((_, lister), _)| *lister == dataset.id);
-        for (_, view) in of_it {
+        for (_, Open { view, .. }) in of_it {
             let mut record = view.record.lock();
             let last = record.name.rsplit_once('@').map(|(_, last)| last.to_string());
             record.name = format!("{}@{}", head.name, last.unwrap_or_default());

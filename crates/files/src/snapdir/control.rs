@@ -6,12 +6,14 @@
 //!
 //! Invariants:
 //! - A call is answered when its act is on disk, and the act is made once ([`Called`]).
+//! - Hosts take turns, after administrators, and have limits ([`turns`]).
 //! - The act is in the history and the log, with the host that asked for it, and so is the reason
 //!   why it was refused.
 
 mod datasets;
 mod files;
 pub(crate) mod orders;
+pub(crate) mod turns;
 
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -31,6 +33,7 @@ use crate::file_snapshots::FileNameError;
 use crate::types::{Credentials, SetAttributes, SetTime};
 
 pub(crate) use files::is_versions;
+use turns::{Entered, HostLimits};
 
 /// The mode of a directory of snapshots: it is written to only where a host may be allowed to.
 pub(super) fn mode(dataset: &Dataset) -> u32 {
@@ -94,6 +97,9 @@ trait Act: Debug + Send + Sync + 'static {
     /// What it has changed, for the history.
     fn changes(&self, dataset: &str, done: &Self::Done) -> Vec<HistoryChange>;
 
+    /// Whether it takes a snapshot.
+    fn takes(&self) -> bool;
+
     /// Says in the log that it was done.
     fn tell(&self, pool: &str, dataset: &str, host: IpAddr);
 
@@ -108,13 +114,15 @@ struct Task<A: Act> {
     called: Called,
     act: A,
     host: IpAddr,
+    entered: Entered,
     done: OnceLock<Result<A::Done, FileNameError>>,
     ended: Notify,
 }
 
 impl<A: Act> Task<A> {
     async fn run(self: Arc<Self>) {
-        let Task { files, called, act, host, .. } = &*self;
+        let Task { files, called, act, host, entered, .. } = &*self;
+        let turn = files.turns.turn(entered).await;
         let (datasets, pool) = (&files.datasets, &files.pool);
         let dataset = datasets.full_name(called.dataset());
         let asked = Asked {
@@ -122,8 +130,12 @@ impl<A: Act> Task<A> {
             host: pool.host_name().into(),
             act: act.words(&dataset),
         };
-        let noted = datasets.history().begin(asked);
-        let done = act.carry_out(files, called).await;
+        let noted = datasets.history().begin_of_host(asked);
+        let done = match files.has_room(called, act.takes()) {
+            Ok(()) => act.carry_out(files, called).await,
+            Err(full) => Err(full),
+        };
+        drop(turn);
         let (outcome, result, changes) = match &done {
             Ok(done) => {
                 act.tell(pool.name(), &dataset, *host);
@@ -166,6 +178,22 @@ impl<A: Act> Drop for Waiting<A> {
 }
 
 impl Files {
+    /// Sets what hosts may ask for.
+    pub fn set_host_limits(&self, limits: HostLimits) {
+        self.turns.set(limits);
+    }
+
+    /// Whether a host may take one more snapshot, if it asks for that.
+    fn has_room(&self, called: &Called, takes: bool) -> Result<(), FileNameError> {
+        let (dataset, most) = (called.dataset(), self.turns.limits().snapshots);
+        let are = dataset.snapshot_count() + dataset.file_snapshot_count();
+        if !takes || most == 0 || are < usize::try_from(most).unwrap_or(usize::MAX) {
+            return Ok(());
+        }
+        let dataset = self.datasets.full_name(dataset);
+        Err(FileNameError::Enough { dataset, are, most })
+    }
+
     /// Carries out an act for a host, and waits until it is on disk.
     async fn control<A: Act>(
         &self,
@@ -178,6 +206,7 @@ impl Files {
             called: Called::new(dataset.clone(), cred.call, gives),
             act,
             host,
+            entered: self.turns.enter(host, self.pool.world().now())?,
             done: OnceLock::new(),
             ended: Notify::new(),
         });
@@ -235,6 +264,7 @@ impl From<FileNameError> for FsError {
             FileNameError::Pool(error) => error.into(),
             FileNameError::ReadOnly(_) => FsError::ReadOnly,
             FileNameError::Locked { .. } => FsError::NotPermitted,
+            FileNameError::Enough { .. } => FsError::Quota,
             _ => FsError::Invalid,
         }
     }

@@ -3,10 +3,12 @@
 use aquifer_dataset::history::{Asked, HistoryChange, Noted, Outcome};
 use aquifer_files::{Service, Stability};
 use aquifer_inspect::Kind;
-use aquifer_ondisk::history::{HISTORY_ACTS_MAX, HISTORY_ATTEMPTS_MAX, HISTORY_EVENTS_MAX};
+use aquifer_ondisk::history::{
+    HISTORY_ACTS_MAX, HISTORY_ATTEMPTS_MAX, HISTORY_EVENTS_MAX, HISTORY_OF_HOSTS_MAX,
+};
 use aquifer_pool::PoolError;
 
-use crate::bed::{Bed, make, noise, root, write};
+use crate::bed::{Bed, make, noise, root, settle, write};
 use crate::full::full;
 
 fn asked(act: &str) -> Asked {
@@ -224,4 +226,80 @@ fn events_are_bounded_push_out_no_act_and_outlive_the_daemon() {
         assert_eq!(acts.len(), 1, "{acts:?}");
         assert_eq!(acts[0].record.act, "create tank/vms");
     });
+}
+
+/// Acts of hosts, completed or refused, push out nothing of others: no acts, no refused ones, no
+/// events.
+#[test]
+fn a_host_wipes_nothing_out_of_the_history() {
+    let mut bed = Bed::new(1, 1 << 20);
+    let asked_by_host = |number: u64| Asked {
+        who: "host 10.0.0.7".into(),
+        host: "store".into(),
+        act: format!("snapshot tank@{number}"),
+    };
+    let many = HISTORY_OF_HOSTS_MAX + 100;
+    let flood = async |service: &Service, from: u64| {
+        let history = service.datasets.history();
+        for number in from..from + many {
+            let begun = history.begin_of_host(asked_by_host(number));
+            let outcome = if number % 2 == 0 { Outcome::Done } else { Outcome::Failed };
+            history.finish(begun, outcome, String::new(), Vec::new());
+            if number % 5 == 0 {
+                service.pool.sync().await.unwrap();
+            }
+        }
+        settle(service, 2).await;
+    };
+    let of_hosts = |noted: &[Noted]| {
+        let of_hosts = noted.iter().filter(|noted| noted.record.who.starts_with("host"));
+        of_hosts.map(|noted| noted.record.act.clone()).collect::<Vec<_>>()
+    };
+    bed.life(async |service| {
+        act(&service, "create tank/a", Outcome::Done);
+        act(&service, "destroy tank", Outcome::Forbidden);
+        service.datasets.history().happened("disk.failed", "error", "gone", Vec::new());
+        flood(&service, 0).await;
+        act(&service, "create tank/b", Outcome::Done);
+        settle(&service, 2).await;
+    });
+    bed.assert_clean();
+    bed.life(async |service| {
+        let noted = all(&service).await;
+        let words: Vec<&str> = noted.iter().map(|noted| noted.record.act.as_str()).collect();
+        assert_eq!(words[..2], ["create tank/a", "destroy tank"]);
+        assert_eq!(words.last(), Some(&"create tank/b"));
+        let kept = of_hosts(&noted);
+        assert_eq!(kept.len() as u64, HISTORY_OF_HOSTS_MAX);
+        assert_eq!(kept.last(), Some(&format!("snapshot tank@{}", many - 1)));
+        assert!(noted.iter().all(|noted| !noted.running));
+        assert_eq!(service.datasets.history().events().await.unwrap().len(), 1);
+        // Their numbers go on.
+        flood(&service, many).await;
+        let kept = of_hosts(&all(&service).await);
+        assert_eq!(
+            kept.first(),
+            Some(&format!("snapshot tank@{}", 2 * many - HISTORY_OF_HOSTS_MAX))
+        );
+    });
+    bed.assert_clean();
+}
+
+/// A host's act that was cut off is in the history, as begun.
+#[test]
+fn history_has_what_a_host_began() {
+    let mut bed = Bed::new(1, 65536);
+    bed.cut_life(async |service| {
+        let history = service.datasets.history();
+        let asked = Asked { who: "host 10.0.0.7".into(), ..asked("snapshot tank@a") };
+        let _begun = history.begin_of_host(asked);
+        service.pool.sync().await.unwrap();
+        assert!(all(&service).await[0].running);
+    });
+    bed.life(async |service| {
+        assert_eq!(told(&all(&service).await), [(0, "snapshot tank@a", Outcome::Begun, false)]);
+        act(&service, "create tank/a", Outcome::Done);
+        assert_eq!(all(&service).await.len(), 2);
+    });
+    bed.assert_clean();
 }

@@ -1,9 +1,13 @@
 //! Memory that data takes.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use aquifer_blockio::buf::Filling;
 use aquifer_files::{FileHandle, Piece, Service, Stability};
+use aquifer_pool::Memory;
 
-use crate::bed::{Bed, find, make, noise, read, root};
+use crate::bed::{Bed, find, make, noise, read, root, write};
 
 /// Writes pages as a server gets them from its socket: neighbours in memory.
 async fn write_block(service: &Service, file: FileHandle, data: &[u8]) {
@@ -60,4 +64,108 @@ fn compressed_blocks_count_for_what_they_take_in_memory() {
         let took = service.pool.cache_stats().class.data.bytes - before;
         assert!(took >= PAGES as u64 * 4096, "{took} bytes");
     });
+}
+
+const FILES: u64 = 100;
+const SNAPSHOTS: u64 = 30;
+
+/// Page 0 of each file as of each snapshot: one file changes before each.
+fn content(file: u64, snapshot: u64) -> Vec<u8> {
+    noise(if file < snapshot { 1000 + file } else { file }, 1)
+}
+
+/// Looks up all files of a dataset or snapshot, and reads some.
+async fn look_at_all(service: &Service, of: &str, snapshot: u64) {
+    for number in 0..FILES {
+        let file = find(service, of, &format!("f{number}")).await.unwrap();
+        if number % 9 == snapshot % 9 {
+            assert_eq!(read(service, file, 0).await.unwrap(), content(number, snapshot), "{of}");
+        }
+    }
+}
+
+/// A client that looks at all files of all snapshots takes no more memory than one that looks at
+/// those of one.
+#[test]
+fn objects_of_all_snapshots_share_one_cap() {
+    let mut bed = Bed::new(1, 65_536);
+    bed.life(async |service| {
+        let top = service.files.root("tank").unwrap();
+        let mut files = Vec::new();
+        for number in 0..FILES {
+            files.push(make(&service, top, &format!("f{number}")).await);
+            let data = content(number, 0);
+            write(&service, files[number as usize], 0, &data, Stability::FileSync).await.unwrap();
+        }
+        for snapshot in 0..SNAPSHOTS {
+            service.datasets.snapshot(&[format!("tank@s{snapshot}")], false).await.unwrap();
+            let data = content(snapshot, SNAPSHOTS);
+            let changed = files[snapshot as usize];
+            write(&service, changed, 0, &data, Stability::FileSync).await.unwrap();
+        }
+    });
+    // Room for some 300 objects of the 3,000.
+    bed.options.memory = Memory::new(4 << 20);
+    bed.life(async |service| {
+        let shelf = service.pool.shelf().clone();
+        let held = find(&service, "tank@s7", "f3").await.unwrap();
+        for snapshot in 0..SNAPSHOTS {
+            look_at_all(&service, &format!("tank@s{snapshot}"), snapshot).await;
+            look_at_all(&service, "tank", SNAPSHOTS).await;
+            let (now, cap) = (shelf.held_bytes(), shelf.cap_bytes());
+            assert!(now <= cap + 4096, "{now} bytes of {cap}");
+        }
+        let held_bytes = shelf.held_bytes();
+        assert!(held_bytes > shelf.cap_bytes() / 2, "{held_bytes}: it is used");
+        assert!(shelf.charged_bytes() >= held_bytes, "the caches know nothing of it");
+        // What was let go is as it was; changes are no clean objects, however many come.
+        for number in 0..FILES {
+            let file = find(&service, "tank", &format!("f{number}")).await.unwrap();
+            write(&service, file, 1, &noise(number, 1), Stability::Unstable).await.unwrap();
+        }
+        look_at_all(&service, "tank@s1", 1).await;
+        for number in 0..FILES {
+            let file = find(&service, "tank", &format!("f{number}")).await.unwrap();
+            assert_eq!(read(&service, file, 1).await.unwrap(), noise(number, 1));
+        }
+        service.pool.sync().await.unwrap();
+        assert!(shelf.held_bytes() <= shelf.cap_bytes(), "clean by now");
+        assert_eq!(read(&service, held, 0).await.unwrap(), content(3, 7), "the handle lives");
+    });
+    bed.assert_clean();
+}
+
+#[test]
+fn a_snapshot_closes_when_nobody_has_looked_into_it_for_a_minute() {
+    let mut bed = Bed::new(1, 65_536);
+    let world = bed.world();
+    bed.life(async |service| {
+        let top = service.files.root("tank").unwrap();
+        let file = make(&service, top, "file").await;
+        write(&service, file, 0, &noise(1, 1), Stability::FileSync).await.unwrap();
+        for name in ["tank@a", "tank@b"] {
+            service.datasets.snapshot(&[name.into()], false).await.unwrap();
+        }
+        let before = service.pool.shelf().held_bytes();
+        let old = find(&service, "tank@a", "file").await.unwrap();
+        find(&service, "tank@b", "file").await.unwrap();
+        assert_eq!(service.datasets.open_views(), 2);
+        for _ in 0..3 {
+            world.sleep(Duration::from_secs(50)).await;
+            service.datasets.close_idle_views();
+            read(&service, old, 0).await.unwrap();
+        }
+        assert_eq!(service.datasets.open_views(), 1, "the one in use");
+        world.sleep(Duration::from_secs(60)).await;
+        service.datasets.close_idle_views();
+        assert_eq!(service.datasets.open_views(), 0);
+        assert!(service.pool.shelf().held_bytes() <= before, "with its objects");
+        assert_eq!(read(&service, old, 0).await.unwrap(), noise(1, 1));
+        // One that was closed is destroyed as one that never was open.
+        let (dataset, found) = service.datasets.snapshot_by_name("tank@a").unwrap();
+        let doomed = [(dataset, BTreeSet::from([found.txg]))];
+        service.datasets.destroy_snapshots(&doomed, false).await.unwrap();
+        assert!(read(&service, old, 0).await.is_err());
+    });
+    bed.assert_clean();
 }

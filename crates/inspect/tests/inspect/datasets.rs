@@ -291,7 +291,7 @@ fn history_is_below_its_counters_and_bounded() {
     let whole = history(whole.collect());
     assert!(whole.is_clean(), "{whole}");
     let garbled = Item { value: vec![9; 40], ..record(acts, 5, 5) };
-    let strange = Item { key: ItemKey { item: 7 << 56, ..garbled.key }, ..garbled.clone() };
+    let strange = Item { key: ItemKey { item: 8 << 56, ..garbled.key }, ..garbled.clone() };
     for (entry, says) in [
         (record(acts, 6000, 5), "item 1:6000 of the history: the next is 6000"),
         (record(attempts, 10, 5), "item 2:10 of the history: the next is 10"),
@@ -313,6 +313,11 @@ fn history_is_below_its_counters_and_bounded() {
     let report = history(vec![moved]);
     let finding = only(&report, Kind::HistoryInvalid);
     assert!(finding.sentence.contains("a record of Disks from 480 s"), "{finding}");
+    let of_hosts = |count: u64| (50..50 + count).map(|n| record(HistoryClass::OfHost, n, 9999));
+    let whole = history(of_hosts(1024).collect());
+    assert!(whole.is_clean(), "{whole}");
+    let report = history(of_hosts(1025).collect());
+    assert!(only(&report, Kind::HistoryInvalid).sentence.contains("1025 records"), "{report}");
     let report = history(many(4097));
     assert!(only(&report, Kind::HistoryInvalid).sentence.contains("4097 records"), "{report}");
     let bare = content(|pool, _, _| {

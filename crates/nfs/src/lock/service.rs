@@ -14,7 +14,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use aquifer_files::FileHandle;
+use aquifer_files::{FileHandle, Guid};
 use aquifer_pool::BoxFuture;
 use parking_lot::Mutex;
 
@@ -283,6 +283,12 @@ impl Locks {
             client.address == address && name.is_none_or(|name| *client.name == *name)
         };
         self.changing(|inner| inner.table.free(is_meant))
+    }
+
+    /// Ends all locks in file systems that are gone: nobody can release them by a handle that opens
+    /// something, and they would count for ever. Returns their number.
+    pub fn end_in(&self, is_gone: impl Fn(Guid) -> bool) -> usize {
+        self.changing(|inner| inner.table.forget_all(is_gone))
     }
 
     /// Whether this address holds or waits for anything.

@@ -11,12 +11,13 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use aquifer_files::FileHandle;
+use aquifer_files::{FileHandle, Guid};
 
 use super::file::{Change, FileLocks, Held, Served, Share, Waiter};
 use super::grants::{Grant, Grants};
-use super::{Client, LockKind, LockState, LockView, Owner, Range, site};
+use super::{Client, LockKind, LockState, LockView, Owner, Range};
 use crate::limits::{LOCKS_MAX, LOCKS_RESERVED, SITE_LOCKS_MAX, SITE_LOCKS_SMALL, SITE_NAMES_MAX};
+use crate::network::site;
 
 /// A request for a lock.
 #[derive(Clone, Debug)]
@@ -231,6 +232,16 @@ impl Table {
         for owner in owners.chain(locks.shares.iter().map(|share| &share.owner)) {
             self.count(&owner.client, 0, 1);
         }
+    }
+
+    /// Removes all files of file systems that are gone, with their locks. Returns the number of
+    /// locks.
+    pub fn forget_all(&mut self, is_gone: impl Fn(Guid) -> bool) -> usize {
+        let before = self.total;
+        let files: Vec<FileHandle> =
+            self.files.keys().filter(|file| is_gone(file.fs_guid)).copied().collect();
+        files.into_iter().for_each(|file| self.forget(file));
+        before - self.total
     }
 
     /// Clients that have anything here.

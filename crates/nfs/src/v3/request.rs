@@ -163,7 +163,11 @@ impl Request<'_> {
     pub(super) fn admit(&self, handle: &NfsFh3) -> Result<(Target, Rights), Nfsstat3> {
         let file = FileHandle::decode(handle.bytes()).ok_or(Nfsstat3::BadHandle)?;
         let (files, rights) = self.exports.admit(file.fs_guid.0, self.origin)?;
-        let snapcontrol = rights.controls.then(|| self.origin.peer.ip().to_canonical());
+        // Whatever ports the export takes: only the superuser of a host has a low one, and nobody
+        // can put another's address into a connection.
+        let is_superuser = self.origin.is_from_low_port() && !self.origin.is_datagram;
+        let controls = rights.controls && is_superuser;
+        let snapcontrol = controls.then(|| self.origin.peer.ip().to_canonical());
         let cred = rights.credentials(&self.credential)?;
         let cred = Credentials { call: self.call, snapcontrol, ..cred };
         Ok((Target { files, file, cred, nosuid: rights.nosuid }, rights))

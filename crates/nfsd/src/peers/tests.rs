@@ -52,28 +52,55 @@ fn when_all_are_taken_strangers_go_first_and_then_the_idle_of_the_greediest() {
     let greedy: Vec<_> =
         (0..MOST / 2).map(|_| peers.take(address(1), false, MOST).unwrap()).collect();
     assert!(peers.take(address(1), false, MOST).is_none(), "one address has no more than half");
-    let others: Vec<_> = (2..4)
-        .cycle()
-        .take(MOST / 2 - 1)
-        .map(|number| peers.take(address(number), false, MOST).unwrap())
-        .collect();
+    let others: Vec<_> = (2..33).map(|it| peers.take(address(it), false, MOST).unwrap()).collect();
     assert!(!is_gone(&stranger));
-    let newcomer = peers.take(address(9), false, MOST).unwrap();
+    let newcomer = peers.take(address(90), false, MOST).unwrap();
     assert!(is_gone(&stranger));
-    // All are taken by clients that were just heard from: the next one is turned away.
-    assert!(peers.take(address(9), false, MOST).is_none());
+    // All are taken by clients that were just heard from: one that has some is turned away.
+    assert!(peers.take(address(90), false, MOST).is_none());
     for (since, seat) in (0..).zip(greedy.iter().chain(&others)) {
         seat.heard_ms.store(since, Ordering::Relaxed);
     }
     greedy[0].is_idle();
     greedy[1].is_busy();
-    let second = peers.take(address(9), false, MOST).unwrap();
+    let second = peers.take(address(90), false, MOST).unwrap();
     let gone: Vec<_> = (0..greedy.len()).filter(|at| is_gone(&greedy[*at])).collect();
     assert_eq!(gone, [2], "the longest idle of those that can go");
-    // An address that has its full share loses one of its own.
+    // An address that has most loses one of its own.
     assert!(!others.iter().chain([&newcomer, &second]).any(|seat| is_gone(seat)));
     let again = peers.take(address(1), false, MOST).unwrap();
     assert!(is_gone(&greedy[3]) && !is_gone(&again));
+}
+
+/// Admitted hosts that open and keep busy as many as they may, all of them young.
+#[test]
+fn greedy_hosts_give_up_places_to_hosts_with_few() {
+    let peers = after_a_while();
+    let mut greedy = Vec::new();
+    for number in [1, 2].into_iter().cycle().take(2 * MOST) {
+        greedy.extend(peers.take(address(number), false, MOST));
+    }
+    greedy.iter().for_each(|seat| seat.is_busy());
+    assert_eq!(peers.seats.lock().len(), MOST - MOST / 8, "the rest is for hosts with few");
+    let hosts: Vec<_> = (10..25).map(|it| peers.take(address(it), false, MOST).unwrap()).collect();
+    assert!(!hosts.iter().any(|seat| is_gone(seat)), "they push out each other");
+    assert_eq!(peers.seats.lock().len(), MOST);
+    assert_eq!(greedy.iter().filter(|seat| is_gone(seat)).count(), 7, "eight had places left");
+    // No host of 15 loses its only one to those, whoever is idle for how long.
+    hosts.iter().for_each(|seat| seat.heard_ms.store(0, Ordering::Relaxed));
+    assert!((0..9).all(|_| peers.take(address(1), false, MOST).is_none()));
+    assert!(peers.take(address(30), true, MOST).is_some(), "the longest idle goes");
+}
+
+/// One machine has a network of IPv6.
+#[test]
+fn a_network_of_64_bits_is_one_site() {
+    let peers = after_a_while();
+    let at = |number: u16| [0x2001, 0xdb8, 0, 1, 0, 0, 0, number].into();
+    let taken: Vec<_> = (0..MOST as u16).filter_map(|it| peers.take(at(it), false, MOST)).collect();
+    assert_eq!(taken.len(), MOST / 2);
+    let strangers: Vec<_> = (0..8).map(|it| peers.take(at(it), true, MOST)).collect();
+    assert_eq!(strangers.into_iter().flatten().count(), 0, "those too");
 }
 
 #[test]
@@ -88,7 +115,7 @@ fn strangers_that_do_nothing_are_swept_out() {
     // An evicted seat has left; leaving again changes nothing.
     peers.leave(&seats[0]);
     let left = peers.seats.lock();
-    assert_eq!((left.all.len(), left.strangers, left.of(address(1))), (1, 0, 1));
+    assert_eq!((left.len(), left.of_rank(STRANGER), left.of_site(address(1))), (1, 0, 1));
 }
 
 /// This machine's own connections are not counted by address.

@@ -14,6 +14,7 @@ use aquifer_rpc::auth::AuthStat;
 use aquifer_rpc::message::Rejection;
 
 use crate::client::{Client, Refusal};
+use crate::fixture::{Fixture, config};
 use crate::locks::{COOKIE, NameAndState, Place, call, free_all, lock, lock_args, locked};
 
 /// A hypervisor.
@@ -241,4 +242,31 @@ fn dead_names_do_not_keep_others_from_being_told() {
     assert_eq!(claim(&place, HOST, b"pve1"), Nlm4Stats::Granted);
     assert!(place.locks().iter().all(|lock| lock.state == LockState::Held));
     drop((deaf, deaf_too));
+}
+
+/// Two admitted hosts hold as many connections as they can, from ports of any user that the export
+/// refuses, and from ports of a superuser. Fifteen others come in all the same.
+#[test]
+fn admitted_hosts_do_not_shut_out_others() {
+    let hosts: Vec<String> = (20..35).map(|number| format!("127.0.0.{number}")).collect();
+    let all = hosts.iter().map(String::as_str).chain([HOST, OTHER]);
+    let access = Access::read_write_for(all.map(|host| host.parse().unwrap()));
+    let export = Export { access, secure_ports: true, ..Export::new("/vms", "tank/vms") };
+    let mut config = config();
+    config.limits.connections_max = 64;
+    for ports in [HIGH, LOW] {
+        let fixture = Fixture::with(config.clone(), vec![export.clone()]);
+        let from = |host: &str| Client::connect_from(host, ports.clone(), fixture.address());
+        let mut greedy: Vec<Client> = (0..80).map(|at| from([HOST, OTHER][at % 2])).collect();
+        let come = |host: &String| Client::connect_from(host, LOW, fixture.address());
+        let mut clients: Vec<Client> = hosts.iter().map(come).collect();
+        for (host, client) in hosts.iter().zip(&mut clients) {
+            assert!(client.mount("/vms").is_ok(), "{host} was shut out");
+        }
+        // They stay in, however many more come.
+        greedy.extend((0..40).map(|at| from([HOST, OTHER][at % 2])));
+        for (host, client) in hosts.iter().zip(&mut clients) {
+            assert!(client.mount("/vms").is_ok(), "{host} was pushed out");
+        }
+    }
 }

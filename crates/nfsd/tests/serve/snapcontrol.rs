@@ -35,8 +35,16 @@ fn export(of: Access) -> Export {
     Export { access: Access { control, ..of }, ..Export::new("/vms", "tank/vms") }
 }
 
+/// Ports of a superuser, and of any user.
+const LOW: std::ops::Range<u16> = 600..1024;
+const HIGH: std::ops::Range<u16> = 30_000..32_000;
+
 fn client(fixture: &Fixture, host: &str) -> (Client, NfsFh3) {
-    let mut client = Client::connect_from(host, 30_000..32_000, fixture.address());
+    client_at(fixture, host, LOW)
+}
+
+fn client_at(fixture: &Fixture, host: &str, ports: std::ops::Range<u16>) -> (Client, NfsFh3) {
+    let mut client = Client::connect_from(host, ports, fixture.address());
     let root = client.mount("/vms").unwrap();
     let list = walk(&mut client, root, ".aquifer/snapshot").unwrap();
     (client, list)
@@ -81,6 +89,72 @@ fn only_the_superuser_of_a_named_host_may() {
         let left = fixture.pool().datasets.by_name("tank/vms").unwrap().snapshot_count();
         assert_eq!(left, 0, "{case}");
     }
+}
+
+/// On an export that takes calls from any port, any process of a host calls itself the superuser.
+#[test]
+fn no_process_without_a_low_port_acts_whatever_the_export_says() {
+    let fixture = Fixture::with(config(), vec![export(Access::read_write())]);
+    let (mut root, list) = client(&fixture, MAY);
+    root.mkdir(list, "kept", mode(0o700)).unwrap();
+    let (mut user, _) = client_at(&fixture, MAY, HIGH);
+    assert_eq!(tried(&mut user, list), ([Nfsstat3::Rofs; 3], false));
+    assert_eq!(status(&user.rmdir(list, "kept")), Nfsstat3::Rofs);
+    assert!(user.lookup(list, "kept").is_ok(), "it may look");
+    assert_eq!(status(&root.rmdir(list, "kept")), Nfsstat3::Ok);
+}
+
+/// A host asks for as many acts as it can; the administrator's act has to wait for two of them at
+/// most, and another host has its turn.
+#[test]
+fn a_host_holds_up_neither_the_administrator_nor_other_hosts() {
+    let fixture = Fixture::with(config(), vec![export(Access::read_write())]);
+    let (mut greedy, list) = client(&fixture, MAY);
+    let (mut other, _) = client(&fixture, "127.0.0.4");
+    // The first snapshot writes labels, too: not part of this.
+    assert!(other.mkdir(list, "early", mode(0)).is_ok());
+    fixture.gate.close();
+    let ask = |client: &mut Client, name: &str| {
+        let args = Mkdir3Args { place: place(list, name), attributes: mode(0o700) };
+        let record = client.nfs_record(&Args3::Mkdir(args));
+        client.send(&record);
+    };
+    (0..100).for_each(|number| ask(&mut greedy, &format!("g{number}")));
+    // Most hear "later" at once: so many of one host wait, and no more.
+    let answered = |client: &mut Client| {
+        let (_, answer) = client.answer();
+        match answer.unwrap().decode::<Create3Res>() {
+            Res3::Fail { status, .. } => status,
+            Res3::Ok(_) => Nfsstat3::Ok,
+        }
+    };
+    for _ in 0..100 - 16 {
+        assert_eq!(answered(&mut greedy), Nfsstat3::Jukebox);
+    }
+    ask(&mut other, "other");
+    let datasets = fixture.pool().datasets.clone();
+    thread::scope(|scope| {
+        let act = async move { datasets.snapshot(&["tank/iso@admin".into()], false).await };
+        let act = scope.spawn(|| fixture.block_on(act));
+        thread::sleep(Duration::from_millis(300));
+        fixture.gate.open();
+        assert!(act.join().unwrap().is_ok());
+    });
+    assert_eq!(answered(&mut other), Nfsstat3::Ok);
+    for _ in 0..16 {
+        assert_eq!(answered(&mut greedy), Nfsstat3::Ok);
+    }
+    let vms = fixture.pool().datasets.by_name("tank/vms").unwrap();
+    let committed = fixture.pool().pool.committed_txg();
+    let all = vms.snapshots(committed);
+    let txg = |name: &str| all.iter().find(|of| of.record.name == name).unwrap().txg;
+    let greedys = || all.iter().filter(|of| of.record.name.starts_with('g'));
+    let before_other = greedys().filter(|of| of.txg < txg("other")).count();
+    assert!(before_other <= 3, "{before_other} of the greedy host's came first");
+    let iso = fixture.pool().datasets.by_name("tank/iso").unwrap();
+    let admin = iso.snapshots(committed)[0].txg;
+    let before_admin = greedys().filter(|of| of.txg < admin).count();
+    assert!(before_admin <= 2, "{before_admin} acts of hosts came first");
 }
 
 #[test]
@@ -145,7 +219,7 @@ fn an_act_waits_for_a_disk_that_does_not_answer() {
 
 /// The same host again, whose pool does not answer.
 fn client_of(fixture: &Fixture) -> (Client, NfsFh3) {
-    let mut client = Client::connect_from(MAY, 30_000..32_000, fixture.address());
+    let mut client = Client::connect_from(MAY, LOW, fixture.address());
     let root = client.mount("/vms").unwrap();
     (client, root)
 }
@@ -271,7 +345,7 @@ fn a_line_acts_once_and_not_on_a_locked_file() {
     let head = Write3Head { file: control, offset: 70, count: 16, stable: StableHow::Unstable };
     let data = Span { offset: 0, bytes: b"rollback before\n" };
     let record = first.nfs_record(&Args3::Write(Write3Args { head, data }));
-    let mut second = Client::connect_from(MAY, 30_000..32_000, fixture.address());
+    let mut second = Client::connect_from(MAY, LOW, fixture.address());
     let mut answers = Vec::new();
     for round in 0..3 {
         let client = if round == 1 { &mut second } else { &mut first };

@@ -64,7 +64,13 @@ mod tests {
     fn memory(waits: u64, bound: bool) -> MemoryStat {
         let cache = CacheStat { size_bytes: 800, target_bytes: 800, ..CacheStat::default() };
         let pool = PoolMemory { name: "tank".into(), waits, bound, cache, ..PoolMemory::default() };
-        MemoryStat { cap_bytes: 1024, nfs_bytes: 10, caches_bytes: 800, pools: vec![pool] }
+        MemoryStat {
+            cap_bytes: 1024,
+            nfs_bytes: 10,
+            caches_bytes: 800,
+            pools: vec![pool],
+            ..Default::default()
+        }
     }
 
     /// How many of these looks say that memory is short.

@@ -143,9 +143,10 @@ impl Side {
 
     /// The snapshots of a dataset, without those of files, as they were taken.
     pub async fn snapshots(&self, dataset: &str) -> Result<Vec<SnapshotInfo>, ApiError> {
-        let query = SnapshotQuery { name: Some(dataset.into()), recursive: false };
+        let query =
+            SnapshotQuery { name: Some(dataset.into()), recursive: false, ..Default::default() };
         let found = match self {
-            Side::Here(control) => control.snapshots(&query).await,
+            Side::Here(control) => control.snapshots(&query, "daemon").await,
             Side::There { client, .. } => self.asked(QUESTION, client.snapshots(&query)).await,
         };
         Ok(found?.into_iter().filter(|of| of.path.is_none()).collect())

@@ -195,6 +195,7 @@ pub(in super::super) fn api_error(error: FileNameError) -> ApiError {
         | FileNameError::Schedule { .. }
         | FileNameError::NotNamed { .. }
         | FileNameError::ReadOnly(_)
+        | FileNameError::Enough { .. }
         | FileNameError::Locked { .. } => ApiError::conflict(message),
         FileNameError::Listed { .. } => ApiError::not_found(message),
         FileNameError::NoSnapshot(_) => ApiError::not_found(format!(

@@ -81,7 +81,7 @@ impl Control {
     /// # Errors
     /// There is no dataset or snapshot with that name.
     pub async fn holds(&self, query: &SnapshotQuery) -> Result<Vec<HoldInfo>, ApiError> {
-        let SnapshotQuery { name, recursive } = query;
+        let SnapshotQuery { name, recursive, .. } = query;
         let Some(name) = name else {
             let mut all = Vec::new();
             for serving in self.all_serving() {

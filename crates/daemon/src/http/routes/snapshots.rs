@@ -1,16 +1,19 @@
 //! Routes of snapshots.
 
 use aquifer_api as api;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::response::Response;
+
+use crate::caller::Caller;
 
 use super::{Acting, Body, Control_, Question, answer, words};
 
 pub(super) async fn list(
     State(control): Control_,
+    Extension(caller): Extension<Caller>,
     Question(query): Question<api::SnapshotQuery>,
 ) -> Response {
-    answer(control.snapshots(&query).await)
+    answer(control.snapshots(&query, &caller.principal()).await)
 }
 
 pub(super) async fn bookmarks(

@@ -68,6 +68,10 @@ impl Act for OnDataset {
         }
     }
 
+    fn takes(&self) -> bool {
+        matches!(self, OnDataset::Take(_))
+    }
+
     fn tell(&self, pool: &str, dataset: &str, host: IpAddr) {
         let full = |name: &str| format!("{dataset}@{name}");
         match self {

@@ -76,6 +76,10 @@ impl Act for OnFile {
         vec![change(self.full(dataset), before, after)]
     }
 
+    fn takes(&self) -> bool {
+        self.what == What::Take
+    }
+
     fn tell(&self, pool: &str, dataset: &str, host: IpAddr) {
         match self.what {
             What::Take => tell_taken(pool, self.full(dataset), host),

@@ -175,6 +175,10 @@ impl Act for OnControl {
         }
     }
 
+    fn takes(&self) -> bool {
+        false
+    }
+
     fn tell(&self, pool: &str, dataset: &str, host: IpAddr) {
         let (snapshot, who) = (self.full(dataset), format!("host {host}"));
         match &self.order {

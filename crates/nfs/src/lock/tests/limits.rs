@@ -5,6 +5,7 @@
     reason = "numbers of a few thousand"
 )]
 
+use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
 use super::calls::{lock_as, locks};
@@ -166,4 +167,28 @@ fn a_grant_that_a_stopped_server_was_about_to_tell_is_told() {
     assert_eq!(locks.next_callout(host), Some(told));
     assert_eq!(locks.unreachable(host), 0, "it is not in the queue");
     assert_eq!(locks.list().len(), 1);
+}
+
+/// Locks in a file system that is gone count no more.
+#[test]
+fn what_is_gone_takes_no_locks_from_its_clients() {
+    let mut table = Table::default();
+    let owner = owner_of(&named(1, 1), 1);
+    let in_system = |system: u8, number: u64| {
+        let mut bytes = [1; 24];
+        bytes[0] = system;
+        bytes[8..16].copy_from_slice(&(number + 1).to_le_bytes());
+        FileHandle::decode(&bytes).unwrap()
+    };
+    let take = |table: &mut Table, system| {
+        let locked =
+            |number| table.lock(in_system(system, number), &ask(&owner, 0, 0, true), false);
+        (0..2000).map(locked).filter(|locked| *locked == Locked::Granted).count()
+    };
+    assert_eq!((take(&mut table, 1), take(&mut table, 2)), (2000, 2000));
+    assert!(take(&mut table, 3) < 100, "all that one address may have");
+    let gone = in_system(2, 0).fs_guid;
+    assert_eq!(table.forget_all(|guid| guid == gone), 2000);
+    assert!(!table.list().iter().any(|lock| lock.file.fs_guid == gone));
+    assert!(take(&mut table, 3) > 1800);
 }
