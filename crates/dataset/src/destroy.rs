@@ -300,8 +300,7 @@ impl Datasets {
         self.note_damage(dataset, id, sync.txg(), damage, id.0 == 0);
     }
 
-    /// Frees some of its objects, or files them where they belong. Returns whether its record
-    /// changed, and other items that did.
+    /// Frees or files some of its objects. Returns whether its record changed, and other items.
     async fn empty_some(
         &self,
         sync: &SyncContext,

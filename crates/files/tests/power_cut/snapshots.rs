@@ -535,7 +535,6 @@ fn a_rule_left_out_is_found() {
         (Rule::HeadLinesHaveAFloor, 300),
         (Rule::HeadLinesPin, 300),
         (Rule::LeftHeadsAreFiled, 300),
-        (Rule::LeftHeadsDieWhenLeft, 3000),
         (Rule::InLineOnItsHeadLine, 1500),
         (Rule::DerivedGather, 300),
         (Rule::TailsAreFiledByFile, 1000),
