@@ -299,6 +299,14 @@ pub enum Rule {
     HeadLinesPin,
     /// What the old head had is filed, not freed.
     LeftHeadsAreFiled,
+    /// And as what died when the head was left: bookmarks from before need it, and no later ones.
+    LeftHeadsDieWhenLeft,
+    /// And it counts, until it is filed or free.
+    LeftHeadsCount,
+    /// A dataset that stands by keeps the snapshots that increments need.
+    CopiesKeepTheirSnapshots,
+    /// A name in the top directory of a dataset is a dataset's or an entry's.
+    NamesMeanOneThing,
     /// A dataset is rolled back in line on the line that its head is on.
     InLineOnItsHeadLine,
     /// A file in a clone of a dataset is not rolled back in line.

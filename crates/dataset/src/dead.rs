@@ -156,6 +156,21 @@ impl Datasets {
         self.keep_dead(sync, dataset, before, filled).await
     }
 
+    /// Files what died in an earlier txg, behind all that did. Returns as [`Datasets::file`].
+    pub(crate) async fn file_late(
+        &self,
+        sync: &SyncContext,
+        dataset: &Dataset,
+        (filed, died): (Filed, Txg),
+    ) -> Result<bool, PoolError> {
+        let before = *dataset.dead.lock();
+        if filed.is_empty() || before.damaged {
+            return Ok(false);
+        }
+        let filled = fill_late(sync, before, (filed, died)).await;
+        self.keep_dead(sync, dataset, before, filled).await
+    }
+
     /// Merges changes, unless the tree cannot be read.
     async fn keep_dead(
         &self,
@@ -347,6 +362,23 @@ async fn fill(sync: &SyncContext, before: DeadTree, filed: Filed) -> Result<Chan
     Ok(changes)
 }
 
+/// The changes that file blocks which died in an earlier txg. They have lists of their own, behind
+/// those of that txg.
+async fn fill_late(
+    sync: &SyncContext,
+    before: DeadTree,
+    (filed, died): (Filed, Txg),
+) -> Result<Changes, PoolError> {
+    let DeadTree { sums: all, returning, .. } = before;
+    let mut changes = Changes { all, returning, ..Changes::default() };
+    for ((bucket, object, cut_off), blocks) in filed {
+        blocks.iter().for_each(|block| changes.all.add(block));
+        changes.moved.insert(DeadKey::first(bucket, (object, cut_off), died), blocks);
+    }
+    changes.place_moved(sync, before.root).await?;
+    Ok(changes)
+}
+
 /// Sweeps that have nothing left to do.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
@@ -388,8 +420,13 @@ impl Dataset {
 
     /// What its objects and its snapshots take, without what its origin owns.
     pub fn own(&self) -> Space {
+        self.head_space().plus(self.dead_space())
+    }
+
+    /// What its objects take, without what its origin owns.
+    pub(crate) fn head_space(&self) -> Space {
         let inherited = self.inherited.lock().unwrap_or_default();
-        self.refer().minus(inherited).plus(self.dead_space())
+        self.refer().minus(inherited)
     }
 
     /// The bytes on disk of [`Dataset::own`].

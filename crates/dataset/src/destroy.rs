@@ -19,6 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{Above, Damage, Gate, btree, extent_tree};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::inode::{FileKind, Inode};
@@ -290,7 +291,7 @@ impl Datasets {
         if changed {
             items.push(record());
         }
-        items.extend(of.map(|item| (item.key, Some(item))));
+        items.extend(of.into_iter().map(|item| (item.key, Some(item))));
         Ok(items)
     }
 
@@ -299,33 +300,39 @@ impl Datasets {
         self.note_damage(dataset, id, sync.txg(), damage, id.0 == 0);
     }
 
-    /// Frees some of its objects, or files them where they belong. Returns whether its record
-    /// changed, and the record of that dataset if it did.
+    /// Frees or files some of its objects. Returns whether its record changed, and other items.
     async fn empty_some(
         &self,
         sync: &SyncContext,
         dataset: &Dataset,
-    ) -> Result<(bool, Option<Item>), PoolError> {
+    ) -> Result<(bool, Vec<Item>), PoolError> {
         let at_most = sync.pool().limits().scale.reap_entries_max;
         let mut budget = at_most.min(sync.frees_left() / 2);
         if dataset.synced_root().is_none() {
-            return Ok((self.empty_dead(sync, dataset, budget).await.map(|_| true)?, None));
+            return Ok((self.empty_dead(sync, dataset, budget).await.map(|_| true)?, Vec::new()));
         }
         let floor = dataset.record.lock().floor;
         let left = *dataset.left.lock();
         let of = left.and_then(|of| Some((self.by_id(of.dataset)?, of.txg)));
         let Some((of, txg)) = of else {
             let gate = Gate::of_destroyed(sync, floor);
-            return Ok((self.empty_objects(&gate, dataset, budget).await?, None));
+            return Ok((self.empty_objects(&gate, dataset, budget).await?, Vec::new()));
         };
         let gate = Gate::of_left_head(sync, of.shown().until(floor, txg));
         if gate.files_anything() {
             budget = budget.min(deaths_with_room(sync));
         }
         let changed = self.empty_objects(&gate, dataset, budget).await?;
+        let died = gate.died();
         let (filed, _) = gate.into_filed();
-        let is_filed = self.file(sync, &of, filed).await?;
-        Ok((changed, is_filed.then(|| self.record_item(&of, sync.txg()))))
+        let is_filed = match left_out(Rule::LeftHeadsDieWhenLeft) {
+            true => self.file(sync, &of, filed).await?,
+            false => self.file_late(sync, &of, (filed, txg)).await?,
+        };
+        // Behind that: it counts there by now, or is free.
+        let mut items: Vec<Item> = dataset.left_counts_less(died).into_iter().collect();
+        items.extend(is_filed.then(|| self.record_item(&of, sync.txg())));
+        Ok((changed, items))
     }
 
     /// Frees some of its objects. Returns whether its record changed.
@@ -475,9 +482,14 @@ impl Datasets {
             drained.entries.len()
         } else {
             // What a clone of a file began with, another object has, or the dead tree.
-            let gate = Above::new(gate, inode.floor().max(inode.clone_floor()));
-            let drained = extent_tree::drain(&gate, inode.root, owner, budget).await?;
-            gate.free_extents(owner, &drained.freed);
+            let before = gate.died();
+            let above = Above::new(gate, inode.floor().max(inode.clone_floor()));
+            let drained = extent_tree::drain(&above, inode.root, owner, budget).await?;
+            above.free_extents(owner, &drained.freed);
+            if inode.floor() > Txg(0) {
+                // The rest of a file that went back counts for nobody.
+                gate.forget_died(before);
+            }
             inode.root = drained.root;
             let freed = Space::of_sectors(drained.refer_sectors, drained.saved_sectors);
             inode.set_refer(inode.refer().minus(freed));

@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_ondisk::head_line::LeftHeadRecord;
 use aquifer_ondisk::{DatasetId, Space, Txg};
 use aquifer_pool::PoolError;
 use aquifer_sync::atomic::Ordering;
@@ -123,7 +124,8 @@ impl Datasets {
                 Err(Refused::Quota) => {
                     let counted = self.counted_with(dataset);
                     // One commit settles everything that is merely uncommitted.
-                    counted.iter().any(|of| of.is_being_freed())
+                    let left = self.left_space();
+                    counted.iter().any(|of| of.is_being_freed() || left.contains_key(&of.id))
                         || commits == 0 && counted.iter().any(|of| of.is_uncommitted())
                 }
                 // Frees are held back for some txgs.
@@ -270,9 +272,9 @@ impl Datasets {
         left.fold(writable.saturating_sub(*kept), u64::min)
     }
 
-    /// What hidden lines take, by the dataset that they count to.
+    /// What hidden lines and old heads take, by the dataset that they count to.
     fn hidden_space(&self) -> BTreeMap<DatasetId, Space> {
-        let mut space: BTreeMap<DatasetId, Space> = BTreeMap::new();
+        let mut space = self.left_space();
         for (line, counts_to) in self.hidden_lines() {
             if let Some(counts_to) = counts_to {
                 let sum = space.entry(counts_to).or_default();
@@ -282,10 +284,31 @@ impl Datasets {
         space
     }
 
-    /// Bytes that destroyed datasets still take: they become free in the background.
+    /// What old heads still take that later snapshots may show, by the dataset whose head each was.
+    fn left_space(&self) -> BTreeMap<DatasetId, Space> {
+        let mut space: BTreeMap<DatasetId, Space> = BTreeMap::new();
+        if left_out(Rule::LeftHeadsCount) {
+            return space;
+        }
+        for of in self.state.lock().datasets.values() {
+            let Some(LeftHeadRecord { dataset, counts, .. }) = *of.left.lock() else { continue };
+            let sum = space.entry(dataset).or_default();
+            *sum = sum.plus(counts.unwrap_or_default());
+        }
+        space
+    }
+
+    /// Bytes that destroyed datasets still take, and that count nowhere else: they become free in
+    /// the background.
     pub fn freeing_bytes(&self) -> u64 {
         let state = self.state.lock();
-        let is_freed = |of: &&Arc<Dataset>| of.is_destroyed() && !of.is_hidden_line();
+        let counts_elsewhere = |of: &Dataset| {
+            let left = *of.left.lock();
+            let of = left.and_then(|of| state.datasets.get(&of.dataset));
+            of.is_some_and(|of| !of.is_destroyed())
+        };
+        let is_freed =
+            |of: &&Arc<Dataset>| of.is_destroyed() && !of.is_hidden_line() && !counts_elsewhere(of);
         let destroyed = state.datasets.values().filter(is_freed);
         destroyed.fold(0, |sum, dataset| sum.saturating_add(dataset.own_bytes()))
     }

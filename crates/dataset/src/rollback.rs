@@ -154,6 +154,15 @@ impl Dataset {
         Ok(())
     }
 
+    /// Of an old head: so much of its data has gone to where it belongs, or is free. Returns the
+    /// item that says what is left of it, if that changed.
+    pub(crate) fn left_counts_less(&self, gone: Space) -> Option<Item> {
+        let mut left = self.left.lock();
+        let of = left.as_mut().filter(|_| gone != Space::default())?;
+        of.counts = Some(of.counts?.minus(gone));
+        Some(left_head_item(self.id, *of))
+    }
+
     /// Whether UNSTABLE data that no root and no record holds waits for COMMIT.
     pub(crate) fn waits_for_commit(&self) -> bool {
         let table = self.table.lock();
@@ -360,6 +369,16 @@ impl Datasets {
         let pending = dies_here && !is_line && !left_out(Rule::RollbackRevives);
         let record = RollbackRecord { txg, to, change, ctime, pending };
         let old = self.record_item(&dataset, txg);
+        // First: from here on the old head counts by itself.
+        let left = match kind {
+            // What it has from up to then, the new head has.
+            RollbackKind::InLine => self.leave_head(txg, (before, to), None),
+            RollbackKind::Line => {
+                let counts = Some(dataset.head_space());
+                let (of, floor) = (LeftHeadRecord { dataset: id, txg, counts }, before.floor);
+                self.leave_head(txg, (before, floor), Some(of))
+            }
+        };
         dataset.set_synced_root(snapshot.record.objects);
         dataset.set_refer(snapshot.record.refer());
         // What its line began with, it has inherited altogether.
@@ -392,14 +411,7 @@ impl Datasets {
         }
         items.extend([no_record(id), no_resume(id)]);
         items.extend(dataset.inherited.lock().map(|space| inherited_item(id, Txg(0), space)));
-        items.extend(match kind {
-            // What it has from up to then, the new head has.
-            RollbackKind::InLine => self.leave_head(txg, (before, to), None),
-            RollbackKind::Line => {
-                let (of, floor) = (LeftHeadRecord { dataset: id, txg }, before.floor);
-                self.leave_head(txg, (before, floor), Some(of))
-            }
-        });
+        items.extend(left);
         items
     }
 
@@ -430,8 +442,7 @@ impl Datasets {
         *old.left.lock() = of;
         let item = self.record_item(&old, txg);
         self.state.lock().enter_destroyed(old);
-        let key = ItemKey::new(id, ItemClass::LeftHead, 0);
-        let left = of.map(|of| (key, Some(Item { key, value: of.encode() })));
+        let left = of.map(|of| left_head_item(id, of)).map(|item| (item.key, Some(item)));
         left.into_iter().chain([(item.key, Some(item))]).collect()
     }
 }
@@ -443,6 +454,11 @@ fn least_after(last: Option<RollbackRecord>, now_ns: Option<u64>) -> (u64, Time)
     let Some(now) = now_ns.map(Time::from_ns) else { return before };
     let change = now.since_1970_ns().max(last.map_or(0, |last| last.change + 1));
     (change.min(SEQUENCE_LIMIT - 1), now.max(before.1))
+}
+
+/// The item that says where what an old head had belongs.
+fn left_head_item(id: DatasetId, of: LeftHeadRecord) -> Item {
+    Item { key: ItemKey::new(id, ItemClass::LeftHead, 0), value: of.encode() }
 }
 
 /// The item of a dataset's newest rollback.

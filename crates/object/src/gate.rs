@@ -103,6 +103,8 @@ pub struct Gate<'a> {
     clones: Mutex<HashMap<ObjectId, Txg>>,
     /// Data of another that the tree no longer refers to.
     given_up: Mutex<Space>,
+    /// Data of the trees' own that died.
+    died: Mutex<Space>,
     counts_saved: bool,
 }
 
@@ -118,6 +120,7 @@ impl<'a> Gate<'a> {
             tails: Mutex::default(),
             clones: Mutex::default(),
             given_up: Mutex::default(),
+            died: Mutex::default(),
             counts_saved: sync.pool().counts_saved(),
         }
     }
@@ -202,30 +205,46 @@ impl<'a> Gate<'a> {
         let FreedExtent { run, birth, .. } = *extent;
         let saved_sectors = if left_out(Rule::SavedIsFiled) { 0 } else { self.saved(extent) };
         let block = DeadBlock { kind: DeadKind::Extent, run, birth, saved_sectors };
-        self.dies(owner, block, extent.written);
+        if self.dies(owner, block, extent.written) {
+            let mut died = self.died.lock();
+            *died = died.plus(Space::of_sectors(run.sectors, self.saved(extent).into()));
+        }
+    }
+
+    /// The data of the trees' own that died so far, freed or filed.
+    pub fn died(&self) -> Space {
+        *self.died.lock()
+    }
+
+    /// What died since then counted for nobody.
+    pub fn forget_died(&self, since: Space) {
+        *self.died.lock() = since;
     }
 
     fn saved(&self, extent: &FreedExtent) -> u8 {
         if self.counts_saved { extent.saved_sectors } else { 0 }
     }
 
-    fn dies(&self, owner: NodeOwner, block: DeadBlock, written: Txg) {
+    /// Returns whether it was the tree's own.
+    fn dies(&self, owner: NodeOwner, block: DeadBlock, written: Txg) -> bool {
         let is_cloned = self.is_of_another_file(owner.object, block.birth);
         if is_cloned || self.shown.is_of_another(block.birth) {
-            return;
+            return false;
         }
         let tail = self.tails.lock().get(&owner.object).copied();
         let is_cut_off = tail.is_some();
         let tail = tail.unwrap_or(Tail { file: owner.object, cut: Txg(u64::MAX) });
         let bucket = self.shown.bucket(tail, block.birth);
         let Some(bucket) = bucket.or_else(|| self.shown.bookmarked(&block)) else {
-            return self.sync.free(block.run, written);
+            self.sync.free(block.run, written);
+            return true;
         };
         let (cut_off, file) = match left_out(Rule::TailsAreFiledByFile) {
             true => (false, owner.object),
             false => (is_cut_off, tail.file),
         };
         self.filed.lock().entry((bucket, file, cut_off)).or_default().push(block);
+        true
     }
 
     /// The blocks that died so far and are still shown, and the data that the tree gave up and

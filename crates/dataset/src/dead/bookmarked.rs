@@ -50,12 +50,7 @@ impl Changes {
         root: Option<BlockPointer>,
     ) -> Result<(), PoolError> {
         for (first, blocks) in std::mem::take(&mut self.moved) {
-            let end = Some(first.end_of_kind());
-            let mut scan = btree::Scan::<Dead, SyncContext>::new(sync, root, first, end)?;
-            let mut free = first.index;
-            while let Some(entry) = scan.next().await? {
-                free = entry.key.index.saturating_add(1);
-            }
+            let free = index_behind(sync, root, first).await?;
             let mut sums = self.sums_now(sync, root, first.bucket).await?;
             blocks.iter().for_each(|block| sums.add(block));
             self.put_sums(first.bucket, sums);
@@ -141,5 +136,29 @@ impl Changes {
             false => self.put(key, DeadBody::Blocks(stay)),
         }
         Ok(())
+    }
+}
+
+/// The index behind all lists of a kind. It is found in some looks, however many lists there are.
+async fn index_behind<S: btree::NodeStore>(
+    store: &S,
+    root: Option<BlockPointer>,
+    first: DeadKey,
+) -> Result<u32, S::Error> {
+    let end = first.end_of_kind();
+    let mut free = first.index;
+    // Steps that double while there is something, then halve.
+    let (mut step, mut grows) = (1u32, true);
+    loop {
+        let from = DeadKey { index: free.saturating_add(step - 1), ..first };
+        let next = btree::first_from::<Dead, S>(store, root, from).await?;
+        match next.filter(|next| next.key < end) {
+            Some(next) => {
+                free = next.key.index.saturating_add(1);
+                step = if grows { step.saturating_mul(2) } else { step };
+            }
+            None if step == 1 => return Ok(free),
+            None => (step, grows) = (step / 2, false),
+        }
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aquifer_dataset::{DatasetError, RollbackOptions};
-use aquifer_files::{FileHandle, Service};
+use aquifer_files::{FileHandle, Service, Stability};
 
-use crate::bed::{Bed, find, make, root, settle};
+use crate::bed::{Bed, find, make, noise, root, settle, write};
 use crate::file_rollback::{GENTLY, destroy, one, roll_back, snapshot, take, with_disk};
 use crate::spread::{PAGES, cut, fill, is_filled};
 
@@ -178,6 +178,111 @@ fn a_dataset_goes_with_its_old_heads() {
         });
         bed.assert_clean();
     }
+}
+
+/// Bookmarks that are made while an old head is being filed keep nothing of it.
+#[test]
+pub fn a_later_bookmark_keeps_nothing_of_an_old_head() {
+    for txgs in [1, 3, 6] {
+        let mut bed = Bed::of_small_steps();
+        bed.life(async |service| {
+            let mark = async |name: &str| {
+                let of = format!("tank/d@{name}");
+                service.datasets.bookmark(&of, &format!("#{name}")).await.unwrap();
+                destroy_whole(&service, &[name]).await;
+            };
+            let unmark = async |name: &str| {
+                service.datasets.destroy_bookmarks(&[format!("tank/d#{name}")]).await.unwrap();
+                settle(&service, 300).await;
+            };
+            let disk = with_history(&service).await;
+            snapshot(&service, "before").await;
+            fill(&service, disk, 4000).await;
+            mark("before").await;
+            go_to(&service, "a").await;
+            for _ in 0..txgs {
+                service.pool.sync().await.unwrap();
+            }
+            snapshot(&service, "after").await;
+            mark("after").await;
+            settle(&service, 300).await;
+            let dataset = service.datasets.by_name("tank/d").unwrap();
+            let with_both = dataset.dead_bytes();
+            unmark("before").await;
+            let with_one = dataset.dead_bytes();
+            assert!(with_one < with_both, "{with_one} of {with_both}: nodes went with it");
+            unmark("after").await;
+            assert_eq!(dataset.dead_bytes(), with_one, "it never kept any");
+            destroy_whole(&service, &["b", "c"]).await;
+            settle(&service, 300).await;
+        });
+        bed.assert_clean();
+    }
+}
+
+/// Until an old head is filed or free it counts as before: no client writes past its quota.
+#[test]
+pub fn an_old_head_counts_until_it_is_filed() {
+    const PAGE: u64 = 4096;
+    let mut bed = Bed::of_small_steps();
+    bed.life(async |service| {
+        with_history(&service).await;
+        let top = service.files.root("tank/d").unwrap();
+        let before = used(&service);
+        go_to(&service, "a").await;
+        assert!(used(&service) >= before, "{} of {before}: nothing is free yet", used(&service));
+        let more = make(&service, top, "more").await;
+        let quota = before + 4 * PAGE;
+        service.datasets.set("tank/d", "quota", Some(&quota.to_string())).await.unwrap();
+        let mut written = 0;
+        while written < 1000 {
+            let page = noise(9000 + written, 1);
+            if write(&service, more, written, &page, Stability::FileSync).await.is_err() {
+                break;
+            }
+            written += 1;
+        }
+        // Trees do not count for writes, and some of theirs are filed.
+        let nodes = 40 * PAGE;
+        for _ in 0..200 {
+            let now = used(&service);
+            assert!(now <= quota + nodes, "{now} of {quota}, after {written} pages");
+            service.pool.sync().await.unwrap();
+        }
+        assert!(!service.datasets.has_background_work());
+        let lowest = used(&service);
+        assert!(lowest + nodes >= before - PAGES * PAGE + written * PAGE, "{lowest} of {before}");
+    });
+    bed.assert_clean();
+}
+
+/// A kill at any time while it is filed loses nothing of what counts, and counts nothing twice.
+#[test]
+fn what_an_old_head_counts_outlives_restarts() {
+    let mut bed = Bed::of_small_steps();
+    let (mut most, mut lives) = (u64::MAX, 0);
+    bed.life(async |service| {
+        with_history(&service).await;
+        go_to(&service, "a").await;
+    });
+    loop {
+        let (first, last, done) = bed.short_life(async |service| {
+            let first = used(&service);
+            service.pool.sync().await.unwrap();
+            (first, used(&service), !service.datasets.has_background_work())
+        });
+        bed.assert_clean();
+        // Nodes are filed, and count from then on.
+        assert!(first <= most.saturating_add(30 * 4096), "{first}, not {most}");
+        (most, lives) = (last, lives + 1);
+        if done {
+            break;
+        }
+    }
+    assert!(lives > 3, "{lives}: the old head was there for some lives");
+    bed.life(async |service| {
+        assert!(used(&service) >= 3 * PAGES * 4096, "{}: a, b and c", used(&service));
+    });
 }
 
 /// A snapshot takes with it what was hidden for it, and what was hidden for that: four links.

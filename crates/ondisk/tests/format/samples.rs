@@ -15,10 +15,10 @@ use crate::keeping::{hold_clock, keep};
 use crate::memory::peak_of;
 use crate::saving::{saving, saving_file, saving_list, saving_sums};
 use crate::snapshots::{
-    one_bookmark, one_cloned, one_destroyed_bookmark, one_file_clone, one_file_clone_across,
-    one_file_line, one_file_rollback, one_file_sweep, one_head_line, one_inherited, one_left_head,
-    one_lister, one_of_file, one_receiving, one_resume, one_rollback, one_scheduled,
-    one_user_property,
+    one_bookmark, one_cloned, one_counted_left_head, one_destroyed_bookmark, one_file_clone,
+    one_file_clone_across, one_file_line, one_file_rollback, one_file_sweep, one_head_line,
+    one_inherited, one_left_head, one_lister, one_of_file, one_receiving, one_resume, one_rollback,
+    one_scheduled, one_user_property,
 };
 use crate::structures::Structure;
 use crate::values::{
@@ -155,6 +155,11 @@ fn small() -> Vec<Sample> {
         ),
         sample("head_line_record_v1", "value of a namespace item of class 28", one_head_line()),
         sample("left_head_record_v1", "value of a namespace item of class 29", one_left_head()),
+        sample(
+            "left_head_record_counted",
+            "the same, with what it counts",
+            one_counted_left_head(),
+        ),
         sample("receiving_record_v1", "value of a namespace item of class 22", one_receiving()),
         sample("resume_record_v1", "value of a namespace item of class 23", one_resume()),
         sample("bookmark_record_v1", "value of a namespace item of class 24", one_bookmark()),

@@ -204,12 +204,24 @@ pub fn head_line() -> impl Strategy<Value = HeadLineRecord> {
 }
 
 pub fn one_left_head() -> LeftHeadRecord {
-    LeftHeadRecord { dataset: DatasetId(3), txg: Txg(30) }
+    LeftHeadRecord { dataset: DatasetId(3), txg: Txg(30), counts: None }
+}
+
+pub fn one_counted_left_head() -> LeftHeadRecord {
+    let counts = Some(Space { bytes: 4096 * 100, saved_bytes: 4096 * 7 });
+    LeftHeadRecord { counts, ..one_left_head() }
 }
 
 pub fn left_head() -> impl Strategy<Value = LeftHeadRecord> {
-    (1u64..1 << 40, 1u64..1 << 40)
-        .prop_map(|(dataset, txg)| LeftHeadRecord { dataset: DatasetId(dataset), txg: Txg(txg) })
+    let space = (any::<u64>(), any::<u64>());
+    let space = space.prop_map(|(bytes, saved_bytes)| Space { bytes, saved_bytes });
+    (1u64..1 << 40, 1u64..1 << 40, proptest::option::of(space)).prop_map(
+        |(dataset, txg, counts)| LeftHeadRecord {
+            dataset: DatasetId(dataset),
+            txg: Txg(txg),
+            counts,
+        },
+    )
 }
 
 pub fn one_file_clone_across() -> FileCloneAcrossRecord {
