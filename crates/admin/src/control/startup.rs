@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::serving::{Serving, close};
 use super::{Control, Offer, State};
 use crate::cache::CachedPool;
-use crate::devices::{Search, Sought, all_paths, claim, is_complete, search};
+use crate::devices::{Search, Sought, all_paths, claim, is_complete, older_copies, search};
 
 impl Control {
     /// Imports the pools of the list and admits clients. Returns when that is done, or when the
@@ -108,7 +108,8 @@ impl Control {
             self.put(cached.clone(), State::Importing);
             self.store().map_err(|error| Absent { error, waits: true })?;
         }
-        let waits = !is_complete(&leaves);
+        // In the place of an older copy the disk itself may come.
+        let waits = !is_complete(&leaves) || !older_copies(&leaves).is_empty();
         let guid = leaves.first().map(|leaf| leaf.labels.label.config.pool_guid);
         let paths = Search::paths(&leaves);
         drop(leaves);
