@@ -27,7 +27,7 @@ pub(crate) use inject::Faults;
 pub use search::disks_of_pool;
 pub(crate) use search::{
     Claimed, Search, Sought, Unanswered, all_paths, claim, found_pool, is_complete, is_importable,
-    search, search_patiently,
+    older_copies, search, search_patiently,
 };
 pub(crate) use take::{TakeRequest, Taken, Taker, open_again, resolve, take};
 

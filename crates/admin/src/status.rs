@@ -303,6 +303,7 @@ fn of_leaf(leaf: &pool::LeafStatus, status: &pool::PoolStatus) -> LeafStatus {
         checksum_errors: leaf.checksum_errors,
         repaired: leaf.repaired,
         last_error: leaf.last_error.clone(),
+        own_past: leaf.own_past,
         slow: leaf.trouble.slow.as_ref().map(slow),
         trim: leaf.free_space.trim.as_ref().map(free_space::shown),
         initialize: leaf.free_space.initialize.as_ref().map(free_space::shown),

@@ -12,6 +12,9 @@ pub struct OnlineDisk {
     /// Also use disks of its vdev that have become larger. It may be in use then.
     #[serde(default)]
     pub expand: bool,
+    /// Also take a disk that was in use apart from the pool, and drop what only it has.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// `POST /pools/{name}/offline`: takes a disk out of use.

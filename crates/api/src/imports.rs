@@ -90,6 +90,14 @@ pub struct ImportRequest {
     /// Import the pool although another host seems to use it.
     #[serde(default)]
     pub force: bool,
+    /// If of a vdev only disks are there that were taken offline by order: go back to what they
+    /// hold, and drop what was written since.
+    #[serde(default)]
+    pub use_offline: bool,
+    /// Import although the labels hold an older config than the newest uberblock names: acts on
+    /// disks are undone.
+    #[serde(default)]
+    pub old_config: bool,
 }
 
 /// The possible losses of an import that dropped the log, or its end.

@@ -212,6 +212,10 @@ pub struct LeafStatus {
     pub repaired: u64,
     /// The last error.
     pub last_error: Option<String>,
+    /// It was in use apart from the pool, and has changes that are not here. It comes back only by
+    /// an order that drops them.
+    #[serde(default)]
+    pub own_past: bool,
     /// It is a spare, and stands for the disk of this path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spare_for: Option<String>,

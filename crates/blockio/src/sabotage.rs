@@ -168,6 +168,23 @@ pub enum Rule {
     SplitIsRefused,
     /// Uberblocks that a disk still has, when it is put in as a new one, count for nothing.
     NewLeavesHaveNoPast,
+    /// Labels are scrubbed while no act on disks is under way.
+    LabelsAreScrubbedInTurn,
+    /// A disk keeps the newest config that it was given.
+    NewerConfigStays,
+    /// An import refuses a config older than the one that the uberblock names.
+    ConfigAsOfItsUberblock,
+    /// A disk that lacks an uberblock that counted is outdated, also where nobody names it.
+    BehindIsOutdated,
+    /// An import writes a second uberblock before anything is acknowledged: a copy from before it
+    /// is behind.
+    ImportIsOnDiskTwice,
+    /// All of the log is levelled on a side that has no uberblock of the newest session.
+    OldSessionIsLevelled,
+    /// Of two disks of one identity the newer one is the leaf.
+    NewestTwin,
+    /// A disk with a past of its own is not resilvered unless somebody gave that past up.
+    OwnPastIsKept,
     /// An uberblock that names a leaf passes over the number that this leaf, alone, would take for
     /// one that never counted.
     NamingPassesOver,

@@ -285,8 +285,9 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
         PoolCommand::Offline { temporary, name, disk } => {
             disks::offline(client, output, &name, OfflineDisk { disk, temporary }).await
         }
-        PoolCommand::Online { wait, expand, name, disk } => {
-            disks::online(client, output, &name, OnlineDisk { disk, expand }, wait).await
+        PoolCommand::Online { wait, expand, force, name, disk } => {
+            let request = OnlineDisk { disk, expand, force };
+            disks::online(client, output, &name, request, wait).await
         }
         PoolCommand::Drill(args) => drill::drill(client, output, args).await,
         PoolCommand::Import {
@@ -296,6 +297,8 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
             discard_log,
             missing_log,
             discard_unreadable,
+            use_offline,
+            old_config,
             pool,
             new_name,
         } => {
@@ -308,6 +311,8 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
                 discard_log,
                 missing_log,
                 discard_unreadable,
+                use_offline,
+                old_config,
                 force,
             };
             import_or_scan(client, output, request).await

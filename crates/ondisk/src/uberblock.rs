@@ -22,11 +22,14 @@
 //! 2344 host_id u64      the machine that wrote it, so that another one takes it for in use; 0: not
 //!                       told, as in pools of the first releases
 //! 2352 host_name string its name, for people
+//! 2424 counted u64      the newest uberblock that counted when this one was written: a leaf that
+//!                       this one does not name has that one or a later one. One that has not is an
+//!                       older copy of itself. 0: not told
 //! ... padding, xxh3-128
 //! ```
-//! The host was added within version 1, in bytes that earlier software writes as zeros and does not
-//! read. With a new version, earlier software would have taken an older uberblock of the ring for
-//! the newest.
+//! Host and `counted` were added within version 1, in bytes that earlier software writes as zeros
+//! and does not read. With a new version, earlier software would have taken an older uberblock of
+//! the ring for the newest.
 
 use crate::codec::{FormatError, Reader, SECTOR_BYTES, Writer, seal, unseal};
 use crate::layout::{LEAVES_MAX, REWIND_TXGS};
@@ -48,6 +51,9 @@ const _: () = assert!(FIXED_BYTES == 292);
 const HOST_OFFSET: usize = FIXED_BYTES + 4 + LEAVES_MAX * 16;
 const _: () = assert!(HOST_OFFSET == 2344);
 const _: () = assert!(HOST_OFFSET + 8 + 2 + HOST_NAME_BYTES_MAX + 16 <= SECTOR_BYTES);
+/// Where the newest uberblock that counted is named.
+const COUNTED_OFFSET: usize = 2424;
+const _: () = assert!(HOST_OFFSET + 8 + 2 + HOST_NAME_BYTES_MAX <= COUNTED_OFFSET);
 /// Longest name of a host, bytes.
 pub const HOST_NAME_BYTES_MAX: usize = 64;
 
@@ -118,6 +124,9 @@ pub struct Uberblock {
     pub outdated: Vec<Outdated>,
     /// The machine that wrote it, if it is known.
     pub host: Option<Host>,
+    /// Sequence of the newest uberblock that counted when this one was written; 0: not told. Each
+    /// leaf that this one does not name has that one or a later one.
+    pub counted: u64,
 }
 
 impl Uberblock {
@@ -167,6 +176,10 @@ impl Uberblock {
             w.u64(host.id);
             w.string(host.name.as_bytes());
         }
+        if self.counted != 0 {
+            w.put(&vec![0; COUNTED_OFFSET.saturating_sub(w.len())]);
+            w.u64(self.counted);
+        }
         seal(w, 1, WHAT)
     }
 
@@ -186,8 +199,9 @@ impl Uberblock {
         if let Some(txg) = txgs.into_iter().find(|txg| txg.0 >= Txg::LIMIT) {
             return Err(FormatError::invalid("txg", txg.0));
         }
-        let numbers =
-            [self.sequence, self.session, self.config_sequence, self.mark, self.log_end.sequence];
+        let of_log = [self.mark, self.log_end.sequence];
+        let of_pool = [self.sequence, self.session, self.config_sequence, self.counted];
+        let numbers = of_pool.into_iter().chain(of_log);
         match numbers.into_iter().find(|number| *number >= SEQUENCE_LIMIT) {
             Some(number) => Err(FormatError::invalid("sequence", number)),
             None => Ok(()),
@@ -222,6 +236,8 @@ impl Uberblock {
             roots: [None; ROOTS],
             outdated: Vec::new(),
             host: Host::decode(body)?,
+            counted: Reader::new(body.get(COUNTED_OFFSET..).unwrap_or_default(), WHAT)
+                .sequence()?,
         };
         for root in &mut uberblock.roots {
             *root = RecordPointer::decode_optional(&mut r)?;

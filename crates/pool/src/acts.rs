@@ -11,6 +11,7 @@ mod drill;
 mod features;
 mod grow;
 mod log;
+mod past;
 mod spares;
 
 pub(crate) use data::QUIET_WAIT;
@@ -52,7 +53,25 @@ impl Pool {
             VdevClass::Log => self.offline_log_disk(&found).await?,
             _ => self.offline_data_disk(&found).await?,
         }
-        self.note_offline(&found, !temporary).await
+        self.note_offline(&found, !temporary).await?;
+        self.tell_offline(&found).await;
+        Ok(())
+    }
+
+    /// Notes in a disk's own labels that it was taken offline by order: an import with it alone
+    /// asks. No other label says so of a disk that is away until the next import at most; its own
+    /// counts for nothing while another disk is there. A disk that does not answer is left.
+    async fn tell_offline(&self, found: &Found) {
+        let tree = self.tree();
+        let Some(leaf) = tree.leaf(found.config.guid).cloned() else { return };
+        if !leaf.is_quiet() {
+            return;
+        }
+        let mut config = tree.config.clone();
+        let leaves = config.vdevs.iter_mut().flat_map(|vdev| &mut vdev.leaves);
+        leaves.filter(|own| own.guid == leaf.guid).for_each(|own| own.offline = true);
+        // One that hangs gives an error soon, and its I/O counts as owed.
+        let _ = label_io::write_config(&leaf, &config).await;
     }
 
     /// Notes in the labels whether a disk stays out of use.
@@ -73,8 +92,14 @@ impl Pool {
     /// gets what it missed first, in the background.
     ///
     /// # Errors
-    /// It is none of the pool's, or `again` is another disk.
-    pub async fn online_disk(&self, disk: &str, again: NamedDisk) -> Result<(), ImportError> {
+    /// It is none of the pool's; `again` is another disk, or has a past of its own (unless `force`,
+    /// which drops that).
+    pub async fn online_disk(
+        &self,
+        disk: &str,
+        again: NamedDisk,
+        force: bool,
+    ) -> Result<(), ImportError> {
         let _act = self.acts.turn.lock().await;
         let found = self.leaf_named(disk)?;
         // As a leaf that is not in use: the act must end if it hangs.
@@ -87,6 +112,13 @@ impl Pool {
         if !labels.are_of(self.guid(), guid) {
             let reason = "is another disk; `pool replace` takes it in its place".to_string();
             return Err(ImportError::BadDisk { path: again.path, reason });
+        }
+        if found.class == VdevClass::Data && !force && !left_out(Rule::OwnPastIsKept) {
+            let checked = self.check_past(&again.path, &labels).await;
+            if let (Err(error), Some(leaf)) = (&checked, self.tree().leaf(guid)) {
+                leaf.note_own_past(error.to_string());
+            }
+            checked?;
         }
         self.note_offline(&found, false).await?;
         let found = self.leaf_named(&found.config.guid.to_string())?;

@@ -20,7 +20,7 @@ use aquifer_sync::{AsyncMutex, Mutex};
 use aquifer_vdev::{Leaf, LeafState, Vdev, label_io};
 use futures_util::future::join_all;
 
-use crate::error::PoolError;
+use crate::error::{PoolError, State};
 use crate::pool::Pool;
 
 /// The newest uberblock, as last written.
@@ -61,6 +61,8 @@ impl Known {
 #[derive(Debug)]
 pub(crate) struct Current {
     pub uberblock: Uberblock,
+    /// The newest uberblock that each leaf has which the next one will not name.
+    counted: u64,
     /// When this import wrote it.
     written: Option<Duration>,
     /// When the ring was last looked at.
@@ -70,9 +72,10 @@ pub(crate) struct Current {
 }
 
 impl Committer {
-    pub fn new(uberblock: Uberblock, host: Option<Host>) -> Self {
+    /// `counted`: the newest uberblock that each leaf in use has.
+    pub fn new(uberblock: Uberblock, counted: u64, host: Option<Host>) -> Self {
         let known = Mutex::new(Known::of(&uberblock));
-        let current = Current { uberblock, written: None, looked: None, taken_over: None };
+        let current = Current { uberblock, counted, written: None, looked: None, taken_over: None };
         Committer { current: AsyncMutex::new(current), known, host }
     }
 
@@ -112,6 +115,7 @@ impl Pool {
         let mut next = current.uberblock.clone();
         change(&mut next);
         next.host.clone_from(&self.committer.host);
+        next.counted = current.counted;
         let mut told: HashSet<Guid> = current.uberblock.outdated.iter().map(|of| of.leaf).collect();
         loop {
             next.sequence += 1;
@@ -142,6 +146,9 @@ impl Pool {
             }
             if self.failed_leaves().is_empty() || left_out(Rule::NameOutdated) {
                 *self.committer.known.lock() = Known::of(&next);
+                if self.is_on_all_unnamed(&next) {
+                    current.counted = next.sequence;
+                }
                 current.uberblock = next;
                 current.written = Some(self.world.now());
                 return Ok(());
@@ -158,6 +165,14 @@ impl Pool {
         };
         join_all(tree.vdevs.iter().map(|vdev| vdev.on_each_online(&write))).await;
         self.check_vdevs()
+    }
+
+    /// Whether each leaf has an uberblock that was just written, or is named by it. The last side of
+    /// a lost log vdev may be neither.
+    fn is_on_all_unnamed(&self, uberblock: &Uberblock) -> bool {
+        let tree = self.tree();
+        let mut leaves = tree.vdevs.iter().flat_map(|vdev| &vdev.leaves);
+        leaves.all(|leaf| leaf.is_online() || uberblock.names(leaf.guid))
     }
 
     /// Leaves that failed and that an uberblock may name outdated. The last side of a log vdev is
@@ -184,8 +199,10 @@ impl Pool {
         let failed = self.failed_leaves();
         for leaf in &failed {
             let since = leaf.uberblock_sequence.load(Ordering::Relaxed);
-            if !uberblock.names(leaf.guid) {
-                uberblock.outdated.push(Outdated { leaf: leaf.guid, since });
+            match uberblock.outdated.iter_mut().find(|named| named.leaf == leaf.guid) {
+                // It counted again, and failed before its name was dropped.
+                Some(named) => named.since = named.since.max(since),
+                None => uberblock.outdated.push(Outdated { leaf: leaf.guid, since }),
             }
         }
         failed
@@ -206,6 +223,11 @@ impl Pool {
         let current = self.committer.current.lock().await;
         let mut named = current.uberblock.outdated.iter();
         named.find(|outdated| outdated.leaf == leaf).map(|outdated| outdated.since)
+    }
+
+    /// The state that the newest uberblock makes real.
+    pub(crate) async fn newest_state(&self) -> State {
+        State::of(&self.committer.current.lock().await.uberblock)
     }
 
     /// The sequence of the newest uberblock.

@@ -286,6 +286,7 @@ async fn format(
         roots: [None; ROOTS],
         outdated: Vec::new(),
         host: None,
+        counted: 0,
     };
     for vdev in &vdevs {
         for leaf in &vdev.leaves {
@@ -303,6 +304,7 @@ async fn format(
         space,
         log: start,
         uberblock,
+        counted: 0,
         host: None,
         records: ring,
         roots: Default::default(),

@@ -3,7 +3,7 @@
 use aquifer_blockio::DiskError;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::corruption::TreeError;
-use aquifer_ondisk::{Corruption, FormatError, Guid, Place, Txg};
+use aquifer_ondisk::{Corruption, FormatError, Place, Txg};
 use aquifer_space::SpaceError;
 use aquifer_vdev::label_io::LabelError;
 use aquifer_vdev::{ReadError, VdevLost};
@@ -122,6 +122,15 @@ pub enum Contradiction {
     VdevGone,
 }
 
+/// A state of a pool: which of its txgs, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct State {
+    /// The newest committed txg.
+    pub txg: Txg,
+    /// When its uberblock was written: Unix time in nanoseconds.
+    pub wall_ns: u64,
+}
+
 /// A pool could not be made or brought into service.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
@@ -155,16 +164,84 @@ pub enum ImportError {
         /// Its leaves, in a form for people.
         leaves: String,
     },
-    /// The device of the intent log is missing.
+    /// The device of the intent log is missing, or an older copy of it is there.
     #[error(
         "the log device is missing or outdated: {devices}; with it comes what was acknowledged \
-             since txg {from}. Attach it and import again, or `import --missing-log` drops that"
+             since txg {from} ({since}). Attach it and import again, or `import --missing-log` \
+             drops that"
     )]
     LogMissing {
         /// Its disks.
         devices: String,
         /// The first txg that may have lost changes.
         from: Txg,
+        /// When the txg before was written, for people.
+        since: String,
+    },
+    /// Of a vdev, only disks with an older state of the pool are there.
+    #[error(
+        "vdev {vdev} has no disk that holds the pool's newest state. An older one is there: \
+             {disks}. What was written since is not on it. Attach the disk that has it, and import \
+             again"
+    )]
+    Behind {
+        /// Number of the vdev.
+        vdev: u16,
+        /// The disks and their age, for people.
+        disks: String,
+    },
+    /// Of a vdev, only disks are there that an administrator took out of use.
+    #[error(
+        "vdev {vdev} has no disk in use: {disks} was taken offline by order, and the pool went on \
+             without it. Attach the disks that were in use, and import again. `import \
+             --use-offline` goes back to what this one holds: what was written since is lost then"
+    )]
+    TakenOffline {
+        /// Number of the vdev.
+        vdev: u16,
+        /// The disks and their state, for people.
+        disks: String,
+    },
+    /// Two disks are the same leaf, and hold equally new states.
+    #[error(
+        "{one} and {other} are copies of each other: only one can be in the pool; take the other \
+             away, or name the right disks with -d"
+    )]
+    Twins {
+        /// A disk.
+        one: String,
+        /// The other.
+        other: String,
+    },
+    /// The labels hold an older config than the newest uberblock names.
+    #[error(
+        "the labels hold config {config} of the pool, and its newest uberblock names config \
+             {named}: acts on its disks (offline, detach, attach, growth) would be undone. Attach \
+             all disks of the pool, and import again. `import --old-config` goes on with the older \
+             one: see then with `pool status` which acts are to be repeated"
+    )]
+    OldConfig {
+        /// Sequence of the newest config that was found.
+        config: u64,
+        /// Sequence of the config that the uberblock names.
+        named: u64,
+    },
+    /// A disk that is to come back has changes of its own.
+    #[error(
+        "{path} was in use apart from this pool: it has changes that are not here. It holds {own}; \
+             the pool is at {here}; they parted {}. `pool online -f` drops what only {path} has. To \
+             keep that instead, export the pool, and import it with {path} alone (-d {path})",
+        parted_at(.parted.as_ref())
+    )]
+    OwnPast {
+        /// The disk.
+        path: String,
+        /// What it holds.
+        own: State,
+        /// What it held when the pool began to do without it, if that can be told.
+        parted: Option<State>,
+        /// What the pool holds.
+        here: State,
     },
     /// Another host seems to use it.
     #[error(
@@ -183,9 +260,10 @@ pub enum ImportError {
     /// Two leaves were in use apart from each other.
     #[error(
         "disks {0} and {1} were in use apart from each other: each has changes that the other does \
-             not know; import with only one of them, what the other holds since then is lost"
+             not know; import with only one of them (`-d` names disks), what the other holds since \
+             then is lost"
     )]
-    SplitBrain(Guid, Guid),
+    SplitBrain(String, String),
     /// The pool needs features that this software lacks.
     #[error("the pool needs features that this version does not know: {0}")]
     UnknownFeatures(String),
@@ -241,6 +319,13 @@ pub enum ImportError {
     /// The pool could not be written during the import.
     #[error("{0}")]
     Pool(#[from] PoolError),
+}
+
+fn parted_at(parted: Option<&State>) -> String {
+    match parted {
+        Some(parted) => format!("at {parted}"),
+        None => "too long ago for the disk to tell".into(),
+    }
 }
 
 impl From<FormatError> for ImportError {

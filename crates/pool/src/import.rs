@@ -8,8 +8,10 @@
 //! 4. One uberblock fixes the end that was found, and a new session.
 //! 5. Replay.
 
+mod behind;
 pub(crate) mod leaves;
 mod level;
+mod log_device;
 mod replay;
 mod root;
 mod vote;
@@ -24,15 +26,20 @@ use aquifer_ondisk::pool_root::LogRoot;
 use aquifer_ondisk::types::{Run, SEGMENT_SECTORS};
 use aquifer_ondisk::uberblock::{Host, LogEnd, ROOTS, Uberblock};
 use aquifer_ondisk::{Guid, Txg};
+use aquifer_sync::atomic::Ordering;
 use aquifer_vdev::Vdev;
 use aquifer_vdev::label_io::{self, DiskLabels, LabelError};
 
 use crate::caches::assemble_caches;
 use crate::capacity::Capacity;
 use crate::create::NamedDisk;
-use crate::error::ImportError;
+use crate::error::{ImportError, PoolError};
 use crate::host::check_host;
-use crate::import::leaves::{assemble_spares, assemble_vdevs, name_unused};
+use crate::import::behind::without_twins;
+use crate::import::leaves::{
+    assemble_spares, assemble_vdevs, bring_online, lacks_session, name_unused,
+};
+use crate::import::log_device::{do_without_log, lost_log_devices};
 use crate::import::vote::vote;
 use crate::intent_log::ahead::Ahead;
 use crate::intent_log::read::{Chain, ChainRules, Reader};
@@ -40,6 +47,8 @@ use crate::intent_log::{LiveBatch, Position, Ring, Start};
 use crate::limits::{Limits, MEMORY_CAP_BYTES_DEFAULT, Scale};
 use crate::pool::{BoxFuture, Parts, Pool};
 use crate::tree::VdevTree;
+
+pub use behind::is_behind;
 
 /// The administrator's options of an import.
 #[derive(Debug, Clone)]
@@ -61,6 +70,11 @@ pub struct ImportOptions {
     pub host: Option<Host>,
     /// Import although another host seems to use the pool.
     pub take_over: bool,
+    /// If of a vdev only disks are there that were taken offline by order: go back to what they
+    /// hold.
+    pub use_offline: bool,
+    /// Import although the labels hold an older config than the newest uberblock names.
+    pub old_config: bool,
 }
 
 impl Default for ImportOptions {
@@ -74,6 +88,8 @@ impl Default for ImportOptions {
             scale: Scale::REAL,
             host: None,
             take_over: false,
+            use_offline: false,
+            old_config: false,
         }
     }
 }
@@ -142,11 +158,15 @@ pub fn import(
             let (path, damaged) = (&leaf.disk.path, leaf.labels.damaged);
             report.notes.push(format!("{path}: {damaged} of 4 labels are damaged"));
         }
-        let vote = vote(&found)?;
+        let found = without_twins(found, &mut report.notes)?;
+        let mut vote = vote(&found, options.old_config)?;
+        if options.use_offline {
+            bring_online(&mut vote.config, &found, &mut report.notes);
+        }
         check_host(&vote.uberblock, options, world.wall_ns())?;
         let vdevs = assemble_vdevs(&world, &vote, &found, &mut report)?;
         let back = usize::try_from(options.rewind).unwrap_or(usize::MAX);
-        let mut uberblock = vote.uberblock;
+        let mut uberblock = vote.uberblock.clone();
         let apart = name_unused(&vote.config.name, &mut uberblock, &vdevs);
         if back > 0 {
             rewind(&mut uberblock, back, world.random().max(1), &mut report)?;
@@ -158,7 +178,7 @@ pub fn import(
         if back > 0 {
             report.dropped_log = Some(DroppedLog { from, since_ns, rewound: true });
         }
-        let lost = lost_log_devices(&newest.root.log, &vdevs);
+        let lost = lost_log_devices(&newest.root.log, &vdevs, &vote, &found);
         if uberblock.restart_chain == 0 && !lost.is_empty() {
             let chain = world.random().max(1);
             do_without_log(&mut uberblock, &lost, options, (chain, since_ns), &mut report)?;
@@ -185,7 +205,7 @@ pub fn import(
             memory: &options.memory,
             ahead: Ahead::default(),
         };
-        let chain = read_log(&reader, &log_root).await?;
+        let chain = read_log(&reader, &log_root, lacks_session(&vote, &vdevs, &found)).await?;
         note_log(&chain, DroppedLog { from, since_ns, rewound: false }, &mut report);
         fix_end(&mut uberblock, &chain, log_root.chain, apart);
         let spares = assemble_spares(&world, &vote.config, &found);
@@ -194,10 +214,7 @@ pub fn import(
         let parts = build(world, tree, &uberblock, roots, &ring, &chain, options)?;
         let pool = Pool::assemble(parts);
         pool.level_labels(&found).await;
-        pool.write_uberblock(|next| {
-            *next = Uberblock { sequence: next.sequence, ..uberblock.clone() }
-        })
-        .await?;
+        pool.begin_session(&uberblock).await?;
         claim_logged_places(&pool, &chain, uberblock.floor).await?;
         pool.load_for_sync().await?;
         *pool.import.found.lock() = Some(chain);
@@ -206,11 +223,16 @@ pub fn import(
 }
 
 /// Reads the log, and makes it durable and the same on all sides.
-async fn read_log(reader: &Reader<'_>, root: &LogRoot) -> Result<Chain, ImportError> {
+async fn read_log(
+    reader: &Reader<'_>,
+    root: &LogRoot,
+    lacks_session: bool,
+) -> Result<Chain, ImportError> {
+    let what = (reader.rules.floor, lacks_session);
     loop {
         let online = online_leaves(reader.vdevs);
         let chain = reader.read(root).await?;
-        level::level(reader.world, reader.vdevs, reader.ring, &chain, reader.rules.floor).await?;
+        level::level(reader.world, reader.vdevs, reader.ring, &chain, what).await?;
         // A leaf that failed on the way may have been the only one with the end of the chain.
         // Acknowledged batches are on the others too, so read these again.
         if online_leaves(reader.vdevs) == online {
@@ -232,6 +254,20 @@ fn note_log(chain: &Chain, dropped: DroppedLog, report: &mut ImportReport) {
 }
 
 impl Pool {
+    /// Writes the first uberblock of this session, which fixes the end of the log. What is
+    /// acknowledged from now on may lie on one vdev alone. So a copy of that from before this import
+    /// must lack an uberblock that counted: there are two.
+    async fn begin_session(&self, uberblock: &Uberblock) -> Result<(), PoolError> {
+        self.write_uberblock(|next| {
+            *next = Uberblock { sequence: next.sequence, ..uberblock.clone() }
+        })
+        .await?;
+        if self.tree().vdevs.len() > 1 && !left_out(Rule::ImportIsOnDiskTwice) {
+            self.write_uberblock(|_| {}).await?;
+        }
+        Ok(())
+    }
+
     /// Writes the config to disks in use with an older label: an act of the administrator was
     /// interrupted, or labels are damaged. A disk that cannot be written fails, and the next
     /// uberblock names it.
@@ -251,47 +287,6 @@ impl Pool {
 
 fn online_leaves(vdevs: &[Arc<Vdev>]) -> usize {
     vdevs.iter().map(|vdev| vdev.online().count()).sum()
-}
-
-/// Paths of log vdevs that hold the root's log and have no usable disk.
-fn lost_log_devices(log: &LogRoot, vdevs: &[Arc<Vdev>]) -> Vec<String> {
-    let ring = Ring::new(&log.segments);
-    let on = ring.vdevs();
-    let lost = vdevs.iter().filter(|vdev| on.contains(&vdev.index) && vdev.check().is_err());
-    let mut paths: Vec<String> =
-        lost.flat_map(|vdev| vdev.leaves.iter().map(|leaf| leaf.path.clone())).collect();
-    // A root may name a vdev that a newer config does not have, but only if that vdev was never on
-    // disk.
-    if on.iter().any(|index| usize::from(*index) >= vdevs.len()) {
-        paths.push("a disk that no label names".into());
-    }
-    paths
-}
-
-/// Lets the log begin with a new chain at home, because its device is missing.
-fn do_without_log(
-    uberblock: &mut Uberblock,
-    lost: &[String],
-    options: &ImportOptions,
-    (chain, since_ns): (u64, u64),
-    report: &mut ImportReport,
-) -> Result<(), ImportError> {
-    let devices = lost.join(", ");
-    let from = uberblock.txg.next();
-    if uberblock.clean {
-        report.notes.push(format!(
-            "log device missing: {devices}; the pool was exported, so nothing is lost"
-        ));
-    } else if options.missing_log {
-        report.notes.push(format!("log device missing: {devices}; the log begins on the others"));
-        report.dropped_log = Some(DroppedLog { from, since_ns, rewound: false });
-    } else {
-        return Err(ImportError::LogMissing { devices, from });
-    }
-    uberblock.restart_chain = chain;
-    uberblock.mark = 0;
-    uberblock.log_end = LogEnd::default();
-    Ok(())
 }
 
 /// Goes back to an older root: drops the later ones, and the log.
@@ -348,6 +343,9 @@ fn build(
     options: &ImportOptions,
 ) -> Result<Parts, ImportError> {
     let newest = roots.newest;
+    let held = tree.online().map(|leaf| leaf.uberblock_sequence.load(Ordering::Relaxed));
+    // One without any was just added.
+    let counted = held.filter(|sequence| *sequence > 0).min().unwrap_or(0);
     let copies = u64::from(roots.ring.copies());
     let segments = |runs: &[Run]| runs.iter().map(|run| run.sectors / SEGMENT_SECTORS).sum::<u64>();
     let total = tree.data().map(|vdev| vdev.geometry.sectors()).sum();
@@ -392,6 +390,7 @@ fn build(
         space: roots.space,
         log,
         uberblock: uberblock.clone(),
+        counted,
         host: options.host.clone(),
         records: roots.ring,
         roots: newest.root.trees,

@@ -63,7 +63,7 @@ pub use aquifer_vdev::LeafState;
 pub use block::Reader;
 pub use caches::CacheStatus;
 pub use commit::UberblockState;
-pub use error::{Contradiction, ImportError, PoolError};
+pub use error::{Contradiction, ImportError, PoolError, State};
 pub use examine::{Examined, Lost, Repaired, Watch};
 pub use limits::{Limits, Scale};
 pub use memory::PoolMemory;

@@ -186,6 +186,8 @@ pub(crate) struct Parts {
     pub space: Allocator,
     pub log: Start,
     pub uberblock: Uberblock,
+    /// The newest uberblock that each leaf in use has.
+    pub counted: u64,
     pub host: Option<Host>,
     pub records: RecordRing,
     pub roots: Roots,
@@ -225,7 +227,7 @@ impl Pool {
             capacity: parts.capacity,
             flow: Flow::new(parts.limits, parts.memory, parts.log.is_at_home()),
             log: IntentLog::new(parts.log),
-            committer: Committer::new(parts.uberblock, parts.host),
+            committer: Committer::new(parts.uberblock, parts.counted, parts.host),
             sync_window: Window::new(),
             records: Mutex::new(parts.records),
             roots: Mutex::new(parts.roots),

@@ -27,6 +27,8 @@ pub struct LeafStatus {
     pub state: LeafState,
     /// An administrator took it out of use.
     pub offline: bool,
+    /// It was to come back, and has changes of its own.
+    pub own_past: bool,
     /// Why it is beside another one.
     pub stands: Stands,
     /// Failed reads.
@@ -244,6 +246,7 @@ impl Pool {
             path: leaf.path.clone(),
             state: leaf.shown_state(),
             offline: leaf.was_taken_offline() && !leaf.takes_writes(),
+            own_past: leaf.has_own_past() && !leaf.takes_writes(),
             stands: config.stands,
             read_errors: count(&leaf.counters.read_errors),
             write_errors: count(&leaf.counters.write_errors),

@@ -112,6 +112,13 @@ impl SimDisk {
         });
     }
 
+    /// Puts other content in its place, all of it durable: a copy of some disk of this size. Only
+    /// while nothing is on its way to it.
+    pub fn put_copy(&self, image: Image) {
+        assert_eq!(image.sectors(), self.sectors, "a copy has the size of its disk");
+        self.with(|device| device.put_copy(image));
+    }
+
     /// Takes the device away, now. Operations in flight fail within `DiskConfig::hang_max`, later
     /// ones at once, until `come_back`.
     pub fn vanish(&self, how: Vanish) {

@@ -15,7 +15,7 @@ use aquifer_ondisk::layout::{
 };
 use aquifer_ondisk::resilver_mark::ResilverMark;
 use aquifer_ondisk::uberblock::Uberblock;
-use aquifer_ondisk::{FormatError, Guid};
+use aquifer_ondisk::{FormatError, Guid, Txg};
 use futures_util::future::join_all;
 
 use crate::leaf::Leaf;
@@ -32,6 +32,10 @@ pub struct DiskLabels {
     pub mark: Option<ResilverMark>,
     /// How many of the four labels have a damaged config.
     pub damaged: u8,
+    /// Of what was written up to this txg the leaf holds all, by its uberblocks: the lesser txg of
+    /// the newest one at either end. A disk that was copied while it was in use has the beginning
+    /// of an earlier moment than the end.
+    pub kept: Txg,
 }
 
 /// Why a disk's labels could not be used.
@@ -59,6 +63,12 @@ pub async fn read_labels(disk: &Arc<dyn Disk>) -> Result<DiskLabels, LabelError>
 }
 
 impl DiskLabels {
+    /// The sequence of the newest entry of its ring, uberblock or mark; 0, if there is none.
+    pub fn newest_sequence(&self) -> u64 {
+        let uberblock = self.uberblocks.first().map_or(0, |uberblock| uberblock.sequence);
+        uberblock.max(self.mark.map_or(0, |mark| mark.sequence))
+    }
+
     /// Whether they are those of this leaf of this pool.
     pub fn are_of(&self, pool: Guid, leaf: Guid) -> bool {
         (self.label.config.pool_guid, self.label.leaf_guid) == (pool, leaf)
@@ -119,11 +129,11 @@ fn labels_in(areas: &[Result<Vec<Page>, DiskError>]) -> Result<DiskLabels, Label
     let mut uberblocks: Vec<Uberblock> = Vec::new();
     let mut marks: Vec<ResilverMark> = Vec::new();
     for pages in areas.iter().flatten() {
-        let skip = usize::try_from(RING_OFFSET - CONFIG_OFFSET).unwrap_or(0);
-        let slots = pages.get(skip..).unwrap_or_default();
+        let slots = ring_of(pages);
         uberblocks.extend(ring(slots, label.config.pool_guid, label.leaf_guid));
         marks.extend(marks_in(slots, label.config.pool_guid, label.leaf_guid));
     }
+    let kept = kept(areas, &label);
     uberblocks.sort_by_key(|uberblock| std::cmp::Reverse(uberblock.sequence));
     uberblocks.dedup_by_key(|uberblock| uberblock.sequence);
     let newest = uberblocks.first().map_or(0, |uberblock| uberblock.sequence);
@@ -132,7 +142,26 @@ fn labels_in(areas: &[Result<Vec<Page>, DiskError>]) -> Result<DiskLabels, Label
     if mark.is_some() && !left_out(Rule::MarkHasNoVote) {
         uberblocks.clear();
     }
-    Ok(DiskLabels { label, uberblocks, mark, damaged })
+    Ok(DiskLabels { label, uberblocks, mark, damaged, kept })
+}
+
+/// See [`DiskLabels::kept`]. An end without uberblocks says nothing: the disk has become larger, or
+/// the end cannot be read.
+fn kept(areas: &[Result<Vec<Page>, DiskError>], label: &Label) -> Txg {
+    let newest = |end: &[Result<Vec<Page>, DiskError>]| {
+        let all = end
+            .iter()
+            .flatten()
+            .flat_map(|pages| ring(ring_of(pages), label.config.pool_guid, label.leaf_guid));
+        all.max_by_key(|uberblock| uberblock.sequence).map(|uberblock| uberblock.txg)
+    };
+    areas.chunks(2).filter_map(newest).min().unwrap_or_default()
+}
+
+/// The ring in the area of a label.
+fn ring_of(pages: &[Page]) -> &[Page] {
+    let skip = usize::try_from(RING_OFFSET - CONFIG_OFFSET).unwrap_or(0);
+    pages.get(skip..).unwrap_or_default()
 }
 
 fn marks_in(pages: &[Page], pool: Guid, leaf: Guid) -> impl Iterator<Item = ResilverMark> {
@@ -180,9 +209,16 @@ pub async fn newest_uberblock(
     Ok(ring(&pages, pool, leaf.guid).max_by_key(|uberblock| uberblock.sequence))
 }
 
-/// Writes the config to all four labels of a leaf, durable when it returns.
-pub async fn write_config(leaf: &Arc<Leaf>, config: &PoolConfig) -> Result<(), DiskError> {
+/// Writes the config to all four labels of a leaf, durable when it returns. The one place that does:
+/// whoever writes, and whatever it knew when it began, a leaf keeps the newest config that it was
+/// given. Returns whether this one was written: `false`, if the leaf was given a newer one.
+pub async fn write_config(leaf: &Arc<Leaf>, config: &PoolConfig) -> Result<bool, DiskError> {
     let sectors = leaf.disk().ok_or(DiskError::Gone)?.sectors();
+    let mut given = leaf.config_given.lock().await;
+    if config.config_sequence < *given && !left_out(Rule::NewerConfigStays) {
+        return Ok(false);
+    }
+    *given = config.config_sequence;
     for pair in [[0u8, 2], [1, 3]] {
         for index in pair {
             let label = Label { leaf_guid: leaf.guid, index, config: config.clone() };
@@ -192,7 +228,7 @@ pub async fn write_config(leaf: &Arc<Leaf>, config: &PoolConfig) -> Result<(), D
         }
         leaf.flush().await?;
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Writes an uberblock to all four labels of a leaf and flushes it. Everything that the uberblock

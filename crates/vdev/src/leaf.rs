@@ -11,8 +11,8 @@ use std::sync::{Arc, Weak};
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_blockio::{Disk, DiskError, SECTOR_BYTES, World};
 use aquifer_ondisk::Guid;
-use aquifer_sync::Mutex;
 use aquifer_sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use aquifer_sync::{AsyncMutex, Mutex};
 
 use crate::io::IoCounters;
 use crate::pace::Pace;
@@ -102,11 +102,15 @@ pub struct Leaf {
     kept_out: AtomicBool,
     /// It was taken offline.
     offline: AtomicBool,
+    /// It was to come back, and has changes of its own.
+    has_own_past: AtomicBool,
     /// The administrator wants it back.
     asked: AtomicBool,
     /// It counts after a resilver, and no uberblock says so yet.
     is_unsettled: AtomicBool,
     holds: held::Holds,
+    /// Sequence of the newest config that its labels were given. Held while one is written.
+    pub(crate) config_given: AsyncMutex<u64>,
 }
 
 impl Leaf {
@@ -141,9 +145,11 @@ impl Leaf {
             ticks: Ticks::new(clock),
             kept_out: AtomicBool::new(false),
             offline: AtomicBool::new(false),
+            has_own_past: AtomicBool::new(false),
             asked: AtomicBool::new(false),
             is_unsettled: AtomicBool::new(false),
             holds: held::Holds::default(),
+            config_given: AsyncMutex::default(),
         }
     }
 
@@ -265,6 +271,17 @@ impl Leaf {
     /// Whether an administrator took it out of use.
     pub fn was_taken_offline(&self) -> bool {
         self.offline.load(Ordering::Acquire)
+    }
+
+    /// Its disk was in use apart from the pool. Known until it is taken into use again.
+    pub fn note_own_past(&self, why: String) {
+        self.has_own_past.store(true, Ordering::Release);
+        *self.last_error.lock() = Some(why);
+    }
+
+    /// Whether its disk was found to have been in use apart from the pool.
+    pub fn has_own_past(&self) -> bool {
+        self.has_own_past.load(Ordering::Acquire)
     }
 
     /// Whether it may come back by itself.

@@ -55,6 +55,7 @@ fn uberblock(sequence: u64) -> Uberblock {
         roots: [None; ROOTS],
         outdated: Vec::new(),
         host: None,
+        counted: 0,
     }
 }
 
@@ -102,6 +103,24 @@ fn a_label_is_left_by_every_power_cut_and_nothing_written_is_lost() {
         let sequence = found.label.config.config_sequence;
         assert!((written..=written + 1).contains(&sequence), "seed {seed}, event {at}: {sequence}");
     }
+}
+
+/// Two writers, of whom the slower one knows less.
+#[test]
+fn a_leaf_keeps_the_newest_config_that_it_was_given() {
+    let mut sim = Sim::new(3);
+    let disk = sim.add_disk("disk", Image::new(SECTORS), DiskConfig::default());
+    let leaf = leaf(&sim, 10, &disk);
+    let written = sim.run_until(async {
+        let (old, new) = (config(1), config(2));
+        let begun = write_config(&leaf, &new);
+        let both = futures_util::future::join(begun, write_config(&leaf, &old)).await;
+        (both.0.unwrap(), both.1.unwrap(), write_config(&leaf, &new).await.unwrap())
+    });
+    assert_eq!(written.unwrap(), (true, false, true));
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    let found = sim.run_until(read_labels(&disk)).unwrap().unwrap();
+    assert_eq!(found.label.config.config_sequence, 2);
 }
 
 #[test]

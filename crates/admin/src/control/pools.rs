@@ -129,6 +129,8 @@ impl Control {
             missing_log: request.missing_log,
             discard_unreadable: request.discard_unreadable,
             take_over: request.force,
+            use_offline: request.use_offline,
+            old_config: request.old_config,
             ..self.import_options()
         };
         let (mut notes, mut dropped_log) = (Vec::new(), None);

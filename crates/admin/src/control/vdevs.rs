@@ -328,7 +328,7 @@ impl Control {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
         let member = self.one_disk(&serving, &request.disk)?;
-        let guid = member.guid;
+        let (guid, force) = (member.guid, request.force);
         if request.expand && member.state == LeafState::Online {
             let note = expand(&serving, guid, &member.path).await?;
             return Ok(PoolDone::new(name, vec![note]));
@@ -338,8 +338,9 @@ impl Control {
         let before = held(&serving, &disk).map(|disk| disk.file);
         let opened = open_again(disk.clone(), before).await?;
         let again = opened.named();
-        on_pool(&serving, async move |pool| pool.online_disk(&guid.to_string(), again).await)
-            .await?;
+        let act =
+            async move |pool: Arc<Pool>| pool.online_disk(&guid.to_string(), again, force).await;
+        on_pool(&serving, act).await?;
         serving.drop_disks(std::slice::from_ref(&disk)).await;
         serving.take_disks(vec![opened]);
         let (class, message) = match member.class {
@@ -413,7 +414,7 @@ where
         ImportError::Label { error: LabelError::NoLabel | LabelError::Damaged(_), .. } => {
             ApiError::refused(format!("{error}; `pool replace` takes a new disk in its place"))
         }
-        ImportError::BadDisk { .. } | ImportError::Label { .. } => {
+        ImportError::BadDisk { .. } | ImportError::Label { .. } | ImportError::OwnPast { .. } => {
             ApiError::refused(error.to_string())
         }
         error => ApiError::failed(error.to_string()),

@@ -14,7 +14,7 @@ use aquifer_pool::import::FoundLeaf;
 
 use super::Control;
 use crate::cache::{CachedPool, WholeDisk, WholeNote};
-use crate::devices::{Search, all_paths, is_complete, is_importable};
+use crate::devices::{Search, all_paths, is_complete, is_importable, older_copies};
 
 #[cfg(test)]
 mod tests;
@@ -128,7 +128,9 @@ fn missing(leaves: &[FoundLeaf], cached: &CachedPool) -> String {
     match leaves.is_empty() {
         true => format!("none of its disks was found: {}", text(&mut expected.iter())),
         false => {
-            let missing = &mut expected.iter().filter(|path| !found.contains(path));
+            let older = older_copies(leaves);
+            let lacks = |path: &&PathBuf| !found.contains(path) || older.contains(path);
+            let missing = &mut expected.iter().filter(lacks);
             format!("disks are missing or outdated: {}", text(missing))
         }
     }

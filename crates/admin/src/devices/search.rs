@@ -11,7 +11,7 @@ use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::PoolConfig;
 use aquifer_ondisk::uberblock::Uberblock;
 use aquifer_pool::create::NamedDisk;
-use aquifer_pool::import::{FoundLeaf, scan};
+use aquifer_pool::import::{FoundLeaf, is_behind, scan};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::time::timeout;
@@ -343,6 +343,15 @@ pub(crate) fn is_importable(leaves: &[FoundLeaf]) -> bool {
         })
 }
 
+/// Disks that are older copies of themselves.
+pub(crate) fn older_copies(leaves: &[FoundLeaf]) -> Vec<PathBuf> {
+    let Some((config, newest)) = newest_config(leaves).zip(newest(leaves)) else {
+        return Vec::new();
+    };
+    let behind = leaves.iter().filter(|leaf| is_behind(leaf, newest, config));
+    behind.map(|leaf| PathBuf::from(&leaf.disk.path)).collect()
+}
+
 /// Path and state of each leaf, vdev by vdev, as an import would find them.
 fn leaf_states(leaves: &[FoundLeaf]) -> Vec<Vec<(String, LeafState)>> {
     let Some(config) = newest_config(leaves) else { return Vec::new() };
@@ -350,7 +359,8 @@ fn leaf_states(leaves: &[FoundLeaf]) -> Vec<Vec<(String, LeafState)>> {
     let state = |guid: Guid, last_path: &str| {
         let found = leaves.iter().find(|leaf| leaf.labels.label.leaf_guid == guid);
         let path = found.map_or(last_path, |leaf| &leaf.disk.path).to_string();
-        let state = if newest.is_some_and(|uberblock| uberblock.names(guid)) {
+        let is_old = found.zip(newest).is_some_and(|(leaf, by)| is_behind(leaf, by, config));
+        let state = if is_old || newest.is_some_and(|uberblock| uberblock.names(guid)) {
             LeafState::Outdated
         } else if found.is_none() {
             LeafState::Missing

@@ -136,6 +136,7 @@ fn unavailable(pool: &PoolStatus) -> Problem {
 /// Disks that hold data and are not up to date: one problem for each reason.
 fn disks(pool: &PoolStatus) -> Vec<Problem> {
     let each = [
+        Away::OwnPast,
         Away::Missing,
         Away::Outdated,
         Away::Faulted,
@@ -161,6 +162,7 @@ fn why_away(pool: &PoolStatus, leaf: &LeafStatus) -> Option<Away> {
     };
     match leaf.state {
         LeafState::Online | LeafState::Degraded => None,
+        _ if leaf.own_past && !leaf.state.is_in_use() => Some(Away::OwnPast),
         LeafState::Failed | LeafState::Outdated if pool.drill.as_ref().is_some_and(is_drilled) => {
             Some(Away::Drill)
         }
@@ -178,6 +180,7 @@ fn why_away(pool: &PoolStatus, leaf: &LeafStatus) -> Option<Away> {
 /// Why a disk that holds data is not up to date.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Away {
+    OwnPast,
     Missing,
     Outdated,
     Faulted,
@@ -191,6 +194,7 @@ fn disks_away(pool: &str, leaves: &[&LeafStatus], away: Away) -> Problem {
     let (online, replace) = commands(pool, disks);
     let find = to_find(leaves);
     let (what, action) = match away {
+        Away::OwnPast => two_pasts(pool, leaves, disks),
         Away::Missing => (
             format!("{} missing", be(disks, "is", "are")),
             format!(
@@ -236,6 +240,7 @@ fn disks_away(pool: &str, leaves: &[&LeafStatus], away: Away) -> Problem {
         ),
     };
     let (code, severity) = match away {
+        Away::OwnPast => (codes::DISK_OUTDATED, Severity::Error),
         Away::Missing => (codes::DISK_MISSING, Severity::Error),
         Away::Outdated => (codes::DISK_OUTDATED, Severity::Error),
         Away::Faulted => (codes::DISK_FAULTED, Severity::Error),
@@ -244,6 +249,24 @@ fn disks_away(pool: &str, leaves: &[&LeafStatus], away: Away) -> Problem {
         Away::Resilvering => (codes::DISK_RESILVERING, Severity::Info),
     };
     problem(code, severity, format!("{what}; the pool runs on the other disks."), action)
+}
+
+/// What disks have that were in use apart from the pool, and the two ways from there.
+fn two_pasts(pool: &str, leaves: &[&LeafStatus], disks: &[&str]) -> (String, String) {
+    let disk = one_of(disks);
+    let why = leaves.iter().filter_map(|leaf| leaf.last_error.as_deref());
+    (
+        format!(
+            "{} in use apart from the pool, with changes that are not here ({})",
+            be(disks, "was", "were"),
+            why.collect::<Vec<_>>().join("; ")
+        ),
+        format!(
+            "To drop what only {disk} has, type `aquifer pool online -f {pool} {disk}`. To keep \
+             that instead, and drop what was written here since, type `aquifer pool export \
+             {pool}`, then `aquifer pool import -d {disk} {pool}`."
+        ),
+    )
 }
 
 /// Log devices that are not in use.

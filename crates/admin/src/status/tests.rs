@@ -9,6 +9,7 @@ use super::*;
 fn leaf(path: &str, state: Engine) -> pool::LeafStatus {
     pool::LeafStatus {
         offline: false,
+        own_past: false,
         stands: Stands::ForItself,
         guid: Guid(0xab),
         path: path.into(),

@@ -16,6 +16,7 @@ mod bench;
 mod bookmarks;
 mod clones;
 mod compression;
+mod copies;
 mod diff;
 mod disks;
 mod doctor;

@@ -173,6 +173,9 @@ pub enum PoolCommand {
         /// Also use disks of its vdev that have become larger. The disk may be in use.
         #[arg(short = 'e')]
         expand: bool,
+        /// Also if it was in use apart from the pool. What only it has is lost.
+        #[arg(short = 'f')]
+        force: bool,
         /// The pool.
         name: String,
         /// The disk.
@@ -201,6 +204,14 @@ pub enum PoolCommand {
         /// of it is lost.
         #[arg(long)]
         discard_unreadable: bool,
+        /// Go back to what disks hold that were taken offline by order, if no other disk of their
+        /// vdev is there. What was written since is lost.
+        #[arg(long)]
+        use_offline: bool,
+        /// Go on although the labels are older than the pool's newest state. Acts on disks are
+        /// undone.
+        #[arg(long)]
+        old_config: bool,
         /// Name or guid.
         pool: Option<String>,
         /// The name that it gets: also the way to import a second pool of one name.

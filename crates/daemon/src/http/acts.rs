@@ -182,6 +182,8 @@ pub(super) fn import_needs(request: &ImportRequest) -> Role {
         || request.discard_log
         || request.missing_log
         || request.discard_unreadable
+        || request.use_offline
+        || request.old_config
         || request.force
         || request.new_name.is_some();
     if loses { Role::Admin } else { Role::Operator }

@@ -117,9 +117,13 @@ pub(super) fn offline_disk(name: &str, OfflineDisk { disk, temporary }: &Offline
     words.told(About::Pool(name.into()))
 }
 
-pub(super) fn online_disk(name: &str, OnlineDisk { disk, expand }: &OnlineDisk) -> Told {
-    let words = Words::of("pool online").flag(*expand, "-e").word(name).word(disk);
-    words.told(About::Pool(name.into()))
+/// By force it drops what only the disk has.
+pub(super) fn online_disk(name: &str, request: &OnlineDisk) -> Told {
+    let OnlineDisk { disk, expand, force } = request;
+    let words = Words::of("pool online").flag(*expand, "-e").flag(*force, "-f");
+    let told = words.word(name).word(disk).told(About::Pool(name.into()));
+    let needs = if *force { Role::Admin } else { told.needs };
+    Told { needs, ..told }
 }
 
 pub(super) fn new_disk(act: &str, name: &str, request: &ReplaceDisk) -> Told {
@@ -191,7 +195,9 @@ pub(super) fn import_pool(request: &ImportRequest) -> Told {
         .option("--rewind", (*rewind > 0).then(|| rewind.to_string()))
         .flag(request.discard_log, "--discard-log")
         .flag(request.missing_log, "--missing-log")
-        .flag(request.discard_unreadable, "--discard-unreadable");
+        .flag(request.discard_unreadable, "--discard-unreadable")
+        .flag(request.use_offline, "--use-offline")
+        .flag(request.old_config, "--old-config");
     let words = request
         .places
         .iter()

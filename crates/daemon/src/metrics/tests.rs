@@ -126,6 +126,7 @@ fn example_memory() -> MemoryStat {
 fn example_leaf() -> pool::LeafStatus {
     pool::LeafStatus {
         offline: false,
+        own_past: false,
         stands: aquifer_ondisk::config::Stands::ForItself,
         guid: Guid(1),
         path: "/dev/a".into(),

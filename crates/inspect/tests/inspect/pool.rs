@@ -444,5 +444,6 @@ fn first_uberblock() -> Uberblock {
         roots: [None; 3],
         outdated: vec![],
         host: None,
+        counted: 0,
     }
 }

@@ -22,10 +22,10 @@ use crate::snapshots::{
 };
 use crate::structures::Structure;
 use crate::values::{
-    act, batch, changes, chunk_header, counters, damage, dataset, dead_list, dead_sums, dirent,
-    earlier_part, empty_directory, extents, file, first_uberblock, inner, label, label_with_cache,
-    label_with_spare, leaf, line, pointer, property, record, record_at, reply, resilver_mark, root,
-    scrub, snapshot, sweep, uberblock, used_uberblock,
+    act, batch, changes, chunk_header, counted_uberblock, counters, damage, dataset, dead_list,
+    dead_sums, dirent, earlier_part, empty_directory, extents, file, first_uberblock, inner, label,
+    label_with_cache, label_with_spare, leaf, line, pointer, property, record, record_at, reply,
+    resilver_mark, root, scrub, snapshot, sweep, uberblock, used_uberblock,
 };
 
 /// Fails unless the bytes are the expected ones.
@@ -102,6 +102,7 @@ fn whole() -> Vec<Sample> {
         sample("cache_chunk_v1", "header of a chunk of two runs", chunk_header()),
         sample("uberblock_v1", "uberblock of a pool in service, a leaf outdated", uberblock()),
         sample("uberblock_host_v1", "the same, with the host that wrote it", used_uberblock()),
+        sample("uberblock_counted_v1", "and with the one that counted before", counted_uberblock()),
         sample("uberblock_first_v1", "first uberblock of a new pool", first_uberblock()),
         sample("resilver_mark_v1", "mark of a leaf that is being resilvered", resilver_mark()),
         sample("txg_record_v1", "last part of a txg's record, with the pool root", record()),

@@ -146,7 +146,7 @@ pub fn chunk_header() -> impl Strategy<Value = ChunkHeader> {
 
 pub fn uberblock() -> impl Strategy<Value = Uberblock> {
     let identity = (guid(), guid(), 0u8..4, any::<bool>(), sequence(), txg(), any::<u64>());
-    let session = (sequence(), txg(), sequence(), sequence());
+    let session = (sequence(), txg(), sequence(), sequence(), sequence());
     let log = (any::<u64>(), sequence(), any::<u128>(), any::<u64>(), txg());
     let roots = [(); 3].map(|()| option::of(record_pointer()));
     let outdated = (guid(), sequence()).prop_map(|(leaf, since)| Outdated { leaf, since });
@@ -154,7 +154,7 @@ pub fn uberblock() -> impl Strategy<Value = Uberblock> {
     let parts = (identity, session, log, roots, vec(outdated, 0..=LEAVES_MAX), option::of(host));
     parts.prop_map(|(identity, session, log, roots, outdated, host)| {
         let (pool_guid, leaf_guid, label, clean, sequence, txg, wall_ns) = identity;
-        let (session, session_first_txg, config_sequence, mark) = session;
+        let (session, session_first_txg, config_sequence, mark, counted) = session;
         let (chain, end, checksum, restart_chain, floor) = log;
         Uberblock {
             pool_guid,
@@ -174,6 +174,7 @@ pub fn uberblock() -> impl Strategy<Value = Uberblock> {
             roots,
             outdated,
             host,
+            counted,
         }
     })
 }

@@ -137,6 +137,7 @@ pub fn uberblock() -> Uberblock {
         roots: [Some(record_at(73, 2)), Some(record_at(72, 1)), Some(record_at(71, 16))],
         outdated: vec![Outdated { leaf: Guid(0xa0), since: 190 }],
         host: None,
+        counted: 0,
     }
 }
 
@@ -144,6 +145,11 @@ pub fn uberblock() -> Uberblock {
 pub fn used_uberblock() -> Uberblock {
     let host = Some(Host { id: 0x1122_3344_5566_7788, name: "storage-1".into() });
     Uberblock { host, ..uberblock() }
+}
+
+/// One that says which one counted before it.
+pub fn counted_uberblock() -> Uberblock {
+    Uberblock { counted: 0x1122_3344_5566, ..used_uberblock() }
 }
 
 pub fn resilver_mark() -> ResilverMark {
@@ -174,6 +180,7 @@ pub fn first_uberblock() -> Uberblock {
         ],
         outdated: Vec::new(),
         host: None,
+        counted: 0,
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use aquifer_blockio::Page;
 use aquifer_blockio::buf::bytes_of;
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::codec::checksum128;
 use aquifer_ondisk::layout::LABELS;
 use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
@@ -31,10 +32,19 @@ impl Pool {
             let _background = self.acts.background.lock().await;
             let mut examined = Examined::default();
             {
+                // An act writes labels too: one that is read meanwhile is torn, and the tree of
+                // before is not the one that belongs there.
+                let act = self.acts.turn.lock().await;
+                let _act = Some(act).filter(|_| !left_out(Rule::LabelsAreScrubbedInTurn));
                 let _turn = self.sync_turn.lock().await;
                 let _writing = self.reading();
                 self.txgs.check()?;
                 examined.repaired_bytes += self.examine_labels().await;
+            }
+            {
+                let _turn = self.sync_turn.lock().await;
+                let _writing = self.reading();
+                self.txgs.check()?;
                 for pointer in self.live_records().await? {
                     let verify = |pages: &[Page]| checksum128(&bytes_of(pages)) == pointer.checksum;
                     let places: Vec<Place> = pointer.copies().collect();
@@ -63,7 +73,8 @@ impl Pool {
         Ok(usize::try_from(self.vdev(*place)?.geometry.slot_sectors()).unwrap_or(0))
     }
 
-    /// Rewrites the config on leaves of which a label is damaged. Returns bytes.
+    /// Rewrites the config on leaves of which a label is damaged. Returns bytes. Only for who has the
+    /// turn of acts.
     async fn examine_labels(&self) -> u64 {
         let tree = self.tree();
         let mut repaired_bytes = 0;
@@ -73,7 +84,10 @@ impl Pool {
                 Err(LabelError::Disk(_)) => continue,
                 Err(_) => LABELS,
             };
-            if damaged > 0 && label_io::write_config(leaf, &tree.config).await.is_ok() {
+            if damaged == 0 {
+                continue;
+            }
+            if let Ok(true) = label_io::write_config(leaf, &tree.config).await {
                 leaf.counters.repaired.fetch_add(damaged, Ordering::Relaxed);
                 repaired_bytes += damaged * 4096;
             }

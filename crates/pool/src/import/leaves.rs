@@ -6,14 +6,16 @@ use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_blockio::{Disk, World};
+use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::{LeafConfig, PoolConfig, VdevClass, VdevConfig};
 use aquifer_ondisk::layout::leaf_segments;
 use aquifer_ondisk::uberblock::{Outdated, Uberblock};
 use aquifer_sync::atomic::Ordering;
 use aquifer_vdev::{Leaf, Vdev};
 
-use crate::error::ImportError;
-use crate::import::vote::Vote;
+use crate::error::{ImportError, State};
+use crate::import::behind::state_of;
+use crate::import::vote::{Vote, described};
 use crate::import::{FoundLeaf, ImportReport};
 
 /// The vdevs of the config, with their usable disks.
@@ -32,13 +34,40 @@ pub(crate) fn assemble_vdevs(
             .collect();
         let vdev = Vdev::new(index, config, leaves, world.clone());
         if vdev.class == VdevClass::Data && vdev.check().is_err() {
-            let names: Vec<&str> = vdev.leaves.iter().map(|leaf| leaf.path.as_str()).collect();
-            let leaves = names.join(", ");
-            return Err(ImportError::VdevMissing { vdev: index, leaves });
+            return Err(why_unusable(&vdev, config, vote, found));
         }
         vdevs.push(Arc::new(vdev));
     }
     Ok(vdevs)
+}
+
+/// Why a vdev has no disk that an import may use.
+fn why_unusable(vdev: &Vdev, config: &VdevConfig, vote: &Vote, found: &[FoundLeaf]) -> ImportError {
+    let of = |leaf: Guid| found.iter().find(|found| found.labels.label.leaf_guid == leaf);
+    let text = |of: Vec<String>| of.join(", ");
+    let behind = vdev.leaves.iter().filter(|leaf| vote.behind.contains(&leaf.guid));
+    let behind: Vec<String> = behind.filter_map(|leaf| Some(age(of(leaf.guid)?, vote))).collect();
+    if !behind.is_empty() {
+        return ImportError::Behind { vdev: vdev.index, disks: text(behind) };
+    }
+    let is_offline = |leaf: &&LeafConfig| leaf.offline && !vote.uberblock.names(leaf.guid);
+    let offline = config.leaves.iter().filter(is_offline);
+    let offline: Vec<String> = offline.filter_map(|leaf| Some(described(of(leaf.guid)?))).collect();
+    if !offline.is_empty() {
+        return ImportError::TakenOffline { vdev: vdev.index, disks: text(offline) };
+    }
+    let names = vdev.leaves.iter().map(|leaf| leaf.path.clone()).collect();
+    ImportError::VdevMissing { vdev: vdev.index, leaves: text(names) }
+}
+
+/// A disk that is behind, and by how much.
+pub(crate) fn age(leaf: &FoundLeaf, vote: &Vote) -> String {
+    let newest = State::of(&vote.uberblock);
+    let holds = match state_of(leaf) {
+        Some(state) => state.behind(newest),
+        None => "no state of the pool".to_string(),
+    };
+    format!("{} (an older copy: it holds {holds})", leaf.disk.path)
 }
 
 /// The spares of the config that are no leaf of a vdev, present or not.
@@ -79,7 +108,8 @@ fn take_leaf(
     let fits = segments.is_some_and(|segments| segments > vdev.segments);
     let is_marked =
         disk.is_some_and(|found| found.labels.mark.is_some()) && !left_out(Rule::MarkHasNoVote);
-    let is_outdated = vote.uberblock.names(leaf.guid) || is_marked;
+    let is_behind = vote.behind.contains(&leaf.guid);
+    let is_outdated = vote.uberblock.names(leaf.guid) || is_marked || is_behind;
     let unused = match segments {
         Some(_) if leaf.offline => Some("taken offline, not used"),
         Some(_) if is_outdated && vdev.class == VdevClass::Data && fits => {
@@ -90,7 +120,9 @@ fn take_leaf(
         Some(_) if !fits => Some("has become smaller, marked outdated"),
         Some(_) => None,
     };
-    let note = unused.map(|why| format!("{path}: {why}"));
+    let age = disk.filter(|_| is_behind).map(|found| age(found, vote)).unwrap_or_default();
+    let of = if is_behind { &age } else { &path };
+    let note = unused.map(|why| format!("{of}: {why}"));
     let newest = disk.and_then(|found| found.labels.uberblocks.first());
     let sequence = newest.map_or(0, |uberblock| uberblock.sequence);
     let disk = disk.map(|found| found.disk.disk.clone());
@@ -137,4 +169,35 @@ pub(crate) fn name_unused(pool: &str, uberblock: &mut Uberblock, vdevs: &[Arc<Vd
         uberblock.sequence = since + more;
     }
     if left_out(Rule::SessionOfItsOwn) { 0 } else { apart }
+}
+
+/// Where only disks of a vdev are there that were taken offline by order, takes them into use: the
+/// administrator wants what they hold.
+pub(crate) fn bring_online(config: &mut PoolConfig, found: &[FoundLeaf], notes: &mut Vec<String>) {
+    let of = |leaf: Guid| found.iter().find(|found| found.labels.label.leaf_guid == leaf);
+    let mut changed = false;
+    for vdev in config.vdevs.iter_mut().filter(|vdev| vdev.class == VdevClass::Data) {
+        if vdev.leaves.iter().any(|leaf| !leaf.offline && of(leaf.guid).is_some()) {
+            continue;
+        }
+        for leaf in vdev.leaves.iter_mut().filter(|leaf| leaf.offline) {
+            let Some(found) = of(leaf.guid) else { continue };
+            notes.push(format!("{}: was offline, in use again by order", described(found)));
+            (leaf.offline, changed) = (false, true);
+        }
+    }
+    config.config_sequence += u64::from(changed);
+}
+
+/// Whether a disk in use has no uberblock of the newest session. A power cut in the last import
+/// explains that, and then nothing was logged since. But it may be a copy from before that import,
+/// which lacks all that was logged.
+pub(crate) fn lacks_session(vote: &Vote, vdevs: &[Arc<Vdev>], found: &[FoundLeaf]) -> bool {
+    let in_use = |guid| vdevs.iter().flat_map(|vdev| vdev.online()).any(|leaf| leaf.guid == guid);
+    let is_before = |leaf: &&FoundLeaf| {
+        let newest = leaf.labels.uberblocks.first();
+        newest.is_some_and(|newest| newest.session < vote.uberblock.session)
+    };
+    let mut before = found.iter().filter(is_before);
+    before.any(|leaf| in_use(leaf.labels.label.leaf_guid)) && !left_out(Rule::OldSessionIsLevelled)
 }

@@ -20,18 +20,20 @@ use crate::intent_log::Ring;
 use crate::intent_log::read::{Chain, FoundBatch, extent_matches};
 use crate::patience::{Patience, patiently};
 
+/// Batches past the chain's mark are not proven durable on all sides; with `all` none is.
 pub(crate) async fn level(
     world: &dyn World,
     vdevs: &[Arc<Vdev>],
     ring: &Ring,
     chain: &Chain,
-    floor: Txg,
+    (floor, all): (Txg, bool),
 ) -> Result<(), ImportError> {
     if left_out(Rule::ImportFlush) {
         return Ok(());
     }
     flush(vdevs).await?;
-    let tail = unproven(ring, chain, floor);
+    let proven = if all { 0 } else { chain.mark };
+    let tail = unproven(ring, chain, floor, proven);
     for run in &tail {
         run.to_differing_sides(world, vdevs).await?;
     }
@@ -54,9 +56,9 @@ pub(crate) async fn level(
 }
 
 /// The data that no mark proves durable: batches past the mark, and their early data.
-fn unproven<'a>(ring: &Ring, chain: &'a Chain, floor: Txg) -> Vec<TailRun<'a>> {
+fn unproven<'a>(ring: &Ring, chain: &'a Chain, floor: Txg, proven: u64) -> Vec<TailRun<'a>> {
     let mut tail = Vec::new();
-    for batch in chain.batches.iter().filter(|batch| batch.header.sequence > chain.mark) {
+    for batch in chain.batches.iter().filter(|batch| batch.header.sequence > proven) {
         let place = ring.place(batch.position);
         tail.push(TailRun { place, sectors: batch.sectors(), what: What::Batch(batch) });
         if left_out(Rule::LevelEarlyTail) {

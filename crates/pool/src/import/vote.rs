@@ -1,5 +1,7 @@
 //! Step 1 of an import: uberblocks vote.
 
+use std::collections::HashSet;
+
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::{PoolConfig, VdevClass, is_known_feature};
@@ -7,11 +9,14 @@ use aquifer_ondisk::uberblock::Uberblock;
 
 use crate::error::ImportError;
 use crate::import::FoundLeaf;
+use crate::import::behind::{self, is_behind};
 
 pub(crate) struct Vote {
     pub config: PoolConfig,
     /// The leaves that it names have no vote.
     pub uberblock: Uberblock,
+    /// Leaves that it does not name, and that hold an older state.
+    pub behind: HashSet<Guid>,
 }
 
 /// Refuses disks that were in use apart from each other.
@@ -33,23 +38,36 @@ pub(crate) struct Vote {
 /// Only disks that hold blocks can have been in use apart. Two sides of a log may name each other
 /// when each was taken into use again while the other was away.
 fn check_split(found: &[FoundLeaf]) -> Result<(), ImportError> {
-    let of_data = found.iter().map(|leaf| &leaf.labels).filter(|labels| {
-        let label = &labels.label;
+    let of_data = found.iter().filter(|leaf| {
+        let label = &leaf.labels.label;
         label.config.class_of(label.leaf_guid) == Some(VdevClass::Data)
     });
-    let all: Vec<Witness<'_>> = of_data
-        .filter_map(|labels| {
-            Some((labels.label.leaf_guid, labels.uberblocks.first()?, &labels.label.config))
+    let all: Vec<(&FoundLeaf, Witness<'_>)> = of_data
+        .filter_map(|leaf| {
+            let labels = &leaf.labels;
+            let witness =
+                (labels.label.leaf_guid, labels.uberblocks.first()?, &labels.label.config);
+            Some((leaf, witness))
         })
         .collect();
-    for ours in &all {
-        for theirs in all.iter().filter(|theirs| theirs.0 != ours.0) {
+    for (leaf, ours) in &all {
+        for (other, theirs) in all.iter().filter(|(_, theirs)| theirs.0 != ours.0) {
             if is_of_another_past(*ours, *theirs) {
-                return Err(ImportError::SplitBrain(ours.0, theirs.0));
+                return Err(ImportError::SplitBrain(described(leaf), described(other)));
             }
         }
     }
     Ok(())
+}
+
+/// A disk by its path, the name that its label has, and what it holds.
+pub(super) fn described(leaf: &FoundLeaf) -> String {
+    let (label, path) = (&leaf.labels.label, &leaf.disk.path);
+    let own = label.config.disks().find(|own| own.guid == label.leaf_guid);
+    let name = own.map(|own| &own.path).filter(|name| *name != path);
+    let name = name.map(|name| format!(", known as {name}")).unwrap_or_default();
+    let state = behind::state_of(leaf).map(|state| format!("{state}")).unwrap_or_default();
+    format!("{path} ({state}{name})")
 }
 
 /// A leaf, its newest uberblock, and its config.
@@ -80,7 +98,8 @@ fn is_of_another_past(
 }
 
 /// Each leaf's newest uberblock votes, except for leaves that another's newest one names outdated.
-pub(crate) fn vote(found: &[FoundLeaf]) -> Result<Vote, ImportError> {
+/// `old_config`: the labels may hold an older config than it names.
+pub(crate) fn vote(found: &[FoundLeaf], old_config: bool) -> Result<Vote, ImportError> {
     let newest = |leaf: &FoundLeaf| leaf.labels.uberblocks.first().cloned();
     let all: Vec<(Guid, Uberblock)> = found
         .iter()
@@ -108,7 +127,15 @@ pub(crate) fn vote(found: &[FoundLeaf]) -> Result<Vote, ImportError> {
     let labels = voting.map(|leaf| &leaf.labels.label);
     let configs = labels.filter(|label| has_vote(label.leaf_guid)).map(|label| &label.config);
     let config = configs.max_by_key(|config| config.config_sequence);
-    let config = config.ok_or(ImportError::NoUberblock)?.clone();
+    let mut config = config.ok_or(ImportError::NoUberblock)?.clone();
+    let named = uberblock.config_sequence;
+    if config.config_sequence < named && !left_out(Rule::ConfigAsOfItsUberblock) {
+        if !old_config {
+            return Err(ImportError::OldConfig { config: config.config_sequence, named });
+        }
+        // The labels get it once more, as the one that the uberblock names.
+        config.config_sequence = named;
+    }
     let features = config.features_read.iter().chain(&config.features_write).map(String::as_str);
     let unknown: Vec<&str> = features.filter(|feature| !is_known_feature(feature)).collect();
     if !unknown.is_empty() {
@@ -118,5 +145,7 @@ pub(crate) fn vote(found: &[FoundLeaf]) -> Result<Vote, ImportError> {
     if left_out(Rule::OutdatedNoVote) {
         uberblock.outdated.clear();
     }
-    Ok(Vote { config, uberblock })
+    let behind = found.iter().filter(|leaf| is_behind(leaf, &uberblock, &config));
+    let behind = behind.map(|leaf| leaf.labels.label.leaf_guid).collect();
+    Ok(Vote { config, uberblock, behind })
 }

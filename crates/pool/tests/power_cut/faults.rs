@@ -66,7 +66,7 @@ pub async fn version(open: &Open, slot: u64) -> u64 {
     version_of(slot, &open.slots.read(slot).await.unwrap().unwrap())
 }
 
-fn states(open: &Open) -> Vec<LeafState> {
+pub fn states(open: &Open) -> Vec<LeafState> {
     let vdevs = open.pool.status().vdevs;
     vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| leaf.state).collect()
 }
@@ -84,7 +84,7 @@ fn a_disk_of_the_log_has_two_names() {
         for name in [&log, &guid] {
             pool.offline_disk(name, false).await.unwrap();
             assert_ne!(states(open)[2], LeafState::Online, "{name}");
-            pool.online_disk(name, disks[2].clone()).await.unwrap();
+            pool.online_disk(name, disks[2].clone(), false).await.unwrap();
             assert_eq!(states(open)[2], LeafState::Online, "{name}");
         }
         for name in ["nothing", ""] {

@@ -315,10 +315,10 @@ fn a_side_of_the_log_that_hangs_is_left_and_must_answer_first() {
         assert_eq!(states(open), [online, online, outdated, online]);
         let name = open.pool.status().vdevs[1].leaves[0].path.clone();
         let again = || named(std::slice::from_ref(&disks[2])).remove(0);
-        let why = open.pool.online_disk(&name, again()).await.unwrap_err().to_string();
+        let why = open.pool.online_disk(&name, again(), false).await.unwrap_err().to_string();
         assert!(why.contains("has not answered"), "{why}");
         world.sleep(Duration::from_secs(40)).await;
-        open.pool.online_disk(&name, again()).await.unwrap();
+        open.pool.online_disk(&name, again(), false).await.unwrap();
         assert!(whole(open), "{:?}", states(open));
         write(open, 1, 2000).await.unwrap();
         open.pool.export().await.unwrap();

@@ -301,7 +301,7 @@ async fn administrator(
                 pool.replace_disk(&name, other_disk, true).await.map(|_| ())
             }
             3 => pool.offline_disk(&name, false).await,
-            _ => pool.online_disk(&name, disk(one)).await,
+            _ => pool.online_disk(&name, disk(one), false).await,
         };
         if story() > 0 {
             println!("act {act} on {name}: {result:?} at {:?}", world.now());

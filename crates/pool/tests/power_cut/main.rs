@@ -9,7 +9,9 @@
 )]
 
 mod admission;
+mod again;
 mod clients;
+mod copies;
 mod errs;
 mod faults;
 mod growth;
@@ -266,6 +268,25 @@ fn everything_at_once_loses_nothing() {
          acts, {hung} sides hung, a spare stood in {stood_in} times, {mended} rotten copies mended"
     );
     assert!(cuts < 100 || mended > 0, "no copy was mended");
+}
+
+/// Disks are put back from copies of themselves.
+#[test]
+fn a_copy_of_a_disk_is_not_taken_for_it() {
+    let bases: Vec<_> = sides::pools().into_iter().chain(sides::mirrors()).collect();
+    let mut sum = sides::SidesRun::default();
+    for seed in seeds(100) {
+        match sides::run_sides_seed(seed, &bases, About::Copies) {
+            Ok(run) => sum.add(&run),
+            Err(what) => panic!("{what}"),
+        }
+    }
+    let sides::SidesRun { cuts, alone, acts, put_back, looks, refused, .. } = sum;
+    println!(
+        "{cuts} cuts, {alone} pools of one side of each vdev, {acts} acts, {put_back} disks put \
+         back, {looks} pools with copies came up, {refused} were refused"
+    );
+    assert!(cuts < 100 || put_back.min(looks).min(refused) > 0, "no copy was met");
 }
 
 /// The seed of everything at once in which a spare was put in once more, and refused for what it

@@ -8,6 +8,9 @@
 //! larger and vdevs are added, beside sides that are resilvered. In dense pools new sides are
 //! filled beside busy clients, which get the holes between the blocks.
 //!
+//! In the world of copies disks are put back from copies of themselves (`copies`), and scrubs run
+//! beside acts on disks, while labels rot.
+//!
 //! The world of everything has all of that in one pool: several data vdevs, log vdevs, spares, and
 //! vdevs that are added; sides that rot, err and are slow; scrubs; imports that are cut off several
 //! times in a row. Of each vdev one disk is kept whole, and in the end one is left alone.
@@ -15,6 +18,7 @@
 mod about;
 mod acts;
 mod base;
+mod copies;
 mod errs;
 mod half_built;
 mod rot;
@@ -61,6 +65,8 @@ struct Machine {
     added: Mutex<Vec<usize>>,
     /// The disks that were the pool's when all were whole, by vdev.
     members: Vec<Vec<String>>,
+    /// All disks at the ends of earlier lives.
+    copies: Vec<Vec<Image>>,
     /// Something rots in this round.
     rots: bool,
     run: SidesRun,
@@ -113,6 +119,7 @@ impl Machine {
             keepers: base.keepers.clone(),
             added: Mutex::default(),
             members: Vec::new(),
+            copies: Vec::new(),
             rots: false,
             run: SidesRun::default(),
         }
@@ -149,6 +156,7 @@ impl Machine {
         self.some_go_away();
         for _ in 0..1 + self.rng.below(2) {
             self.broken_life()?;
+            self.look_at_copies()?;
         }
         self.all_come_back();
         for _ in 0..self.rng.below(4) {
@@ -156,7 +164,8 @@ impl Machine {
                 self.imports_are_cut_off()?;
             }
             self.broken_life()?;
-            if self.rng.below(3) == 0 {
+            self.look_at_copies()?;
+            if self.rng.below(3) == 0 && self.about != About::Copies {
                 self.a_half_built_side_knows_it()?;
             }
         }
@@ -165,6 +174,23 @@ impl Machine {
             self.a_scrub_mends_what_rots()?;
         }
         self.one_does_alone()
+    }
+
+    /// In the world of copies.
+    fn look_at_copies(&mut self) -> Result<(), String> {
+        if self.about != About::Copies {
+            return Ok(());
+        }
+        for _ in 0..3 {
+            if !self.copies.is_empty() {
+                self.a_look_with_copies()?;
+            }
+        }
+        self.make_copies();
+        if self.rng.coin() {
+            self.some_are_put_back();
+        }
+        Ok(())
     }
 
     /// Several cuts in a row, in the import or soon after.
@@ -219,8 +245,9 @@ impl Machine {
         let mut work = Rng::stream(self.rng.next_u64(), "work");
         let acts = Rng::stream(self.rng.next_u64(), "acts");
         let busy = self.rng.coin() || all || !matches!(self.about, About::Sides | About::Hangs);
-        let [scrubs, rots] =
-            ["scrubs", "rots"].map(|of| all.then(|| Rng::stream(self.rng.next_u64(), of)));
+        let copies = self.about == About::Copies;
+        let [scrubs, rots] = ["scrubs", "rots"]
+            .map(|of| (all || copies).then(|| Rng::stream(self.rng.next_u64(), of)));
         let rots = rots.filter(|_| self.rots);
         let [hung, stood_in] = [(); 2].map(|()| AtomicU64::new(0));
         let done_acts = Acts::default();
@@ -424,7 +451,7 @@ impl Machine {
         for (_, leaf) in leaves.filter(|(class, leaf)| out(class, leaf)) {
             let at = self.disks.iter().position(|disk| disk.name() == leaf.path).unwrap();
             let again = self.found([at]).remove(0);
-            let _ = open.pool.online_disk(&leaf.path, again).await;
+            let _ = open.pool.online_disk(&leaf.path, again, false).await;
         }
     }
 

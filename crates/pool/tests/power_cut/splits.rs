@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aquifer_blockio::{Disk, World};
+use aquifer_pool::ImportError;
+use aquifer_pool::create::NamedDisk;
 use aquifer_pool::import::ImportOptions;
 use aquifer_sim::{CutPlan, DiskConfig, Image, Rng, Sim, SimConfig, SimDisk, Stop, Vanish};
 use aquifer_vdev::LeafState;
@@ -232,7 +234,7 @@ impl Machine {
                     let at = machine.disks.iter().position(|disk| disk.name() == leaf.path);
                     let at = at.ok_or("a disk without a name")?;
                     let again = named(&machine.disks[at..=at]).remove(0);
-                    if open.pool.online_disk(&leaf.path, again).await.is_err() {
+                    if come_back(open, &leaf.path, again).await.is_err() {
                         // The other part has given it another name, or wiped it.
                         open.pool.detach_disk(&leaf.path).await.map_err(|e| e.to_string())?;
                     }
@@ -273,5 +275,13 @@ impl Machine {
         });
         self.sim = sim;
         told(end)
+    }
+}
+
+/// A disk of the other part comes back. What it did there is dropped by force only.
+async fn come_back(open: &Open, path: &str, again: NamedDisk) -> Result<(), ImportError> {
+    match open.pool.online_disk(path, again.clone(), false).await {
+        Err(ImportError::OwnPast { .. }) => open.pool.online_disk(path, again, true).await,
+        done => done,
     }
 }

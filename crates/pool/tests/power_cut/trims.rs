@@ -145,7 +145,7 @@ impl Machine {
                     pool.expand(&name).await.is_ok()
                 }
                 4 => pool.offline_disk(&name, true).await.is_ok(),
-                5 | 6 => pool.online_disk(&name, one.named()).await.is_ok(),
+                5 | 6 => pool.online_disk(&name, one.named(), false).await.is_ok(),
                 7 => {
                     pool.set_autotrim(rng.coin());
                     true
@@ -308,7 +308,7 @@ mod by_the_clock {
             assert_eq!(states(open), [FreeWorkState::Finished, FreeWorkState::Waiting]);
             assert_eq!(disks[1].counters().discards, 0);
             let again = crate::shapes::named(&disks[1..]).remove(0);
-            open.pool.online_disk(&name, again).await.unwrap();
+            open.pool.online_disk(&name, again, false).await.unwrap();
             ends(&*world, open).await;
             assert_eq!(states(open), [FreeWorkState::Finished; 2]);
             open.pool.export().await.unwrap();

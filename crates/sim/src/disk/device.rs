@@ -443,6 +443,10 @@ impl Device {
         }
     }
 
+    pub(crate) fn put_copy(&mut self, image: Image) {
+        self.platter = Platter::new(image);
+    }
+
     pub(crate) fn corrupt(&mut self, sector: u64, how: Corruption) {
         self.platter.corrupt(sector, how, &mut self.fault_rng);
     }

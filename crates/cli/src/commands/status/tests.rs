@@ -17,6 +17,7 @@ fn leaf(path: &str, state: LeafState) -> LeafStatus {
         spare_for: None,
         replaces: None,
         last_error: None,
+        own_past: false,
         slow: None,
         trim: None,
         initialize: None,

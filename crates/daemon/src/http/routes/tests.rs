@@ -69,6 +69,8 @@ fn an_import_that_loses_something_is_an_administrators() {
         ImportRequest { discard_log: true, ..plain.clone() },
         ImportRequest { missing_log: true, ..plain.clone() },
         ImportRequest { discard_unreadable: true, ..plain.clone() },
+        ImportRequest { use_offline: true, ..plain.clone() },
+        ImportRequest { old_config: true, ..plain.clone() },
         ImportRequest { force: true, ..plain.clone() },
         ImportRequest { new_name: Some("other".into()), ..plain.clone() },
     ] {

@@ -25,6 +25,11 @@ pub struct SidesRun {
     /// Vdevs that were added, and acts by which a vdev grew.
     pub added: u64,
     pub grown: u64,
+    /// Disks that were put back from copies; looks at pools with such disks that came up, and that
+    /// were refused.
+    pub put_back: u64,
+    pub looks: u64,
+    pub refused: u64,
 }
 
 impl SidesRun {
@@ -42,6 +47,9 @@ impl SidesRun {
         self.last_erred += other.last_erred;
         self.added += other.added;
         self.grown += other.grown;
+        self.put_back += other.put_back;
+        self.looks += other.looks;
+        self.refused += other.refused;
     }
 }
 
@@ -55,6 +63,7 @@ pub enum About {
     Growth,
     Dense,
     Everything,
+    Copies,
 }
 
 impl About {

@@ -55,7 +55,10 @@ impl Machine {
                 About::Spares => 11,
                 _ => 6,
             };
-            let kind = rng.below(kinds);
+            let kind = match self.about {
+                About::Copies => [0, 0, 4, 5, 9, 9][rng.index(6)],
+                _ => rng.below(kinds),
+            };
             let result = match kind {
                 6 | 7 if !is_member(other) => pool.add_spare(new, true).await,
                 8 => pool.remove_spare(&disk(other).path).await,
@@ -69,7 +72,7 @@ impl Machine {
                 2 => pool.detach_disk(&name).await,
                 3 if !is_member(other) => pool.replace_disk(&name, new, true).await.map(|_| ()),
                 5 => self.drill(pool, &name, rng.below(300)).await,
-                _ => pool.online_disk(&name, disk(one)).await,
+                _ => pool.online_disk(&name, disk(one), false).await,
             };
             if story() > 0 {
                 let now = self.world.now();

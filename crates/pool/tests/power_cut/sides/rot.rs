@@ -12,7 +12,7 @@ use aquifer_pool::{Span, Watch};
 use aquifer_sim::{Corruption, Rng};
 use futures_util::future::join;
 
-use super::{Machine, members_by_vdev, states, whole};
+use super::{About, Machine, members_by_vdev, states, whole};
 use crate::clients::{Open, check, sound};
 use crate::slots::SLOTS;
 
@@ -56,7 +56,11 @@ impl Machine {
     ) -> Result<(), String> {
         let Some(mut rng) = rng else { return Ok(()) };
         for _ in 0..rng.below(4) {
-            self.world.sleep(Duration::from_millis(rng.below(1500))).await;
+            let longest_ms = if self.about == About::Copies { 400 } else { 1500 };
+            self.world.sleep(Duration::from_millis(rng.below(longest_ms))).await;
+            if self.about == About::Copies {
+                self.a_label_rots(&mut rng);
+            }
             self.scrub(open, rng.coin().then(|| rng.below(200))).await?;
         }
         Ok(())
