@@ -241,8 +241,10 @@ impl Cache {
 
 fn parse_host_id(bytes: &[u8]) -> Result<u64, String> {
     let text = std::str::from_utf8(bytes).unwrap_or_default();
-    let id = u64::from_str_radix(text.trim_end(), 16).ok().filter(|id| *id != 0);
-    id.ok_or_else(|| "is no identity of a host".into())
+    // A part of one would be another host's.
+    let digits = Some(text.trim_end()).filter(|digits| digits.len() == 16);
+    let id = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    id.filter(|id| *id != 0).ok_or_else(|| "is no identity of a host".into())
 }
 
 fn parse_list(bytes: &[u8]) -> Result<Kept, String> {

@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use aquifer_admin::events::EventRing;
 use aquifer_admin::{Control, ControlConfig, Parts, Peers};
+use aquifer_api::keys::Identity;
 use aquifer_api::{Problem, Severity, codes};
 use aquifer_nfsd::limits::{Limits, allow_files};
 use aquifer_nfsd::precedence::yield_to_clients;
@@ -178,7 +179,9 @@ impl Place {
             };
             self.parts.note("api tokens", tokens.problem().map(unreadable));
             if self.shows_own {
-                let unmade = client_files(&self.keys).err().map(|error| {
+                let made = client_files(&self.keys);
+                let read = made.and_then(|[certificate, key]| Identity::read(&certificate, &key));
+                let unmade = read.err().map(|error| {
                     let status = format!("There is no certificate to show to peers: {error}.");
                     let action = "Bound tokens are refused there. Mend the file: it is tried again \
                                   by itself.";

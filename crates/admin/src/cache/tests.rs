@@ -100,7 +100,7 @@ fn a_host_keeps_its_identity() {
     drop(cache);
     let cache = Cache::open(dir.path()).unwrap();
     let path = dir.path().join(HOST_ID_NAME);
-    for damaged in ["", "0000000000000000", "storage-1", "10000000000000000"] {
+    for damaged in ["", "0000000000000000", "12345678", "storage-1", "10000000000000000"] {
         fs::write(&path, damaged).unwrap();
         let (kept, problem) = cache.host_id();
         assert!(kept == id && problem.unwrap().contains("no identity"), "{damaged}");

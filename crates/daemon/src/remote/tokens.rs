@@ -135,6 +135,8 @@ impl Tokens {
 
     /// Reads a list again that could not be read, and writes one again that is spoilt.
     pub fn look_again(&self) {
+        // Nobody may have asked since the file of the first one changed.
+        let _ = self.first();
         if self.off.lock().is_some() {
             self.read();
             return;
