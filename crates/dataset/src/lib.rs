@@ -39,6 +39,7 @@ mod limits;
 mod lines;
 pub mod load;
 mod namespace;
+mod places;
 mod promote;
 pub mod property;
 mod property_name;
