@@ -65,6 +65,7 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
         | DatasetError::DamagedOrigin(_)
         | DatasetError::UncountedClone(_)
         | DatasetError::HasLines(_)
+        | DatasetError::Copy { .. }
         | DatasetError::WaitsForCommit(_)
         | DatasetError::NoClone(_)
         | DatasetError::SameNames { .. }
