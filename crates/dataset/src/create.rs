@@ -127,6 +127,10 @@ impl Datasets {
             None => record,
         };
         let hash_seed = world.random();
+        let _place = match self.by_id(parent) {
+            Some(above) => Some(Box::pin(self.reserve_name(&above, &record.name)).await?),
+            None => None,
+        };
         let reserves = local.get(&Property::Reservation.into());
         let reserves = reserves.map(|value| Wanted::Below(parent, bytes_of(Some(value))));
         self.admit_names(local.keys()).await?;

@@ -67,6 +67,8 @@ pub(crate) struct State {
     /// Created but not on disk yet: synced, not shown. Or destroyed, and being emptied.
     pub hidden: BTreeSet<DatasetId>,
     pub next_dataset: u64,
+    /// Names below datasets that new ones will have: see [`crate::places`].
+    pub reserved_names: BTreeSet<(DatasetId, String)>,
     /// Items to be written with each txg.
     pub items: BTreeMap<Txg, BTreeMap<ItemKey, Option<Item>>>,
     /// Acts on snapshots that the sync of each txg carries out.
@@ -119,6 +121,7 @@ impl State {
             guids: HashMap::new(),
             hidden: BTreeSet::new(),
             next_dataset: 1,
+            reserved_names: BTreeSet::new(),
             items: BTreeMap::new(),
             snapshot_acts: BTreeMap::new(),
             file_takes: BTreeMap::new(),

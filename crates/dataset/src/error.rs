@@ -161,6 +161,18 @@ pub enum DatasetError {
          send it to a dataset of its own"
     )]
     HasLines(String),
+    /// A clone of a dataset that stands by is not promoted.
+    #[error(
+        "{from:?} stands by as a copy, and increments go into it by the snapshots that {name:?} \
+         would take away: set standby=off on {from:?} first, if no more are to come; or send {name:?} \
+         to a dataset of its own"
+    )]
+    Copy {
+        /// The clone.
+        name: String,
+        /// Its origin.
+        from: String,
+    },
     /// A rollback would drop it.
     #[error(
         "clients have written to {0:?} what waits for their COMMIT, and would be lost: stop them, \

@@ -40,6 +40,7 @@ mod limits;
 mod lines;
 pub mod load;
 mod namespace;
+mod places;
 mod promote;
 pub mod property;
 mod property_name;

@@ -32,14 +32,18 @@ impl Datasets {
     /// Promotes a clone; on disk when this returns.
     ///
     /// # Errors
-    /// There is no such dataset, it is no clone, or it has snapshots with names that snapshots of
-    /// its origin have. Then nothing has changed.
+    /// There is no such dataset, it is no clone, it has snapshots with names that snapshots of its
+    /// origin have, or the origin stands by: increments need its snapshots. Then nothing has
+    /// changed.
     pub async fn promote(&self, name: &str) -> Result<Promoted, DatasetError> {
         let _act = self.acts.lock().await;
         let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
         let no_clone = || DatasetError::NoClone(name.into());
         let origin = self.origin_snapshot(&dataset).ok_or_else(no_clone)?;
         let from = origin.lister.and_then(|lister| self.by_id(lister)).ok_or_else(no_clone)?;
+        if from.is_standby() && !left_out(Rule::CopiesKeepTheirSnapshots) {
+            return Err(DatasetError::Copy { name: name.into(), from: self.full_name(&from) });
+        }
         self.check_no_increment(&dataset)?;
         self.check_no_increment(&from)?;
         for of in [&dataset, &from] {

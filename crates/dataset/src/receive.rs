@@ -123,6 +123,9 @@ impl Datasets {
     pub async fn begin_receive(&self, wanted: Wanted) -> Result<Receiving, DatasetError> {
         let _act = self.acts.lock().await;
         let (parent, last) = self.place_of(&wanted)?;
+        let above =
+            self.by_id(parent).ok_or_else(|| DatasetError::NotFound(wanted.name.clone()))?;
+        let _place = self.reserve_name(&above, last).await?;
         self.use_feature(FEATURE_SNAPSHOTS).await?;
         self.use_feature(FEATURE_RECEIVE).await?;
         self.admit_resumable(wanted.resumable.as_ref()).await?;

@@ -40,6 +40,7 @@ impl Datasets {
             self.use_feature(FEATURE_MOVED).await?;
         }
         let above = self.above_only(&parent, &dataset);
+        let _place = self.reserve_name(&parent, &last).await?;
         {
             let hold = self.hold_act().await?;
             let _one = self.promises.lock();

@@ -71,6 +71,7 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
         | DatasetError::DamagedOrigin(_)
         | DatasetError::UncountedClone(_)
         | DatasetError::HasLines(_)
+        | DatasetError::Copy { .. }
         | DatasetError::WaitsForCommit(_)
         | DatasetError::NoClone(_)
         | DatasetError::SameNames { .. }

@@ -77,10 +77,21 @@ impl Files {
             Ok(entries) => entries,
         };
         let taken = |key: u64| entries.iter().any(|entry| entry.key == key);
-        let free_key = match snapdir::is_name(directory, name) {
+        let entry = entries.iter().find(|entry| entry.name == name).cloned();
+        let is_other = entry.is_none()
+            && (snapdir::is_name(directory, name) || self.is_dataset(directory, name));
+        let free_key = match is_other {
             true => Err(FsError::Exists),
             false => (base..=last).find(|key| !taken(*key)).ok_or(FsError::NoSpace),
         };
-        Ok(Found { entry: entries.into_iter().find(|entry| entry.name == name), free_key })
+        Ok(Found { entry, free_key })
+    }
+
+    /// Whether a name in a directory is that of a dataset below its own.
+    fn is_dataset(&self, directory: &Target, name: &[u8]) -> bool {
+        let Target { dataset, object, .. } = directory;
+        object.id == ROOT_DIRECTORY
+            && dataset.snapshot().is_none()
+            && self.datasets.is_dataset_below(dataset.id, name)
     }
 }

@@ -122,3 +122,19 @@ fn a_promoted_clone_outlives_its_origin() {
     });
     bed.assert_clean();
 }
+
+/// Increments go into a copy by the snapshots that a promotion would take away.
+#[test]
+pub fn a_clone_of_a_copy_is_not_promoted() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        with_clone(&service).await;
+        service.datasets.set("tank/d", "standby", Some("on")).await.unwrap();
+        let refused = service.datasets.promote("tank/c").await;
+        let (name, from) = ("tank/c".into(), "tank/d".into());
+        assert_eq!(refused, Err(DatasetError::Copy { name, from }));
+        service.datasets.set("tank/d", "standby", Some("off")).await.unwrap();
+        service.datasets.promote("tank/c").await.unwrap();
+    });
+    bed.assert_clean();
+}

@@ -43,6 +43,7 @@ mod logical;
 mod memory;
 mod moves;
 mod permissions;
+mod places;
 mod properties;
 mod quota;
 mod receive;
