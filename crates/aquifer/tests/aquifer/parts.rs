@@ -307,11 +307,11 @@ impl Whole {
         let is_of_no_use = ["lock", "sessions.json", "settings.toml"].contains(&name)
             || spoilt == Spoilt::Gone && in_service && name == "token";
         // Of a pair that is gone, the first is named.
-        let told = if name.ends_with(".pem") { ".pem" } else { name };
+        let told = if name.ends_with(".pem") { ".pem" } else { name.trim_end_matches('~') };
         let is_whole = || {
             let there = fs::read(&path).unwrap_or_default();
             let is_hex =
-                |there: &[u8]| there.len() == 64 && there.iter().all(u8::is_ascii_hexdigit);
+                |there: &[u8]| there.len() >= 32 && there.iter().all(u8::is_ascii_hexdigit);
             match name.contains(".json") {
                 _ if name == "token" && is_hex(there.trim_ascii()) => true,
                 true => serde_json::from_slice::<Value>(&there).is_ok(),
