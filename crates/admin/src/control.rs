@@ -87,8 +87,8 @@ pub use receive::{Bringer, PartLeave};
 pub use replicate::{Peer, Peers, check_peers, is_of_replication};
 use revive::Awaited;
 use serving::Serving;
-pub use widening::MayLetIn;
 use tend::{PART_HOST, PART_LIST, not_kept};
+pub use widening::MayLetIn;
 
 /// The clients' side of the pools: NFS in the daemon, nothing where no service is wanted.
 pub trait Frontend: Send + Sync + fmt::Debug {

@@ -135,7 +135,8 @@ impl Control {
         };
         let (mut notes, mut dropped_log) = (Vec::new(), None);
         if new_name.is_some() {
-            let renamed = Serving::bring_up(&found_name, claimed, options).await?;
+            let limited = (options, self.config.host_limits);
+            let renamed = Serving::bring_up(&found_name, claimed, limited).await?;
             (notes, dropped_log) = self.rename_and_leave(renamed, guid, &name).await?;
             (claimed, options) = (claim(guid, paths).await?, self.import_options());
         }

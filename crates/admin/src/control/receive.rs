@@ -100,7 +100,7 @@ impl Control {
             self.give_up_earlier(&request, bringer).await;
         }
         for (property, value) in &request.properties {
-            properties::check(&request.name, property, value)?;
+            properties::check(&request.name, property, value, &self.config.peers)?;
         }
         let chosen = Chosen::parse(&request.properties, &request.exclude);
         let chosen = chosen.map_err(properties::api_error)?;

@@ -60,7 +60,7 @@ async fn bring(
 }
 
 async fn local(daemon: &Daemon, name: &str) -> BTreeMap<String, String> {
-    let query = DatasetQuery { name: Some(name.into()), recursive: false };
+    let query = DatasetQuery { name: Some(name.into()), recursive: false, ..Default::default() };
     let found = daemon.client.datasets(&query).await.unwrap().remove(0);
     let own = found.properties.into_iter().filter(|property| property.source == "local");
     own.map(|property| (property.name, property.value)).collect()
@@ -189,7 +189,11 @@ async fn a_snapshot_of_all_below_leaves_copies_out_and_says_so() {
     assert!(notes.len() == 1 && notes[0].contains("tank/backups/vms left out"), "{notes:?}");
     let answer = bring(&daemon, (Some("a"), "tank/vms@b"), copy, json!({})).await;
     assert_eq!(status(&answer), "200", "{answer}");
-    let query = SnapshotQuery { name: Some("tank/backups/vms".into()), recursive: false };
+    let query = SnapshotQuery {
+        name: Some("tank/backups/vms".into()),
+        recursive: false,
+        ..Default::default()
+    };
     let listed = daemon.client.snapshots(&query).await.unwrap();
     let names: Vec<&str> = listed.iter().map(|of| of.name.as_str()).collect();
     assert_eq!(names, ["tank/backups/vms@a", "tank/backups/vms@b"]);
@@ -216,12 +220,14 @@ async fn a_copy_prunes_what_schedules_took_by_a_rule_of_its_own() {
         assert_eq!(status(&answer), "200", "{answer}");
     }
     set(&daemon, "tank/copy", &[("snapshots", "hourly=2")]).await.unwrap();
-    let query = SnapshotQuery { name: Some("tank/copy".into()), recursive: false };
+    let query =
+        SnapshotQuery { name: Some("tank/copy".into()), recursive: false, ..Default::default() };
     let listed = daemon.client.snapshots(&query).await.unwrap();
     let names: Vec<String> = listed.into_iter().map(|of| of.name).collect();
     assert_eq!(names, [4, 5].map(|hour| format!("tank/copy@{}", name(hour))));
     // Nobody pruned the source.
-    let query = SnapshotQuery { name: Some("tank/vms".into()), recursive: false };
+    let query =
+        SnapshotQuery { name: Some("tank/vms".into()), recursive: false, ..Default::default() };
     assert_eq!(daemon.client.snapshots(&query).await.unwrap().len(), 5);
     daemon.control.stop().await;
 }
@@ -290,7 +296,7 @@ async fn a_hold_with_an_end_stands_over_export_and_force() {
     let places = vec![disk.clone().into()];
     let import = ImportRequest { pool: "tank".into(), places, ..ImportRequest::default() };
     daemon.client.import_pool(&import).await.unwrap();
-    let query = SnapshotQuery { name: Some("tank".into()), recursive: false };
+    let query = SnapshotQuery { name: Some("tank".into()), recursive: false, ..Default::default() };
     assert_eq!(daemon.client.snapshots(&query).await.unwrap().len(), 1);
     daemon.client.export_pool("tank", &ExportPool::default()).await.unwrap();
     request.held_until_s = Some(until_s);
@@ -319,7 +325,7 @@ async fn a_second_pool_of_one_name_is_imported_under_another() {
     assert!(daemon.client.import_pool(&import(Some("a/b"))).await.is_err());
     let done = daemon.client.import_pool(&import(Some("other"))).await.unwrap();
     assert_eq!(done.name, "other");
-    let query = SnapshotQuery { name: Some("other".into()), recursive: true };
+    let query = SnapshotQuery { name: Some("other".into()), recursive: true, ..Default::default() };
     assert_eq!(daemon.client.snapshots(&query).await.unwrap()[0].name, "other/vms@a");
     // It keeps the name.
     daemon.client.export_pool("other", &ExportPool::default()).await.unwrap();

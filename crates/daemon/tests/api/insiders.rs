@@ -47,7 +47,10 @@ async fn filled() -> Daemon {
     client.create_dataset(&CreateDataset { name: "tank/vms".into(), properties }).await.unwrap();
     for name in ["tank/vms@keep", &format!("tank/vms@{TAKEN}"), "tank/vms@last"] {
         let names = vec![name.to_string()];
-        client.take_snapshots(&TakeSnapshots { names, recursive: false }).await.unwrap();
+        client
+            .take_snapshots(&TakeSnapshots { names, recursive: false, ..Default::default() })
+            .await
+            .unwrap();
     }
     let snapshot = "tank/vms@keep".to_string();
     let bookmark = MakeBookmark { snapshot, bookmark: "tank/vms#mark".into() };
@@ -134,7 +137,7 @@ fn bodies(all: &Value, schema: &Value, hostile: &str) -> Vec<Value> {
         _ => None,
     };
     let mut found = Vec::new();
-    for (name, of) in properties {
+    for (name, _) in properties {
         for text in [hostile.to_string(), format!("tank/vms@{hostile}"), format!("tank/{hostile}")]
         {
             let mut body = Map::new();
@@ -252,7 +255,11 @@ async fn a_copy_has_one_feeder_who_alone_prunes_it_and_that_is_in_the_history() 
     let names = vec!["tank/vms@more".to_string(), "tank/vms@most".into()];
     for name in names {
         let names = vec![name];
-        daemon.client.take_snapshots(&TakeSnapshots { names, recursive: false }).await.unwrap();
+        daemon
+            .client
+            .take_snapshots(&TakeSnapshots { names, recursive: false, ..Default::default() })
+            .await
+            .unwrap();
     }
     let since = async |from: Option<&str>, to: &str| {
         let from = from.map(|from| format!("@{from}"));
@@ -275,7 +282,8 @@ async fn a_copy_has_one_feeder_who_alone_prunes_it_and_that_is_in_the_history() 
     // The feeder's goes in, and takes away what it is over: by name, and no more.
     let answer = bring("feeder", Some(TAKEN), "last", &[TAKEN]).await;
     assert_eq!(status(&answer), "200", "{answer}");
-    let query = SnapshotQuery { name: Some("tank/fed".into()), recursive: false };
+    let query =
+        SnapshotQuery { name: Some("tank/fed".into()), recursive: false, ..Default::default() };
     let names = async || {
         let listed = daemon.client.snapshots(&query).await.unwrap();
         listed.into_iter().map(|of| of.name).collect::<Vec<_>>()
