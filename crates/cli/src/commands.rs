@@ -290,33 +290,7 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
             disks::online(client, output, &name, request, wait).await
         }
         PoolCommand::Drill(args) => drill::drill(client, output, args).await,
-        PoolCommand::Import {
-            force,
-            places,
-            rewind,
-            discard_log,
-            missing_log,
-            discard_unreadable,
-            use_offline,
-            old_config,
-            pool,
-            new_name,
-        } => {
-            let pool = pool.unwrap_or_default();
-            let request = ImportRequest {
-                pool,
-                new_name,
-                places,
-                rewind,
-                discard_log,
-                missing_log,
-                discard_unreadable,
-                use_offline,
-                old_config,
-                force,
-            };
-            import_or_scan(client, output, request).await
-        }
+        PoolCommand::Import(args) => import_or_scan(client, output, import_of(args)).await,
         PoolCommand::Export { force, name } => pool::export(client, output, &name, force).await,
         PoolCommand::Clear { name, disk } => pool::clear(client, output, &name, disk).await,
         PoolCommand::List { name } => pool::list(client, output, name).await,
@@ -329,6 +303,21 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
         }
         PoolCommand::Events { name } => events::kept(client, output, &name).await,
         PoolCommand::Destroy { force, name } => pool::destroy(client, output, force, &name).await,
+    }
+}
+
+fn import_of(args: ImportArgs) -> ImportRequest {
+    ImportRequest {
+        pool: args.pool.unwrap_or_default(),
+        new_name: args.new_name,
+        places: args.places,
+        rewind: args.rewind,
+        discard_log: args.discard_log,
+        missing_log: args.missing_log,
+        discard_unreadable: args.discard_unreadable,
+        use_offline: args.use_offline,
+        old_config: args.old_config,
+        force: args.force,
     }
 }
 

@@ -230,41 +230,7 @@ async fn run(api: Api, listener: io::Result<UnixListener>, place: Place) -> Resu
     let Api { control, tokens, .. } = api;
     let may_replicate = replicate_apart(&control).map_err(Failure::failed)?;
     let starting = Arc::clone(&control);
-    let start = tokio::spawn(async move {
-        let ready: Arc<manager::Ready> = Arc::default();
-        let tended = tokio::spawn({
-            let (control, place) = (Arc::clone(&starting), Arc::clone(&place));
-            let ready = Arc::clone(&ready);
-            async move {
-                tokio::join!(
-                    control.tend_frontend(),
-                    control.tend_state(),
-                    place.tend(&tokens),
-                    manager::tell(&control, &ready),
-                );
-            }
-        });
-        let _ends_with_it = AbortOnDrop(tended);
-        starting.start().await;
-        // Before reports of health.
-        ready.tell_if(starting.is_ready());
-        // The thread waits for it.
-        let _ = may_replicate.send(());
-        tokio::join!(
-            manager::report_health(&starting),
-            look_in_time(&starting),
-            look_each_minute(&starting),
-            starting.look_for_disks(),
-            starting.each_second(),
-            starting.watch_disks(),
-            starting.replace_gone_disks(),
-            starting.note_acts_by_itself(),
-            starting.keep_events(),
-            starting.keep_load(),
-            starting.watch_problems(),
-            starting.tell_events(),
-        );
-    });
+    let start = tokio::spawn(work(starting, place, tokens, may_replicate));
     let name = signals.next().await;
     tracing::info!(signal = name, "stopping; a second signal ends at once");
     manager::stopping();
@@ -281,6 +247,47 @@ async fn run(api: Api, listener: io::Result<UnixListener>, place: Place) -> Resu
     let _ = tokio::time::timeout(API_PATIENCE, all).await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Brings the pools into service, and does what is done beside clients until it is dropped.
+async fn work(
+    control: Arc<Control>,
+    place: Arc<Place>,
+    tokens: Arc<Tokens>,
+    may_replicate: oneshot::Sender<()>,
+) {
+    let ready: Arc<manager::Ready> = Arc::default();
+    let tended = tokio::spawn({
+        let (control, ready) = (Arc::clone(&control), Arc::clone(&ready));
+        async move {
+            tokio::join!(
+                control.tend_frontend(),
+                control.tend_state(),
+                place.tend(&tokens),
+                manager::tell(&control, &ready),
+            );
+        }
+    });
+    let _ends_with_it = AbortOnDrop(tended);
+    control.start().await;
+    // Before reports of health.
+    ready.tell_if(control.is_ready());
+    // The thread waits for it.
+    let _ = may_replicate.send(());
+    tokio::join!(
+        manager::report_health(&control),
+        look_in_time(&control),
+        look_each_minute(&control),
+        control.look_for_disks(),
+        control.each_second(),
+        control.watch_disks(),
+        control.replace_gone_disks(),
+        control.note_acts_by_itself(),
+        control.keep_events(),
+        control.keep_load(),
+        control.watch_problems(),
+        control.tell_events(),
+    );
 }
 
 /// Runs replication on a thread of its own, from when it may begin. It ends with the process: a run

@@ -35,10 +35,10 @@ fn an_older_copy_of_the_log_device_is_not_taken_for_the_log() {
     place.must(&["pool", "import", "-d", &dir, "tank"]);
     let mut client = Client::new(&place, "127.0.0.1");
     let root = client.mount("/tank/vms");
-    let files: Vec<_> = (0..40)
+    let files: Vec<_> = (0..40_u8)
         .map(|at| {
             let file = client.create(&root, &format!("file{at}"));
-            client.write(&file, 0, &[at as u8 + 1; 4096], true);
+            client.write(&file, 0, &[at + 1; 4096], true);
             file
         })
         .collect();

@@ -182,42 +182,7 @@ pub enum PoolCommand {
         disk: String,
     },
     /// Bring a pool into service; without a name, list those that are found.
-    Import {
-        /// Take the pool although another host used it in the last minute, and did not export it.
-        /// That host must be down.
-        #[arg(short = 'f')]
-        force: bool,
-        /// Where to look instead of all block devices: directory, device, image file.
-        #[arg(short = 'd', value_name = "PLACE")]
-        places: Vec<PathBuf>,
-        /// Go back this many txgs. What came after is lost.
-        #[arg(long, value_name = "TXGS", default_value_t = 0,
-            value_parser = clap::value_parser!(u64).range(0..=2))]
-        rewind: u64,
-        /// End the intent log where it is damaged. What came after is lost.
-        #[arg(long)]
-        discard_log: bool,
-        /// Do without a log device that is not there. What only it holds is lost.
-        #[arg(short = 'm', long)]
-        missing_log: bool,
-        /// Take what a disk does not give while the log is replayed for damaged. What the log says
-        /// of it is lost.
-        #[arg(long)]
-        discard_unreadable: bool,
-        /// Go back to what disks hold that were taken offline by order, if no other disk of their
-        /// vdev is there. What was written since is lost.
-        #[arg(long)]
-        use_offline: bool,
-        /// Go on although the labels are older than the pool's newest state. Acts on disks are
-        /// undone.
-        #[arg(long)]
-        old_config: bool,
-        /// Name or guid.
-        pool: Option<String>,
-        /// The name that it gets: also the way to import a second pool of one name.
-        #[arg(value_name = "NEW")]
-        new_name: Option<String>,
-    },
+    Import(ImportArgs),
     /// Take a pool out of service.
     Export {
         /// Within a minute, even if disks do not answer; says what it leaves behind.
@@ -283,6 +248,45 @@ pub enum PoolCommand {
         /// The pool.
         name: String,
     },
+}
+
+/// `pool import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// Take the pool although another host used it in the last minute, and did not export it.
+    /// That host must be down.
+    #[arg(short = 'f')]
+    pub force: bool,
+    /// Where to look instead of all block devices: directory, device, image file.
+    #[arg(short = 'd', value_name = "PLACE")]
+    pub places: Vec<PathBuf>,
+    /// Go back this many txgs. What came after is lost.
+    #[arg(long, value_name = "TXGS", default_value_t = 0,
+        value_parser = clap::value_parser!(u64).range(0..=2))]
+    pub rewind: u64,
+    /// End the intent log where it is damaged. What came after is lost.
+    #[arg(long)]
+    pub discard_log: bool,
+    /// Do without a log device that is not there. What only it holds is lost.
+    #[arg(short = 'm', long)]
+    pub missing_log: bool,
+    /// Take what a disk does not give while the log is replayed for damaged. What the log says
+    /// of it is lost.
+    #[arg(long)]
+    pub discard_unreadable: bool,
+    /// Go back to what disks hold that were taken offline by order, if no other disk of their
+    /// vdev is there. What was written since is lost.
+    #[arg(long)]
+    pub use_offline: bool,
+    /// Go on although the labels are older than the pool's newest state. Acts on disks are
+    /// undone.
+    #[arg(long)]
+    pub old_config: bool,
+    /// Name or guid.
+    pub pool: Option<String>,
+    /// The name that it gets: also the way to import a second pool of one name.
+    #[arg(value_name = "NEW")]
+    pub new_name: Option<String>,
 }
 
 /// `pool trim`.

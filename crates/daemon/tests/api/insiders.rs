@@ -48,7 +48,7 @@ async fn filled() -> Daemon {
     for name in ["tank/vms@keep", &format!("tank/vms@{TAKEN}"), "tank/vms@last"] {
         let names = vec![name.to_string()];
         client
-            .take_snapshots(&TakeSnapshots { names, recursive: false, ..Default::default() })
+            .take_snapshots(&TakeSnapshots { names, recursive: false })
             .await
             .unwrap();
     }
@@ -257,7 +257,7 @@ async fn a_copy_has_one_feeder_who_alone_prunes_it_and_that_is_in_the_history() 
         let names = vec![name];
         daemon
             .client
-            .take_snapshots(&TakeSnapshots { names, recursive: false, ..Default::default() })
+            .take_snapshots(&TakeSnapshots { names, recursive: false })
             .await
             .unwrap();
     }
