@@ -51,7 +51,7 @@ use aquifer_meter::size;
 use serde::Serialize;
 
 use crate::args::{
-    ApiArgs, Command, LocksCommand, Options, PoolCommand, ShareCommand, StatCommand,
+    ApiArgs, Command, ImportArgs, LocksCommand, Options, PoolCommand, ShareCommand, StatCommand,
 };
 use crate::failure::Failure;
 use crate::table::Table;

@@ -60,7 +60,7 @@ async fn bring(
 }
 
 async fn local(daemon: &Daemon, name: &str) -> BTreeMap<String, String> {
-    let query = DatasetQuery { name: Some(name.into()), recursive: false, ..Default::default() };
+    let query = DatasetQuery { name: Some(name.into()), recursive: false };
     let found = daemon.client.datasets(&query).await.unwrap().remove(0);
     let own = found.properties.into_iter().filter(|property| property.source == "local");
     own.map(|property| (property.name, property.value)).collect()

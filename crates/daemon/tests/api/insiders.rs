@@ -47,10 +47,7 @@ async fn filled() -> Daemon {
     client.create_dataset(&CreateDataset { name: "tank/vms".into(), properties }).await.unwrap();
     for name in ["tank/vms@keep", &format!("tank/vms@{TAKEN}"), "tank/vms@last"] {
         let names = vec![name.to_string()];
-        client
-            .take_snapshots(&TakeSnapshots { names, recursive: false })
-            .await
-            .unwrap();
+        client.take_snapshots(&TakeSnapshots { names, recursive: false }).await.unwrap();
     }
     let snapshot = "tank/vms@keep".to_string();
     let bookmark = MakeBookmark { snapshot, bookmark: "tank/vms#mark".into() };
@@ -133,7 +130,7 @@ fn bodies(all: &Value, schema: &Value, hostile: &str) -> Vec<Value> {
         "array" => Some(json!([text])),
         "object" => Some(json!({text: text})),
         "integer" => needed.contains(&name).then(|| json!(0)),
-        "boolean" => needed.contains(&name).then(|| json!(false)),
+        "boolean" => needed.contains(&name).then_some(json!(false)),
         _ => None,
     };
     let mut found = Vec::new();
@@ -255,11 +252,7 @@ async fn a_copy_has_one_feeder_who_alone_prunes_it_and_that_is_in_the_history() 
     let names = vec!["tank/vms@more".to_string(), "tank/vms@most".into()];
     for name in names {
         let names = vec![name];
-        daemon
-            .client
-            .take_snapshots(&TakeSnapshots { names, recursive: false })
-            .await
-            .unwrap();
+        daemon.client.take_snapshots(&TakeSnapshots { names, recursive: false }).await.unwrap();
     }
     let since = async |from: Option<&str>, to: &str| {
         let from = from.map(|from| format!("@{from}"));

@@ -181,7 +181,7 @@ const LOG_SECTORS: u64 = GIB / 4096;
 /// `pages`. Each is a batch.
 fn with_long_log(writes: u64, pages: usize) -> (Bed, FileHandle) {
     let quick = DiskConfig::default();
-    let mut bed = Bed::with_log(LOG_SECTORS, quick.clone(), quick);
+    let mut bed = Bed::with_log(LOG_SECTORS, quick, quick);
     let file = bed.short_life(async |service| {
         let file = make(&service, service.files.root("tank").unwrap(), "disk").await;
         for at in 0..writes {

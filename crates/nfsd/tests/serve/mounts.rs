@@ -250,7 +250,7 @@ fn only_the_chosen_addresses_are_listened_on() {
     for chosen in [server.addresses(), portmappers] {
         assert_eq!(chosen.len(), 2);
         for address in chosen {
-            let mut client = Client::connect(*address);
+            let mut client = Client::connect(address);
             client.ping();
             assert!(client.mount("/vms").is_ok());
         }
