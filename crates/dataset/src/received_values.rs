@@ -63,7 +63,7 @@ impl Chosen {
         let mut values = travelling(came);
         let is_lesser = feeder.is_some_and(|feeder| !feeder.is_admin);
         values.retain(|name, value| {
-            !self.left_out.contains(name) && !(is_lesser && lets_in_or_loses(name, value))
+            !(self.left_out.contains(name) || is_lesser && lets_in_or_loses(name, value))
         });
         values.extend(self.set.clone());
         values
