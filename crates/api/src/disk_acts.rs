@@ -56,8 +56,8 @@ pub struct ReplaceDisk {
     /// Make it, if it is an image file that does not exist, of this many bytes.
     #[serde(default)]
     pub create_bytes: Option<u64>,
-    /// Until when holds stand on disks that it takes with force, in seconds since 1970, as the error
-    /// says it: these snapshots are destroyed. It counts on the server's own socket alone.
+    /// Until when holds stand on disks that it takes with force, in seconds since 1970, as the
+    /// error says it: these snapshots are destroyed. It counts on the server's own socket alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_until_s: Option<u64>,
 }

@@ -310,8 +310,8 @@ pub struct CreatePool {
     /// Make image files that do not exist, of this many bytes.
     #[serde(default)]
     pub create_bytes: Option<u64>,
-    /// Until when holds stand on disks that it takes with force, in seconds since 1970, as the error
-    /// says it: these snapshots are destroyed. It counts on the server's own socket alone.
+    /// Until when holds stand on disks that it takes with force, in seconds since 1970, as the
+    /// error says it: these snapshots are destroyed. It counts on the server's own socket alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_until_s: Option<u64>,
 }
@@ -342,8 +342,8 @@ pub struct AddVdevs {
     /// Make image files that do not exist, of this many bytes.
     #[serde(default)]
     pub create_bytes: Option<u64>,
-    /// Until when holds stand on disks that it takes with force, in seconds since 1970, as the error
-    /// says it: these snapshots are destroyed. It counts on the server's own socket alone.
+    /// Until when holds stand on disks that it takes with force, in seconds since 1970, as the
+    /// error says it: these snapshots are destroyed. It counts on the server's own socket alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_until_s: Option<u64>,
 }

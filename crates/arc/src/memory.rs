@@ -1,8 +1,8 @@
 //! The memory of a process: who has how much of it, and that all of it stays under one cap.
 //!
-//! [`Share`]s have what they need: dirty data, requests of clients, bitmaps, objects ([`Shelf`]). The caches of all
-//! pools have the rest, so an idle server's memory is a read cache. Among caches the rest is
-//! divided by need, once a second ([`Memory::balance`]).
+//! [`Share`]s have what they need: dirty data, requests of clients, bitmaps, objects ([`Shelf`]).
+//! The caches of all pools have the rest, so an idle server's memory is a read cache. Among caches
+//! the rest is divided by need, once a second ([`Memory::balance`]).
 //!
 //! # Invariants
 //! - Before a share holds more than it is charged for, the caches have given up the difference.

@@ -1,7 +1,7 @@
 //! How long clients wait when the server was killed: from its start to the first answer with data.
 //!
-//! Invariant: each round leaves [`BATCHES`] batches in the log, one stable write each, and the disks
-//! are slow from the kill to the answer. What is read first is compared.
+//! Invariant: each round leaves [`BATCHES`] batches in the log, one stable write each, and the
+//! disks are slow from the kill to the answer. What is read first is compared.
 
 use std::time::{Duration, Instant};
 

@@ -20,7 +20,7 @@ pub use alerts::AlertsCommand;
 pub use api::ApiArgs;
 pub use list::{GetArgs, GetColumn, ListArgs, ListKind, SortKey, Source};
 pub use past::PastArgs;
-pub use pool::{DrillArgs, ImportArgs, InitializeArgs, PoolCommand, TrimArgs};
+pub use pool::{CreateArgs, DrillArgs, ImportArgs, InitializeArgs, PoolCommand, TrimArgs};
 pub use token::TokenCommand;
 
 /// What every command takes: which daemon is asked, and how the answer is printed.

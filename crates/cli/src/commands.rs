@@ -51,7 +51,8 @@ use aquifer_meter::size;
 use serde::Serialize;
 
 use crate::args::{
-    ApiArgs, Command, ImportArgs, LocksCommand, Options, PoolCommand, ShareCommand, StatCommand,
+    ApiArgs, Command, CreateArgs, ImportArgs, LocksCommand, Options, PoolCommand, ShareCommand,
+    StatCommand,
 };
 use crate::failure::Failure;
 use crate::table::Table;
@@ -243,25 +244,29 @@ pub fn client(api: &ApiArgs) -> Result<Client, Failure> {
     }
 }
 
+fn wanted_import(args: ImportArgs) -> ImportRequest {
+    ImportRequest {
+        pool: args.pool.unwrap_or_default(),
+        new_name: args.new_name,
+        places: args.places,
+        rewind: args.rewind,
+        discard_log: args.discard_log,
+        missing_log: args.missing_log,
+        discard_unreadable: args.discard_unreadable,
+        use_offline: args.use_offline,
+        old_config: args.old_config,
+        force: args.force,
+    }
+}
+
 async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Result<(), Failure> {
     match command {
-        PoolCommand::Create {
-            force,
-            dry_run,
-            held_until,
-            properties,
-            create_size,
-            name,
-            disks,
-        } => {
-            let wish = pool::Wish { force, dry_run, held_until, properties, create_size, name };
-            pool::create(client, output, wish, &disks).await
-        }
+        PoolCommand::Create(args) => pool::create(client, output, args).await,
         PoolCommand::Add { force, dry_run, create_size, name, disks } => {
-            let properties = Vec::new();
-            let held_until = None;
-            let wish = pool::Wish { force, dry_run, held_until, properties, create_size, name };
-            disks::add(client, output, wish, &disks).await
+            let (held_until, properties) = (None, Vec::new());
+            let wish =
+                CreateArgs { force, dry_run, held_until, properties, create_size, name, disks };
+            disks::add(client, output, wish).await
         }
         PoolCommand::Remove { name, disk } => disks::remove(client, output, &name, disk).await,
         PoolCommand::Replace { wait, force, create_size, name, disk, new } => {
@@ -290,7 +295,7 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
             disks::online(client, output, &name, request, wait).await
         }
         PoolCommand::Drill(args) => drill::drill(client, output, args).await,
-        PoolCommand::Import(args) => import_or_scan(client, output, import_of(args)).await,
+        PoolCommand::Import(args) => import_or_scan(client, output, wanted_import(args)).await,
         PoolCommand::Export { force, name } => pool::export(client, output, &name, force).await,
         PoolCommand::Clear { name, disk } => pool::clear(client, output, &name, disk).await,
         PoolCommand::List { name } => pool::list(client, output, name).await,
@@ -303,21 +308,6 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
         }
         PoolCommand::Events { name } => events::kept(client, output, &name).await,
         PoolCommand::Destroy { force, name } => pool::destroy(client, output, force, &name).await,
-    }
-}
-
-fn import_of(args: ImportArgs) -> ImportRequest {
-    ImportRequest {
-        pool: args.pool.unwrap_or_default(),
-        new_name: args.new_name,
-        places: args.places,
-        rewind: args.rewind,
-        discard_log: args.discard_log,
-        missing_log: args.missing_log,
-        discard_unreadable: args.discard_unreadable,
-        use_offline: args.use_offline,
-        old_config: args.old_config,
-        force: args.force,
     }
 }
 

@@ -164,8 +164,8 @@ pub enum DatasetError {
     /// A clone of a dataset that stands by is not promoted.
     #[error(
         "{from:?} stands by as a copy, and increments go into it by the snapshots that {name:?} \
-         would take away: set standby=off on {from:?} first, if no more are to come; or send {name:?} \
-         to a dataset of its own"
+         would take away: set standby=off on {from:?} first, if no more are to come; or send \
+         {name:?} to a dataset of its own"
     )]
     Copy {
         /// The clone.

@@ -5,8 +5,8 @@
 //! its feeder over restarts and on other machines.
 //!
 //! Invariants:
-//! - A copy has one mark, on the newest snapshot that it received so. It moves in the txg that takes
-//!   the next one.
+//! - A copy has one mark, on the newest snapshot that it received so. It moves in the txg that
+//!   takes the next one.
 //! - One that may only receive brings nothing into the copy of another feeder.
 //! - A mark does not keep a dataset from being destroyed as a whole, nor a copy from being rolled
 //!   back by force: it is there against slips, and names no one's wish to keep data.

@@ -2,11 +2,11 @@
 //!
 //! Three kinds:
 //! - Those that never travel: what bounds (quota, reservation), what is done by schedule, where a
-//!   copy goes from here, whether it stands by. A copy of a full dataset has other room, and a bound
-//!   that an administrator raises there would come back with each run.
-//! - Those that guard: who is let in (`sharenfs`, `snapcontrol`), what may be lost (`sync`), what may
-//!   be changed (`readonly`). A new copy takes them; from then on they are the copy's own. From one
-//!   that may only receive, none comes that lets in or loses.
+//!   copy goes from here, whether it stands by. A copy of a full dataset has other room, and a
+//!   bound that an administrator raises there would come back with each run.
+//! - Those that guard: who is let in (`sharenfs`, `snapcontrol`), what may be lost (`sync`), what
+//!   may be changed (`readonly`). A new copy takes them; from then on they are the copy's own. From
+//!   one that may only receive, none comes that lets in or loses.
 //! - All others follow the source.
 //!
 //! The receiver may set values (`-o`), which win, and leave some out (`-x`), of which the copy has

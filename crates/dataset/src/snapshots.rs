@@ -478,7 +478,7 @@ impl Datasets {
 
 /// Whether a dataset below the one that was named is left out by a snapshot of all below: one that
 /// is being received into gets the sender's, and a copy has those that it receives. A snapshot of
-/// its own would be in the way of the next one. Who names a tree of copies means them.
+/// its own would be in the way of the next one. A command that names a tree of copies means them.
 fn is_copy_below(of: &Dataset, named_stands_by: bool) -> bool {
     of.is_receiving() || of.is_standby() && !named_stands_by
 }

@@ -69,8 +69,8 @@ pub enum FileNameError {
     TooLong(String),
     /// A host takes no more snapshots of a dataset.
     #[error(
-        "{dataset} has {are} snapshots, with those of its files: with {most} of them, hosts take no \
-         more (snapcontrol.snapshots of the configuration)"
+        "{dataset} has {are} snapshots, with those of its files: with {most} of them, hosts take \
+         no more (snapcontrol.snapshots of the configuration)"
     )]
     Enough {
         /// Full name of the dataset.

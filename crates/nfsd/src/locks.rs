@@ -15,8 +15,8 @@
 //! - One task at a time calls a host. If the host does not answer it loses its turn, so that the
 //!   others in the queue get theirs; clients ask again by themselves.
 //! - Clients hear of our restart when the pools are in service, or given up
-//!   ([`LockKeeper::begin`]), and their time to claim locks runs from then on: a claim in a file of a pool that is not there
-//!   yet would be lost.
+//!   ([`LockKeeper::begin`]), and their time to claim locks runs from then on: a claim in a file of
+//!   a pool that is not there yet would be lost.
 //! - A client on the list at our start stays on it until it was told, or for [`NOTIFY_PATIENCE`].
 //!   It may reclaim its locks until then and for the grace period after.
 

@@ -13,8 +13,8 @@
 //!
 //! What an old head no longer refers to died in `txg` in `dataset`: the snapshots before that may
 //! show it, and then it goes to the dead tree there. Until it has gone there, or is free, its data
-//! counts in `dataset`: so much of it is left. (Earlier releases write no flag, and such heads count
-//! for nobody. They pass over what the flag brings.)
+//! counts in `dataset`: so much of it is left. (Earlier releases write no flag, and such heads
+//! count for nobody. They pass over what the flag brings.)
 
 use crate::codec::{FormatError, Reader, Writer};
 use crate::dataset::{begin, begin_with, open, open_with_flags};

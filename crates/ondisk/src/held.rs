@@ -1,10 +1,10 @@
 //! Until when holds with an end stand in a pool, as its labels say it.
 //!
 //! Such a hold is to stand against every right. One who writes over the disks would end it all the
-//! same, so the labels carry the time: software that takes disks for something else reads no more of
-//! a pool than its labels. It is the feature `held-until-SECONDS` among `features_write`, in decimal,
-//! the latest end of all holds, rounded up to [`ROUND_S`]. A pool names one at a time. It stays when
-//! its time has passed, and means nothing then.
+//! same, so the labels carry the time: software that takes disks for something else reads no more
+//! of a pool than its labels. It is the feature `held-until-SECONDS` among `features_write`, in
+//! decimal, the latest end of all holds, rounded up to [`ROUND_S`]. A pool names one at a time. It
+//! stays when its time has passed, and means nothing then.
 
 /// What the feature's name begins with.
 const PREFIX: &str = "held-until-";

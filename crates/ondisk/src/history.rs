@@ -19,8 +19,8 @@
 //!   changes u16, each: what string  before string  after string
 //! ```
 //! An event has its class in who, its text in act, its level in result, its fields in changes.
-//! Orders rise over all classes; an act of a host has that of what was noted before it, so that hosts
-//! push nothing out. Secrets (a token) never stand in it.
+//! Orders rise over all classes; an act of a host has that of what was noted before it, so that
+//! hosts push nothing out. Secrets (a token) never stand in it.
 //!
 //! [`TreeSlot::History`]: crate::pool_root::TreeSlot::History
 

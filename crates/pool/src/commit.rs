@@ -167,8 +167,8 @@ impl Pool {
         self.check_vdevs()
     }
 
-    /// Whether each leaf has an uberblock that was just written, or is named by it. The last side of
-    /// a lost log vdev may be neither.
+    /// Whether each leaf has an uberblock that was just written, or is named by it. The last side
+    /// of a lost log vdev may be neither.
     fn is_on_all_unnamed(&self, uberblock: &Uberblock) -> bool {
         let tree = self.tree();
         let mut leaves = tree.vdevs.iter().flat_map(|vdev| &vdev.leaves);

@@ -229,8 +229,8 @@ pub enum ImportError {
     /// A disk that is to come back has changes of its own.
     #[error(
         "{path} was in use apart from this pool: it has changes that are not here. It holds {own}; \
-             the pool is at {here}; they parted {}. `pool online -f` drops what only {path} has. To \
-             keep that instead, export the pool, and import it with {path} alone (-d {path})",
+         the pool is at {here}; they parted {}. `pool online -f` drops what only {path} has. \
+         To keep that instead, export the pool, and import it with {path} alone (-d {path})",
         parted_at(.parted.as_ref())
     )]
     OwnPast {

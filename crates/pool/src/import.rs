@@ -255,8 +255,8 @@ fn note_log(chain: &Chain, dropped: DroppedLog, report: &mut ImportReport) {
 
 impl Pool {
     /// Writes the first uberblock of this session, which fixes the end of the log. What is
-    /// acknowledged from now on may lie on one vdev alone. So a copy of that from before this import
-    /// must lack an uberblock that counted: there are two.
+    /// acknowledged from now on may lie on one vdev alone. So a copy of that from before this
+    /// import must lack an uberblock that counted: there are two.
     async fn begin_session(&self, uberblock: &Uberblock) -> Result<(), PoolError> {
         self.write_uberblock(|next| {
             *next = Uberblock { sequence: next.sequence, ..uberblock.clone() }

@@ -209,9 +209,9 @@ pub async fn newest_uberblock(
     Ok(ring(&pages, pool, leaf.guid).max_by_key(|uberblock| uberblock.sequence))
 }
 
-/// Writes the config to all four labels of a leaf, durable when it returns. The one place that does:
-/// whoever writes, and whatever it knew when it began, a leaf keeps the newest config that it was
-/// given. Returns whether this one was written: `false`, if the leaf was given a newer one.
+/// Writes the config to all four labels of a leaf, durable when it returns. The one place that
+/// does: whoever writes, and whatever it knew when it began, a leaf keeps the newest config that it
+/// was given. Returns whether this one was written: `false`, if the leaf was given a newer one.
 pub async fn write_config(leaf: &Arc<Leaf>, config: &PoolConfig) -> Result<bool, DiskError> {
     let sectors = leaf.disk().ok_or(DiskError::Gone)?.sectors();
     let mut given = leaf.config_given.lock().await;

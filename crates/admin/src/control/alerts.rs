@@ -1,8 +1,8 @@
 //! Alerts: every few seconds it is looked what is wrong, and what is new of it is sent.
 //!
 //! What is wrong with a pool is what its status says, each problem with its code; what is wrong
-//! with the server stands in its own list. And some events are sent as they are: they have happened, and
-//! are over.
+//! with the server stands in its own list. And some events are sent as they are: they have
+//! happened, and are over.
 //!
 //! Invariant: a pool that does not answer delays the look at no other.
 

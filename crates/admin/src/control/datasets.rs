@@ -303,8 +303,8 @@ fn check_shown(serving: &Serving, request: &SetProperties) -> Result<(), ApiErro
     match export_at(serving, at).filter(|_| is_standby && !is_known) {
         None => Ok(()),
         Some(export) => Err(ApiError::refused(format!(
-            "{:?} comes into service and is exported then, at {}: sharenfs={}. Confirm that (`aquifer \
-             set -f`; in the API the field `exports`), or set sharenfs with it",
+            "{:?} comes into service and is exported then, at {}: sharenfs={}. Confirm that \
+             (`aquifer set -f`; in the API the field `exports`), or set sharenfs with it",
             request.name,
             export.path,
             sharenfs::words(&export)

@@ -28,36 +28,79 @@ pub struct DrillArgs {
     pub disk: Option<String>,
 }
 
+/// A new pool: its disks, and how they are taken.
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// Also take disks that hold something else, which is lost, and single disks beside
+    /// mirrors.
+    #[arg(short = 'f')]
+    pub force: bool,
+    /// Only say what would be done, or why not.
+    #[arg(short = 'n')]
+    pub dry_run: bool,
+    /// With -f, on the server itself: also take disks of a pool in which snapshots are held
+    /// until this time. It is the one that the refusal says; they are destroyed.
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub held_until: Option<u64>,
+    /// A property of the pool's own dataset, which others inherit; may be given several times.
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = assignment)]
+    pub properties: Vec<(String, String)>,
+    /// Make image files that do not exist, of this size.
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub create_size: Option<u64>,
+    /// The pool's name.
+    pub name: String,
+    /// Disks: `A B` stripes, `mirror A B` mirrors, `mirror A B mirror C D` does both; behind
+    /// the word `log` those of the intent log, behind `spare` spares,
+    /// behind `cache` cache disks.
+    #[arg(required = true, value_name = "[log] [spare] [cache] [mirror] DISK")]
+    pub disks: Vec<String>,
+}
+
+/// A pool that comes into service, and what may be lost for that.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// Take the pool although another host used it in the last minute, and did not export it.
+    /// That host must be down.
+    #[arg(short = 'f')]
+    pub force: bool,
+    /// Where to look instead of all block devices: directory, device, image file.
+    #[arg(short = 'd', value_name = "PLACE")]
+    pub places: Vec<PathBuf>,
+    /// Go back this many txgs. What came after is lost.
+    #[arg(long, value_name = "TXGS", default_value_t = 0,
+        value_parser = clap::value_parser!(u64).range(0..=2))]
+    pub rewind: u64,
+    /// End the intent log where it is damaged. What came after is lost.
+    #[arg(long)]
+    pub discard_log: bool,
+    /// Do without a log device that is not there. What only it holds is lost.
+    #[arg(short = 'm', long)]
+    pub missing_log: bool,
+    /// Take what a disk does not give while the log is replayed for damaged. What the log says
+    /// of it is lost.
+    #[arg(long)]
+    pub discard_unreadable: bool,
+    /// Go back to what disks hold that were taken offline by order, if no other disk of their
+    /// vdev is there. What was written since is lost.
+    #[arg(long)]
+    pub use_offline: bool,
+    /// Go on although the labels are older than the pool's newest state. Acts on disks are
+    /// undone.
+    #[arg(long)]
+    pub old_config: bool,
+    /// Name or guid.
+    pub pool: Option<String>,
+    /// The name that it gets: also the way to import a second pool of one name.
+    #[arg(value_name = "NEW")]
+    pub new_name: Option<String>,
+}
+
 /// What is done with pools.
 #[derive(Debug, Subcommand)]
 pub enum PoolCommand {
     /// Make a pool and import it.
-    Create {
-        /// Also take disks that hold something else, which is lost, and single disks beside
-        /// mirrors.
-        #[arg(short = 'f')]
-        force: bool,
-        /// Only say what would be done, or why not.
-        #[arg(short = 'n')]
-        dry_run: bool,
-        /// With -f, on the server itself: also take disks of a pool in which snapshots are held
-        /// until this time. It is the one that the refusal says; they are destroyed.
-        #[arg(long, value_name = "TIME", value_parser = moment)]
-        held_until: Option<u64>,
-        /// A property of the pool's own dataset, which others inherit; may be given several times.
-        #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = assignment)]
-        properties: Vec<(String, String)>,
-        /// Make image files that do not exist, of this size.
-        #[arg(long, value_name = "SIZE", value_parser = bytes)]
-        create_size: Option<u64>,
-        /// The pool's name.
-        name: String,
-        /// Disks: `A B` stripes, `mirror A B` mirrors, `mirror A B mirror C D` does both; behind
-        /// the word `log` those of the intent log, behind `spare` spares,
-        /// behind `cache` cache disks.
-        #[arg(required = true, value_name = "[log] [spare] [cache] [mirror] DISK")]
-        disks: Vec<String>,
-    },
+    Create(CreateArgs),
     /// Add disks to a pool: for data, for the intent log, spares, and a read cache.
     Add {
         /// Also take disks that hold something else, which is lost, and single disks beside
@@ -248,45 +291,6 @@ pub enum PoolCommand {
         /// The pool.
         name: String,
     },
-}
-
-/// `pool import`.
-#[derive(Debug, Args)]
-pub struct ImportArgs {
-    /// Take the pool although another host used it in the last minute, and did not export it.
-    /// That host must be down.
-    #[arg(short = 'f')]
-    pub force: bool,
-    /// Where to look instead of all block devices: directory, device, image file.
-    #[arg(short = 'd', value_name = "PLACE")]
-    pub places: Vec<PathBuf>,
-    /// Go back this many txgs. What came after is lost.
-    #[arg(long, value_name = "TXGS", default_value_t = 0,
-        value_parser = clap::value_parser!(u64).range(0..=2))]
-    pub rewind: u64,
-    /// End the intent log where it is damaged. What came after is lost.
-    #[arg(long)]
-    pub discard_log: bool,
-    /// Do without a log device that is not there. What only it holds is lost.
-    #[arg(short = 'm', long)]
-    pub missing_log: bool,
-    /// Take what a disk does not give while the log is replayed for damaged. What the log says
-    /// of it is lost.
-    #[arg(long)]
-    pub discard_unreadable: bool,
-    /// Go back to what disks hold that were taken offline by order, if no other disk of their
-    /// vdev is there. What was written since is lost.
-    #[arg(long)]
-    pub use_offline: bool,
-    /// Go on although the labels are older than the pool's newest state. Acts on disks are
-    /// undone.
-    #[arg(long)]
-    pub old_config: bool,
-    /// Name or guid.
-    pub pool: Option<String>,
-    /// The name that it gets: also the way to import a second pool of one name.
-    #[arg(value_name = "NEW")]
-    pub new_name: Option<String>,
 }
 
 /// `pool trim`.

@@ -7,20 +7,15 @@ use aquifer_api::{
     ReplaceDisk, ResilverInfo, ScanState, ScrubState,
 };
 
-use super::pool::{Wish, layout};
+use super::pool::layout;
 use super::progress::{LOOK_EVERY, Progress, Unit, Work};
 use super::{Output, scrub, tell};
-use crate::args::{Vdevs, vdevs};
+use crate::args::{CreateArgs, Vdevs, vdevs};
 use crate::failure::Failure;
 
-pub(super) async fn add(
-    client: &Client,
-    output: Output,
-    wish: Wish,
-    disks: &[String],
-) -> Result<(), Failure> {
-    let Vdevs { data: vdevs, logs, spares, caches } = vdevs(disks).map_err(Failure::usage)?;
-    let Wish { force, dry_run, create_size: create_bytes, name, .. } = wish;
+pub(super) async fn add(client: &Client, output: Output, wish: CreateArgs) -> Result<(), Failure> {
+    let Vdevs { data: vdevs, logs, spares, caches } = vdevs(&wish.disks).map_err(Failure::usage)?;
+    let CreateArgs { force, dry_run, create_size: create_bytes, name, .. } = wish;
     let request =
         AddVdevs { vdevs, logs, spares, caches, force, dry_run, create_bytes, held_until_s: None };
     let added = client.add_vdevs(&name, &request).await?;

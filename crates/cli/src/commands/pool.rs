@@ -11,29 +11,16 @@ use aquifer_api::{
 };
 
 use super::{Output, tell};
-use crate::args::{Vdevs, vdevs};
+use crate::args::{CreateArgs, Vdevs, vdevs};
 use crate::failure::Failure;
 use crate::table::Table;
-
-/// The options of `pool create` or `pool add` beside the disks.
-#[derive(Debug)]
-pub(super) struct Wish {
-    pub force: bool,
-    pub dry_run: bool,
-    pub properties: Vec<(String, String)>,
-    pub create_size: Option<u64>,
-    pub name: String,
-    /// Until when holds stand on disks that may be lost all the same.
-    pub held_until: Option<u64>,
-}
 
 pub(super) async fn create(
     client: &Client,
     output: Output,
-    wish: Wish,
-    disks: &[String],
+    wish: CreateArgs,
 ) -> Result<(), Failure> {
-    let Vdevs { data: vdevs, logs, spares, caches } = vdevs(disks).map_err(Failure::usage)?;
+    let Vdevs { data: vdevs, logs, spares, caches } = vdevs(&wish.disks).map_err(Failure::usage)?;
     if vdevs.is_empty() {
         let why = "a pool needs disks for data beside those of the log: A log B";
         return Err(Failure::usage(why));

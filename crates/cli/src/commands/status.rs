@@ -83,10 +83,6 @@ async fn problems(
     pools.retain(|pool| pool.status.is_some());
     let of_server = client.daemon().await?.problems;
     let server = server(&of_server);
-    if output.json && !server.is_empty() {
-        // The answer is a list of pools.
-        eprint!("{server}");
-    }
     output.answer(&pools, |pools| match (pools.is_empty(), of_server.is_empty()) {
         (true, true) => healthy,
         (true, false) => server.clone(),

@@ -129,12 +129,12 @@ fn bodies(all: &Value, schema: &Value, hostile: &str) -> Vec<Value> {
         "string" => Some(json!(text)),
         "array" => Some(json!([text])),
         "object" => Some(json!({text: text})),
-        "integer" => needed.contains(&name).then(|| json!(0)),
+        "integer" => needed.contains(&name).then_some(json!(0)),
         "boolean" => needed.contains(&name).then_some(json!(false)),
         _ => None,
     };
     let mut found = Vec::new();
-    for (name, _) in properties {
+    for name in properties.keys() {
         for text in [hostile.to_string(), format!("tank/vms@{hostile}"), format!("tank/{hostile}")]
         {
             let mut body = Map::new();

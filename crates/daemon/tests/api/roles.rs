@@ -117,7 +117,8 @@ const OF_RECEIVERS: [&str; 7] = [
     "POST /receives/give-up",
 ];
 
-/// The API for callers whose role a header names: `x-role`, and whose token: `x-token`. Without it, a request has no caller.
+/// The API for callers whose role a header names: `x-role`, and whose token: `x-token`. Without it,
+/// a request has no caller.
 pub fn serve_roles(daemon: &Daemon) -> PathBuf {
     let by_header = async |mut request: Request, next: Next| -> Response {
         let name = request.headers().get("x-role").and_then(|value| value.to_str().ok());

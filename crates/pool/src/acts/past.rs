@@ -1,5 +1,5 @@
-//! A disk that comes back may have been in use meanwhile, apart from this pool. What it acknowledged
-//! there is nowhere else: nothing of it is dropped unless an administrator says so.
+//! A disk that comes back may have been in use meanwhile, apart from this pool. What it
+//! acknowledged there is nowhere else: nothing of it is dropped unless an administrator says so.
 
 use aquifer_vdev::label_io::DiskLabels;
 

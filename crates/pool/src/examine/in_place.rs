@@ -73,8 +73,8 @@ impl Pool {
         Ok(usize::try_from(self.vdev(*place)?.geometry.slot_sectors()).unwrap_or(0))
     }
 
-    /// Rewrites the config on leaves of which a label is damaged. Returns bytes. Only for who has the
-    /// turn of acts.
+    /// Rewrites the config on leaves of which a label is damaged. Returns bytes. Only for who has
+    /// the turn of acts.
     async fn examine_labels(&self) -> u64 {
         let tree = self.tree();
         let mut repaired_bytes = 0;

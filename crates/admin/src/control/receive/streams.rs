@@ -5,8 +5,8 @@
 //!   give it up too.
 //! - Nobody keeps all places: a token has [`STREAMS_OF_ONE_MAX`], and one place is for
 //!   administrators alone.
-//! - A place is not kept for nothing. A stream that brings nothing for [`IDLE_MAX`] ends; when places
-//!   are wanted, after [`IDLE_WHEN_FULL`].
+//! - A place is not kept for nothing. A stream that brings nothing for [`IDLE_MAX`] ends; when
+//!   places are wanted, after [`IDLE_WHEN_FULL`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

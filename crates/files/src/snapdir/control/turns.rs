@@ -12,15 +12,15 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use aquifer_sync::atomic::{AtomicU64, Ordering};
 use aquifer_sync::{AsyncMutex, AsyncMutexGuard, Mutex};
 
 use crate::error::FsError;
 
 /// Acts of one host that wait or are carried out, at most.
-const UNDER_WAY_MAX: u32 = 16;
+const UNDER_WAY_MAX: u64 = 16;
 /// Hosts that are remembered, unless more have acts under way.
 const HOSTS_MAX: usize = 256;
 
@@ -50,7 +50,7 @@ pub(crate) struct Turns {
 
 #[derive(Debug)]
 struct Host {
-    under_way: AtomicU32,
+    under_way: AtomicU64,
     turn: AsyncMutex<()>,
     left: Mutex<Left>,
 }
@@ -134,7 +134,7 @@ impl Turns {
         }
         let new = || {
             Arc::new(Host {
-                under_way: AtomicU32::new(0),
+                under_way: AtomicU64::new(0),
                 turn: AsyncMutex::new(()),
                 left: Mutex::new(Left { milli: most(limits.acts_in_minute), at: now }),
             })
@@ -208,7 +208,7 @@ mod tests {
         let now = Duration::from_secs(1);
         let enter = |last| turns.enter(host(last), now);
         let held: Vec<Entered> = (0..100).filter_map(|_| enter(1).ok()).collect();
-        assert_eq!(held.len(), UNDER_WAY_MAX as usize);
+        assert_eq!(held.len() as u64, UNDER_WAY_MAX);
         assert!(enter(2).is_ok());
         drop(held);
         assert!(enter(1).is_ok());
