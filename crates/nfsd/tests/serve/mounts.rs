@@ -249,8 +249,8 @@ fn only_the_chosen_addresses_are_listened_on() {
     let PortmapState::Own(portmappers) = server.portmap() else { panic!("{:?}", server.portmap()) };
     for chosen in [server.addresses(), portmappers] {
         assert_eq!(chosen.len(), 2);
-        for address in chosen {
-            let mut client = Client::connect(address);
+        for address in &chosen {
+            let mut client = Client::connect(*address);
             client.ping();
             assert!(client.mount("/vms").is_ok());
         }
