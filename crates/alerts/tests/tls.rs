@@ -124,6 +124,7 @@ fn mail_and_webhooks_go_over_tls_and_to_nobody_else() {
         password_file: secret(dir.path(), "password", "open sesame\n"),
     };
     let hook = Webhook {
+        url_file: std::path::PathBuf::new(),
         name: "hook".into(),
         severity: Severity::Warning,
         url: format!("https://localhost:{hook_port}/secret/path"),

@@ -12,6 +12,8 @@ fn request(disks: &[&str]) -> TakeRequest {
         dry_run: false,
         in_use: Vec::new(),
         pool: "dozer".into(),
+        own: None,
+        held_until_s: None,
     }
 }
 

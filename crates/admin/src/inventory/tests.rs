@@ -21,11 +21,11 @@ fn listed() -> BTreeSet<String> {
 fn a_disk_that_is_gone_is_known_over_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE_NAME);
-    let mut known = load(&path);
+    let mut known = load(&path).unwrap();
     let both = [asked(1, "a"), asked(2, "a")];
     assert!(note(&mut known, &both, vec![Some(disk("S1")), Some(disk("S2"))], &listed()));
     assert!(!note(&mut known, &both, vec![Some(disk("S1")), Some(disk("S2"))], &listed()));
-    store(&path, &known);
+    store(&Replaced::at(path.clone(), 0o600), &known);
 
     let inventory = Inventory::open(dir.path(), Path::new(""));
     let mut known = inventory.known.lock().clone();
@@ -45,7 +45,8 @@ fn a_disk_that_is_gone_is_known_over_a_restart() {
     assert!(!known[&Guid(2)].info.gone);
     // A file that is no list is no reason not to start.
     fs::write(&path, "garbage").unwrap();
-    assert!(load(&path).is_empty());
+    assert!(load(&path).is_err());
+    assert!(Inventory::open(dir.path(), Path::new("")).known.lock().is_empty());
 }
 
 #[test]
