@@ -81,7 +81,7 @@ mod tests {
         });
         tokio::pin!(works);
         assert!(futures_util::poll!(&mut works).is_pending());
-        assert_eq!(parts.problems()[0].status, "2 to go");
+        assert_eq!(parts.problems()[0].status, "2 to go.");
         assert_eq!(works.await, 7);
         assert_eq!(parts.problems(), []);
     }

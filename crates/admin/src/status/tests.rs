@@ -138,7 +138,7 @@ fn a_pool_that_is_not_there_says_how_to_get_it_back() {
     let summary = absent("tank", "00", Health::Unavail, Some("vdev 0 has no usable disk"));
     let shown = absent_status(summary, None);
     assert!(shown.action.unwrap().contains("aquifer pool clear tank"));
-    assert_eq!(shown.status.as_deref(), Some("vdev 0 has no usable disk"));
+    assert_eq!(shown.status.as_deref(), Some("vdev 0 has no usable disk."));
     let importing = absent_status(absent("tank", "00", Health::Importing, None), None);
     assert_eq!((importing.action, importing.status.is_some()), (None, true));
 }

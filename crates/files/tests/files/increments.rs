@@ -383,7 +383,9 @@ fn others_find_a_copy_that_is_being_received_into_busy() {
         // Its snapshot is read, sent and cloned; properties are set; it gets another name.
         assert!(stream(&service, "tank/copy@a0").await.is_ok());
         datasets.clone_snapshot("tank/copy@a0", "tank/look", &[]).await.unwrap();
-        assert_eq!(datasets.promote("tank/look").await.map(drop), Err(busy()));
+        let promoted = datasets.promote("tank/look").await.map(drop);
+        let copy = ("tank/look".to_string(), COPY.to_string());
+        assert_eq!(promoted, Err(DatasetError::Copy { name: copy.0, from: copy.1 }));
         datasets.destroy("tank/look", true).await.unwrap();
         datasets.set(COPY, "readonly", Some("on")).await.unwrap();
         datasets.rename(COPY, "tank/moved").await.unwrap();

@@ -214,11 +214,11 @@ fn a_log_device_is_away() {
         Some(DroppedLog { from_txg: 7, since_ns: 0, rewound: false, datasets: Vec::new() });
     says(
         lost,
-        "Log device /dev/l0 is not in use; the log is on the data disks.\nAn import dropped \
-         changes that were acknowledged, see `lost`.",
+        "An import dropped changes that were acknowledged, see `lost`.\nLog device /dev/l0 is not in \
+         use; the log is on the data disks.",
         &format!(
-            "{}{without}\nCheck the guests there as after a power cut. Then type `aquifer pool \
-             clear tank`.",
+            "Check the guests there as after a power cut. Then type `aquifer pool clear tank`.\n\
+             {}{without}",
             back("/dev/l0")
         ),
     );
