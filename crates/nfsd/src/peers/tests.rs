@@ -97,7 +97,9 @@ fn greedy_hosts_give_up_places_to_hosts_with_few() {
 fn a_network_of_64_bits_is_one_site() {
     let peers = after_a_while();
     let at = |number: u16| [0x2001, 0xdb8, 0, 1, 0, 0, 0, number].into();
-    let taken: Vec<_> = (0..MOST as u16).filter_map(|it| peers.take(at(it), false, MOST)).collect();
+    let taken: Vec<_> = (0..u16::try_from(MOST).expect("a small number"))
+        .filter_map(|it| peers.take(at(it), false, MOST))
+        .collect();
     assert_eq!(taken.len(), MOST / 2);
     let strangers: Vec<_> = (0..8).map(|it| peers.take(at(it), true, MOST)).collect();
     assert_eq!(strangers.into_iter().flatten().count(), 0, "those too");

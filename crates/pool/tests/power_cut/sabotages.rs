@@ -101,8 +101,11 @@ const EVERYTHING_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::LeftLeavesAreL
 const COPIES_SABOTAGES: &[(&[Rule], Range<u64>)] =
     &[(&[Rule::BehindIsOutdated], 0..100), (&[Rule::NewestTwin], 0..100)];
 
+/// Rules left out, and a single test that finds it.
+type Directed = (&'static [Rule], fn());
+
 /// The same with single tests.
-const DIRECTED_SABOTAGES: &[(&[Rule], fn())] = &[
+const DIRECTED_SABOTAGES: &[Directed] = &[
     (&[Rule::NewLeavesHaveNoPast], again::a_spare_that_is_put_in_once_more_has_no_past),
     (&[Rule::BehindIsOutdated], copies::an_older_copy_of_the_log_device_is_refused),
     (&[Rule::BehindIsOutdated], copies::an_older_copy_of_a_side_is_outdated),
