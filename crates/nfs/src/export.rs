@@ -9,9 +9,11 @@
 //!   must be replaced, with the same exports if need be.
 //! - A snapshot is admitted as its dataset is. An export is always of a whole dataset: a client
 //!   that mounted a directory below one may use the dataset's other handles too, and its snapshots.
+//! - A call about a file of a pool that is about to come waits for it, for a while: see [`awaited`].
 //! - Path and options of an export were checked when it entered the table; MOUNT can carry them
 //!   all.
 
+mod awaited;
 mod rights;
 mod table;
 
@@ -19,7 +21,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
@@ -30,6 +31,7 @@ use crate::refusals::{Refusals, Why};
 use crate::security::{Security, Xprtsec};
 use crate::server::Origin;
 use crate::volume::{Root, Volume};
+use awaited::Awaited;
 pub use rights::Refusal;
 pub(crate) use rights::Rights;
 pub(crate) use table::listed_bytes_max;
@@ -134,9 +136,7 @@ type RootOf = Box<dyn Fn(&str) -> Option<Root> + Send + Sync>;
 pub struct Exports {
     root_of: RootOf,
     table: RwLock<Table>,
-    /// See [`Exports::expect`].
-    more_to_come: AtomicBool,
-    awaited: RwLock<BTreeSet<String>>,
+    awaited: Awaited,
     refusals: Refusals,
 }
 
@@ -152,8 +152,7 @@ impl Exports {
         let this = Exports {
             root_of: Box::new(root_of),
             table: RwLock::default(),
-            more_to_come: AtomicBool::default(),
-            awaited: RwLock::default(),
+            awaited: Awaited::default(),
             refusals: Refusals::default(),
         };
         this.replace(exports)?;
@@ -175,8 +174,11 @@ impl Exports {
         }
         // Looked up before the table is locked: calls continue meanwhile.
         let known = table::known(&exports, &self.root_of);
-        let mut table = self.table.write();
-        *table = Table::new(exports, known, std::mem::take(&mut table.addresses));
+        {
+            let mut table = self.table.write();
+            *table = Table::new(exports, known, std::mem::take(&mut table.addresses));
+        }
+        self.awaited.look_again();
         Ok(())
     }
 
@@ -208,16 +210,33 @@ impl Exports {
     /// again later: "stale" would be the end of the file to them, and "no such directory" that of
     /// their mount.
     pub fn expect(&self, awaited: BTreeSet<String>) {
-        let more_to_come = !awaited.is_empty();
-        *self.awaited.write() = awaited;
-        self.more_to_come.store(more_to_come, Ordering::Relaxed);
+        self.awaited.set(awaited);
+    }
+
+    /// The same, beside those that are expected already: one that is about to be served is expected
+    /// until the table has it.
+    pub fn expect_also(&self, awaited: BTreeSet<String>) {
+        self.awaited.add(awaited);
+    }
+
+    /// Waits, for a while, if a call from `origin` is about a file system of a pool that is about to
+    /// come.
+    pub(crate) async fn arrival(&self, guid: u64, origin: &Origin) {
+        let is_nowhere =
+            || matches!(self.table.read().admit(&self.root_of, guid, origin), Found::Nothing);
+        self.awaited.until(|| !is_nowhere()).await;
+    }
+
+    /// Whether calls may have to wait for pools that are about to come.
+    pub(crate) fn has_arrivals(&self) -> bool {
+        self.awaited.is_holding()
     }
 
     /// Whether an export that covers this path may come: it is one of a pool that is not served
     /// yet.
     pub(crate) fn may_cover(&self, path: &[&[u8]]) -> bool {
         let pool = path.first().and_then(|pool| std::str::from_utf8(pool).ok());
-        pool.is_some_and(|pool| self.awaited.read().contains(pool))
+        pool.is_some_and(|pool| self.awaited.contains(pool))
     }
 
     /// The exports, in the order in which they were given.
@@ -254,7 +273,7 @@ impl Exports {
     /// Whether an export accepts calls from this origin, or may do so once names are looked up or
     /// more pools are there.
     pub(crate) fn may_admit(&self, origin: &Origin, needs_port: bool) -> bool {
-        self.more_to_come.load(Ordering::Relaxed) || {
+        self.awaited.is_some() || {
             let standing = self.table.read().standing(origin.peer.ip(), &origin.security);
             match needs_port && !origin.is_from_low_port() {
                 true => standing.calls_from_any_port,
@@ -313,7 +332,7 @@ impl Exports {
         match found {
             Found::Admitted(volume, rights) => Ok((volume, rights)),
             Found::Refused(refused) => Err(self.refuse(refused, origin.peer)),
-            Found::Nothing if self.more_to_come.load(Ordering::Relaxed) => Err(Refusal::NotYet),
+            Found::Nothing if self.awaited.is_some() => Err(Refusal::NotYet),
             Found::Nothing => Err(Refusal::NotExported),
         }
     }

@@ -345,6 +345,10 @@ impl Nfs {
         let credential = call.credential;
         let (exports, locks) = (&self.exports, &self.locks);
         let request = v3::Request { exports, origin, locks, credential, call: id, pages };
+        if exports.has_arrivals() {
+            // Boxed: most calls are made without it.
+            Box::pin(request.arrival(&args)).await;
+        }
         let (status, bytes) = match id {
             Some(id) => match v3::carry_out_once(&request, id, &args, out).await {
                 Ok(status) => (status, 0),

@@ -111,7 +111,7 @@ impl Daemon {
         }
     }
 
-    /// Waits until it listens on its ports, or has given up one of its pools.
+    /// Waits until it listens on its ports and its pools are in service, or it has given one up.
     ///
     /// # Errors
     /// [`Error::Failed`] if it ends, or gives up a pool; [`Error::Timeout`].
@@ -127,6 +127,17 @@ impl Daemon {
                 waited = wait();
             }
             waited?;
+        }
+        // It listens before its pools are there.
+        while self.ask(&["--json", "pool", "list"], PATIENCE)?.text().contains("IMPORTING") {
+            if let Some(why) = self.given_up() {
+                return Err(Error::Failed { what: "the import of a pool".into(), said: why });
+            }
+            if start.elapsed() > PATIENCE {
+                let what = "a pool to be in service".into();
+                return Err(Error::Timeout { what, limit: PATIENCE, said: self.log() });
+            }
+            thread::sleep(Duration::from_millis(10));
         }
         Ok(())
     }

@@ -329,11 +329,13 @@ impl Running {
         let (volumes, roots) = volumes(&offer.pools, &self.volumes);
         let table = self.server.nfs().exports();
         // Before pools leave, so that no client hears that files are gone which will come back.
-        table.expect(offer.awaited.clone());
+        table.expect_also(offer.awaited.clone());
         // Before the table: an export without a root would be refused for a moment.
         self.roots.write().extend(roots.clone());
         let replaced = table.replace_or_withdraw(exports(offer));
         *self.roots.write() = roots;
+        // Not before: a client of a pool that has come would hear that its files are gone.
+        table.expect(offer.awaited.clone());
         let before = std::mem::replace(&mut self.volumes, volumes);
         let stays =
             |gone: &Arc<Volume>| self.volumes.iter().any(|volume| Arc::ptr_eq(gone, volume));

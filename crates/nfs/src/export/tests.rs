@@ -1,7 +1,7 @@
 //! Which client may use which dataset, and as which user.
 
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use aquifer_files::{Credentials, FileHandle, Service};
 use aquifer_rpc::auth::{AuthSys, Credential, Gids, OpaqueAuth};

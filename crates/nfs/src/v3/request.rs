@@ -12,11 +12,13 @@ use crate::attributes::{fattr3, set_attributes};
 use crate::export::{Exports, Rights};
 use crate::lock::Locks;
 use crate::proto::v3::{
-    DirOpArgs3, LinkWcc, NfsFh3, Nfsstat3, PostOpAttr, RenameWcc, Sattr3, WccData,
+    Args3, DirOpArgs3, LinkWcc, NfsFh3, Nfsstat3, PostOpAttr, RenameWcc, Sattr3, WccData,
 };
 use crate::server::Origin;
 use crate::status::nfsstat3;
 use crate::volume::Volume;
+
+use super::silence::object_of;
 
 /// The caller, and the server's exports.
 pub(crate) struct Request<'a> {
@@ -101,6 +103,14 @@ impl<F: Unknown> From<Nfsstat3> for Fail<F> {
 }
 
 impl Request<'_> {
+    /// Waits, for a while, if the call is about a file of a pool that is about to come.
+    pub(crate) async fn arrival(&self, args: &Args3<'_>) {
+        let file = object_of(args).and_then(|handle| FileHandle::decode(handle.bytes()));
+        if let Some(file) = file {
+            self.exports.arrival(file.fs_guid.0, self.origin).await;
+        }
+    }
+
     /// The object of a call that changes nothing.
     ///
     /// # Errors
