@@ -9,7 +9,7 @@
 //!   must be replaced, with the same exports if need be.
 //! - A snapshot is admitted as its dataset is. An export is always of a whole dataset: a client
 //!   that mounted a directory below one may use the dataset's other handles too, and its snapshots.
-//! - A call about a file of a pool that is about to come waits for it, for a while: see [`awaited`].
+//! - A call about a file of a pool that is about to come waits for it a while: see [`awaited`].
 //! - Path and options of an export were checked when it entered the table; MOUNT can carry them
 //!   all.
 
@@ -219,8 +219,8 @@ impl Exports {
         self.awaited.add(awaited);
     }
 
-    /// Waits, for a while, if a call from `origin` is about a file system of a pool that is about to
-    /// come.
+    /// Waits, for a while, if a call from `origin` is about a file system of a pool that is about
+    /// to come.
     pub(crate) async fn arrival(&self, guid: u64, origin: &Origin) {
         let is_nowhere =
             || matches!(self.table.read().admit(&self.root_of, guid, origin), Found::Nothing);

@@ -2,7 +2,7 @@
 //! a server that was killed in between.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::time::Duration;
 
 use aquifer_nfs::proto::mount::{self, DirPath, MountRes3, Path};
@@ -16,6 +16,8 @@ use aquifer_rig::wire::call::{Caller, of_mount, of_nfs, record_of};
 use aquifer_rig::wire::results;
 use aquifer_rpc::auth::{AuthSys, Gids};
 use aquifer_rpc::xdr::{Decode, Decoder, Span};
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::exports::address;
 use crate::support::Place;
@@ -30,9 +32,25 @@ fn caller(stamp: u32) -> AuthSys<'static> {
     AuthSys { stamp, machine_name: b"esx7", uid: 0, gid: 0, gids }
 }
 
+/// Connects from a low port, as the superuser of a host: acts on snapshots take no others.
+pub fn connect(nfs: &str) -> TcpStream {
+    let server: SocketAddr = nfs.parse().unwrap();
+    for port in (600..1024).rev() {
+        let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
+        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        // Connections that have ended may still have the port.
+        set_socket_reuseaddr(&socket, true).unwrap();
+        let own = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+        if net::bind(&socket, &own).is_ok() && net::connect(&socket, &server).is_ok() {
+            return TcpStream::from(socket);
+        }
+    }
+    panic!("no low port is free");
+}
+
 /// Sends a record on a connection of its own; returns the results.
 pub fn exchange(nfs: &str, record: &[u8]) -> Vec<u8> {
-    let mut stream = TcpStream::connect(nfs).unwrap();
+    let mut stream = connect(nfs);
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.write_all(record).unwrap();
     let reply = Caller::new(stream).receive().unwrap();

@@ -98,7 +98,7 @@ const INSTALL: &str = "apt install ./aquifer_NEW_amd64.deb\n";
 #[test]
 fn each_block_of_the_run_book_works_as_it_stands() {
     let sections = sections();
-    assert_eq!(sections.len(), 11);
+    assert_eq!(sections.len(), 12);
     for (title, block) in sections {
         let place = Place::new();
         let mut daemon = bed(&place, title);

@@ -1,7 +1,6 @@
 //! Snapshots over NFS, as an administrator allows and sees them; and kill -9 in the middle of them.
 
 use std::io::Write;
-use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use aquifer_nfs::proto::v3::{
 use aquifer_rpc::xdr::Span;
 
 use crate::exports::address;
-use crate::once::{Client, answer, exchange, mounted, nfs3, place};
+use crate::once::{Client, answer, connect, exchange, mounted, nfs3, place};
 use crate::support::{Daemon, Place};
 
 fn allowed() -> (Place, Daemon) {
@@ -95,7 +94,7 @@ fn an_administrator_allows_it_and_sees_who_did_it() {
 /// Sends a call, kills the daemon so much later, and starts it again. Returns it; `nfs` is where it
 /// is now.
 fn killed(at: &Place, daemon: Daemon, nfs: &mut String, call: &[u8], wait_ms: u64) -> Daemon {
-    let mut stream = TcpStream::connect(&*nfs).unwrap();
+    let mut stream = connect(nfs);
     stream.write_all(call).unwrap();
     thread::sleep(Duration::from_millis(wait_ms));
     daemon.kill9();

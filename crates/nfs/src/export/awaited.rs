@@ -3,8 +3,8 @@
 //! A start takes a moment, or many seconds. Kernel clients that hear "later" ask again. libnfs, and
 //! with it QEMU's own driver, gives that to the guest as an I/O error; but an answer that takes its
 //! time is one like any other. So calls are held for as long as a start takes ([`HOLD`]), and only
-//! then hear "later": a pool without its disks must not keep the places of a connection, which other
-//! pools need.
+//! then hear "later": a pool without its disks must not keep the places of a connection: others
+//! need them.
 
 use std::collections::BTreeSet;
 use std::pin::pin;

@@ -214,8 +214,8 @@ fn a_log_device_is_away() {
         Some(DroppedLog { from_txg: 7, since_ns: 0, rewound: false, datasets: Vec::new() });
     says(
         lost,
-        "An import dropped changes that were acknowledged, see `lost`.\nLog device /dev/l0 is not in \
-         use; the log is on the data disks.",
+        "An import dropped changes that were acknowledged, see `lost`.\nLog device /dev/l0 is not \
+         in use; the log is on the data disks.",
         &format!(
             "Check the guests there as after a power cut. Then type `aquifer pool clear tank`.\n\
              {}{without}",
