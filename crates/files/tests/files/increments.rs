@@ -393,9 +393,10 @@ fn others_find_a_copy_that_is_being_received_into_busy() {
         receiver.push(sent[sent.len() / 2..].to_vec()).await.unwrap();
         receiver.finish().await.unwrap();
         is_equal(&service, "b").await;
-        // The values are the sender's.
+        // The values are the sender's, and those that were set on the copy.
         let copied = datasets.by_name(COPY).unwrap().local_values();
-        assert_eq!(copied, [("standby".to_string(), "on".to_string())]);
+        let of = |name: &str| (name.to_string(), "on".to_string());
+        assert_eq!(copied, [of("readonly"), of("standby")]);
 
         snapshot(&service, "tank/d@c").await;
         let sent = increment(&service, "b", "c").await;
