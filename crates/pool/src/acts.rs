@@ -92,8 +92,8 @@ impl Pool {
     /// gets what it missed first, in the background.
     ///
     /// # Errors
-    /// It is none of the pool's; `again` is another disk, or has a past of its own (unless `force`,
-    /// which drops that).
+    /// The disk is none of the pool's; `again` is another disk, or has a past of its own (unless
+    /// `force`, which drops that).
     pub async fn online_disk(
         &self,
         disk: &str,

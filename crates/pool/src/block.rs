@@ -20,6 +20,7 @@ use futures_util::future::join_all;
 use crate::error::{Contradiction, PoolError};
 use crate::patience::Patience;
 use crate::pool::Pool;
+use crate::sums::are_pages;
 
 /// An entry of the cache: verified and decompressed.
 #[derive(Debug, Clone)]
@@ -292,9 +293,7 @@ impl Pool {
         }
         // Each copy may be bad in another page: read each page by itself, from where it is good.
         let singles = (0u64..).zip(sums).map(|(at, sum)| async move {
-            let verify = |pages: &[Page]| {
-                pages.first().is_some_and(|page| checksum64(page.as_slice()) == *sum)
-            };
+            let verify = |pages: &[Page]| are_pages(pages, [*sum]);
             one(self.read_verified(place.plus(at), 1, &verify, Patience::Short).await?)
         });
         join_all(singles).await.into_iter().collect()
@@ -379,12 +378,6 @@ impl Pool {
     pub fn cache_stats(&self) -> aquifer_arc::Stats {
         self.cache.stats()
     }
-}
-
-/// Whether these are the pages with these checksums.
-fn are_pages(pages: &[Page], sums: &[u64]) -> bool {
-    pages.len() == sums.len()
-        && pages.iter().zip(sums).all(|(page, sum)| checksum64(page.as_slice()) == *sum)
 }
 
 /// The cache's key of a block.

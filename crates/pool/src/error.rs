@@ -236,11 +236,11 @@ pub enum ImportError {
     OwnPast {
         /// The disk.
         path: String,
-        /// What it holds.
+        /// The state that it holds.
         own: State,
-        /// What it held when the pool began to do without it, if that can be told.
+        /// The state that it held when the pool began to do without it, if that can be told.
         parted: Option<State>,
-        /// What the pool holds.
+        /// The state that the pool holds.
         here: State,
     },
     /// Another host seems to use it.

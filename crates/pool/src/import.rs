@@ -103,6 +103,11 @@ pub struct FoundLeaf {
     pub labels: DiskLabels,
 }
 
+/// The disk of a leaf, if it was found.
+pub(crate) fn of_leaf(found: &[FoundLeaf], guid: Guid) -> Option<&FoundLeaf> {
+    found.iter().find(|found| found.labels.label.leaf_guid == guid)
+}
+
 /// The report of an import, for people.
 #[derive(Debug, Clone, Default)]
 pub struct ImportReport {
@@ -274,7 +279,7 @@ impl Pool {
     async fn level_labels(&self, found: &[FoundLeaf]) {
         let tree = self.tree();
         for leaf in tree.online() {
-            let of = found.iter().find(|found| found.labels.label.leaf_guid == leaf.guid);
+            let of = of_leaf(found, leaf.guid);
             let whole = of.is_some_and(|found| {
                 found.labels.damaged == 0 && found.labels.label.config == tree.config
             });

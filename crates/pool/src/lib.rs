@@ -46,6 +46,7 @@ mod resilver;
 mod silence;
 mod space;
 mod status;
+mod sums;
 mod suspend;
 pub mod sync;
 pub mod transform;

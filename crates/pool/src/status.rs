@@ -27,7 +27,7 @@ pub struct LeafStatus {
     pub state: LeafState,
     /// An administrator took it out of use.
     pub offline: bool,
-    /// It was to come back, and has changes of its own.
+    /// The disk was to come back, and has changes of its own.
     pub own_past: bool,
     /// Why it is beside another one.
     pub stands: Stands,

@@ -1,6 +1,6 @@
 //! Features of the format that a pool begins to use.
 
-use aquifer_ondisk::config::{FEATURE_LOGICAL_SPACE, FEATURE_TAILS_BY_FILE, FEATURES};
+use aquifer_ondisk::config::{FEATURE_LOGICAL_SPACE, FEATURE_TAILS_BY_FILE, FEATURES, PoolConfig};
 use aquifer_ondisk::held::{ROUND_S, held_feature, held_until, held_until_of};
 
 use crate::error::ImportError;
@@ -30,17 +30,27 @@ impl Pool {
     /// Errors of the pool.
     pub async fn use_feature(&self, feature: &str) -> Result<(), ImportError> {
         assert!(FEATURES.contains(&feature), "a feature that no import would accept");
-        if self.has_feature(feature) {
+        let change = |config: &mut PoolConfig| config.features_write.push(feature.into());
+        self.change_config(|config| config.writes_with(feature), change).await
+    }
+
+    /// Changes the config in the labels, unless it is so already. It is on disk when this returns.
+    async fn change_config(
+        &self,
+        is_so: impl Fn(&PoolConfig) -> bool,
+        change: impl FnOnce(&mut PoolConfig),
+    ) -> Result<(), ImportError> {
+        if is_so(&self.tree().config) {
             return Ok(());
         }
         let _act = self.acts.turn.lock().await;
         let _sync = self.sync_turn.lock().await;
         self.txgs.check()?;
-        if self.has_feature(feature) {
+        let mut tree = VdevTree::clone(&self.tree());
+        if is_so(&tree.config) {
             return Ok(());
         }
-        let mut tree = VdevTree::clone(&self.tree());
-        tree.config.features_write.push(feature.into());
+        change(&mut tree.config);
         self.change_tree(tree, &[]).await
     }
 
@@ -50,12 +60,7 @@ impl Pool {
     /// # Errors
     /// Errors of the pool.
     pub async fn rename(&self, name: &str) -> Result<(), ImportError> {
-        let _act = self.acts.turn.lock().await;
-        let _sync = self.sync_turn.lock().await;
-        self.txgs.check()?;
-        let mut tree = VdevTree::clone(&self.tree());
-        tree.config.name = name.into();
-        self.change_tree(tree, &[]).await
+        self.change_config(|_| false, |config| config.name = name.into()).await
     }
 
     /// Notes in the labels that holds stand until this time, in seconds since 1970, if they do not
@@ -64,20 +69,12 @@ impl Pool {
     /// # Errors
     /// Errors of the pool.
     pub async fn note_held_until(&self, until_s: u64) -> Result<(), ImportError> {
-        let says = || held_until(&self.tree().config.features_write) >= Some(until_s);
-        if says() {
-            return Ok(());
-        }
-        let _act = self.acts.turn.lock().await;
-        let _sync = self.sync_turn.lock().await;
-        self.txgs.check()?;
-        if says() {
-            return Ok(());
-        }
-        let until_s = until_s.saturating_add(ROUND_S - 1) / ROUND_S * ROUND_S;
-        let mut tree = VdevTree::clone(&self.tree());
-        tree.config.features_write.retain(|feature| held_until_of(feature).is_none());
-        tree.config.features_write.push(held_feature(until_s));
-        self.change_tree(tree, &[]).await
+        let says = |config: &PoolConfig| held_until(&config.features_write) >= Some(until_s);
+        let say = |config: &mut PoolConfig| {
+            let until_s = until_s.saturating_add(ROUND_S - 1) / ROUND_S * ROUND_S;
+            config.features_write.retain(|feature| held_until_of(feature).is_none());
+            config.features_write.push(held_feature(until_s));
+        };
+        self.change_config(says, say).await
     }
 }

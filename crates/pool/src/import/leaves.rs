@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_blockio::{Disk, World};
-use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::{LeafConfig, PoolConfig, VdevClass, VdevConfig};
 use aquifer_ondisk::layout::leaf_segments;
 use aquifer_ondisk::uberblock::{Outdated, Uberblock};
@@ -16,7 +15,7 @@ use aquifer_vdev::{Leaf, Vdev};
 use crate::error::{ImportError, State};
 use crate::import::behind::state_of;
 use crate::import::vote::{Vote, described};
-use crate::import::{FoundLeaf, ImportReport};
+use crate::import::{FoundLeaf, ImportReport, of_leaf};
 
 /// The vdevs of the config, with their usable disks.
 pub(crate) fn assemble_vdevs(
@@ -43,7 +42,7 @@ pub(crate) fn assemble_vdevs(
 
 /// Why a vdev has no disk that an import may use.
 fn why_unusable(vdev: &Vdev, config: &VdevConfig, vote: &Vote, found: &[FoundLeaf]) -> ImportError {
-    let of = |leaf: Guid| found.iter().find(|found| found.labels.label.leaf_guid == leaf);
+    let of = |leaf| of_leaf(found, leaf);
     let text = |of: Vec<String>| of.join(", ");
     let behind = vdev.leaves.iter().filter(|leaf| vote.behind.contains(&leaf.guid));
     let behind: Vec<String> = behind.filter_map(|leaf| Some(age(of(leaf.guid)?, vote))).collect();
@@ -87,7 +86,7 @@ pub(crate) fn assemble_spares(
 
 /// Where a leaf of the config is, or was last seen, and its disk, if it was found.
 pub(crate) fn place_of(leaf: &LeafConfig, found: &[FoundLeaf]) -> (String, Option<Arc<dyn Disk>>) {
-    let disk = found.iter().find(|found| found.labels.label.leaf_guid == leaf.guid);
+    let disk = of_leaf(found, leaf.guid);
     let path = disk.map_or(&leaf.path, |found| &found.disk.path).clone();
     (path, disk.map(|found| found.disk.disk.clone()))
 }
@@ -101,7 +100,7 @@ fn take_leaf(
     (vdev, leaf): (&VdevConfig, &LeafConfig),
     report: &mut ImportReport,
 ) -> Leaf {
-    let disk = found.iter().find(|found| found.labels.label.leaf_guid == leaf.guid);
+    let disk = of_leaf(found, leaf.guid);
     let path = disk.map_or(&leaf.path, |found| &found.disk.path).clone();
     let segments = disk.map(|found| leaf_segments(found.disk.disk.sectors()));
     // The last segment of a leaf holds its end labels.
@@ -174,7 +173,7 @@ pub(crate) fn name_unused(pool: &str, uberblock: &mut Uberblock, vdevs: &[Arc<Vd
 /// Where only disks of a vdev are there that were taken offline by order, takes them into use: the
 /// administrator wants what they hold.
 pub(crate) fn bring_online(config: &mut PoolConfig, found: &[FoundLeaf], notes: &mut Vec<String>) {
-    let of = |leaf: Guid| found.iter().find(|found| found.labels.label.leaf_guid == leaf);
+    let of = |leaf| of_leaf(found, leaf);
     let mut changed = false;
     for vdev in config.vdevs.iter_mut().filter(|vdev| vdev.class == VdevClass::Data) {
         if vdev.leaves.iter().any(|leaf| !leaf.offline && of(leaf.guid).is_some()) {

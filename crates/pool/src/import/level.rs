@@ -8,7 +8,6 @@ use std::sync::Arc;
 use aquifer_blockio::buf::bytes_of;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_blockio::{Page, World};
-use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::log_batch::BatchHeader;
 use aquifer_ondisk::{Place, Txg};
@@ -19,6 +18,7 @@ use crate::error::ImportError;
 use crate::intent_log::Ring;
 use crate::intent_log::read::{Chain, FoundBatch, extent_matches};
 use crate::patience::{Patience, patiently};
+use crate::sums::are_pages;
 
 /// Batches past the chain's mark are not proven durable on all sides; with `all` none is.
 pub(crate) async fn level(
@@ -155,7 +155,7 @@ fn batch_matches(batch: &FoundBatch, pages: &[Page]) -> bool {
         return false;
     };
     let same = BatchHeader::decode(&bytes_of(head)).is_ok_and(|(header, _)| header == batch.header);
-    same && payload.iter().zip(batch.sums()).all(|(page, sum)| checksum64(page.as_slice()) == sum)
+    same && are_pages(payload, batch.sums())
 }
 
 async fn flush(vdevs: &[Arc<Vdev>]) -> Result<(), ImportError> {

@@ -9,7 +9,7 @@ use aquifer_vdev::{Leaf, Vdev};
 
 use super::leaves::age;
 use super::vote::Vote;
-use super::{DroppedLog, FoundLeaf, ImportOptions, ImportReport};
+use super::{DroppedLog, FoundLeaf, ImportOptions, ImportReport, of_leaf};
 use crate::error::ImportError;
 use crate::intent_log::Ring;
 
@@ -24,8 +24,7 @@ pub(super) fn lost_log_devices(
     let on = ring.vdevs();
     let lost = vdevs.iter().filter(|vdev| on.contains(&vdev.index) && vdev.check().is_err());
     let text = |leaf: &Arc<Leaf>| {
-        let found = found.iter().find(|found| found.labels.label.leaf_guid == leaf.guid);
-        let behind = found.filter(|_| vote.behind.contains(&leaf.guid));
+        let behind = of_leaf(found, leaf.guid).filter(|_| vote.behind.contains(&leaf.guid));
         behind.map_or_else(|| leaf.path.clone(), |found| age(found, vote))
     };
     let mut paths: Vec<String> = lost.flat_map(|vdev| vdev.leaves.iter().map(text)).collect();

@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use aquifer_blockio::Page;
 use aquifer_ondisk::Txg;
-use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::types::Run;
 
 use aquifer_vdev::ReadError;
@@ -24,6 +23,7 @@ use crate::intent_log::ahead::Ahead;
 use crate::intent_log::read::FoundBatch;
 use crate::patience::Patience;
 use crate::pool::{Pool, Replay};
+use crate::sums::are_pages;
 use crate::txg::{Demand, TxHold};
 
 impl Pool {
@@ -100,10 +100,7 @@ impl Pool {
     ) -> Result<Vec<Page>, ImportError> {
         let place = self.log.place(batch.position).plus(batch.header_sectors as u64);
         let sums: Vec<u64> = batch.sums().collect();
-        let verify = |pages: &[Page]| {
-            pages.len() == sums.len()
-                && pages.iter().zip(&sums).all(|(page, sum)| checksum64(page.as_slice()) == *sum)
-        };
+        let verify = |pages: &[Page]| are_pages(pages, &sums);
         let vdev = self.vdev(place)?;
         if let Some(leaf) = vdev.online().next()
             && let Ok(pages) = ahead.read(leaf, place.sector(), sums.len()).await

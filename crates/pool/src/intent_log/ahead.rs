@@ -17,7 +17,7 @@ use aquifer_ondisk::types::SEGMENT_SECTORS;
 use aquifer_sync::Mutex;
 use aquifer_vdev::Leaf;
 
-/// What was read ahead, of each leaf.
+/// Pieces that were read ahead, of each leaf.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     windows: Mutex<BTreeMap<Guid, Window>>,
@@ -27,7 +27,7 @@ pub(crate) struct Ahead {
 #[derive(Debug)]
 struct Window {
     first: u64,
-    /// None, if the piece cannot be read as a whole: then each batch is read by itself.
+    /// Empty, if the piece cannot be read as a whole: then each batch is read by itself.
     pages: Vec<Page>,
     /// Sectors from the first one to the end of the piece.
     sectors: u64,
@@ -47,7 +47,7 @@ impl Ahead {
         let of_window = self.windows.lock().get(&leaf.guid).map(|window| window.get(sector, count));
         match of_window {
             Some(Has::Pages(pages)) => return Ok(pages),
-            Some(Has::Nobody) => return leaf.read(sector, count).await,
+            Some(Has::BySingleReads) => return leaf.read(sector, count).await,
             Some(Has::NotThese) | None => {}
         }
         let rest = SEGMENT_SECTORS - sector % SEGMENT_SECTORS;
@@ -71,9 +71,9 @@ impl Ahead {
 
 enum Has {
     Pages(Vec<Page>),
-    /// They lie in a piece that cannot be read as a whole.
-    Nobody,
-    /// They lie elsewhere.
+    /// Sectors in a piece that cannot be read as a whole.
+    BySingleReads,
+    /// Sectors that lie elsewhere.
     NotThese,
 }
 
@@ -85,7 +85,7 @@ impl Window {
         let at = usize::try_from(at).unwrap_or(usize::MAX);
         match self.pages.get(at..at.saturating_add(count)) {
             Some(pages) => Has::Pages(pages.to_vec()),
-            None if self.pages.is_empty() => Has::Nobody,
+            None if self.pages.is_empty() => Has::BySingleReads,
             None => Has::NotThese,
         }
     }

@@ -21,6 +21,7 @@ use crate::flow::limits::LOG_BATCHES_IN_FLIGHT_MAX;
 use crate::intent_log::ahead::Ahead;
 use crate::intent_log::{Position, Ring};
 use crate::patience::{Patience, patiently};
+use crate::sums::are_pages;
 
 /// A batch that was found.
 #[derive(Debug)]
@@ -344,9 +345,7 @@ impl Reader<'_> {
             return Err("a batch that an earlier import cut off, or of another past".into());
         }
         let sums = header.records.iter().flat_map(|record| &record.page_sums);
-        let whole = payload.len() == header.payload_pages()
-            && payload.iter().zip(sums).all(|(page, sum)| checksum64(page.as_slice()) == *sum);
-        if !whole {
+        if !are_pages(payload, sums) {
             return Err("payload does not match its checksums".into());
         }
         Ok((header, sum))
@@ -484,10 +483,7 @@ impl Reader<'_> {
 /// Whether the sectors at an extent's place match its checksums.
 pub(crate) fn extent_matches(extent: &Extent, pages: &[Page]) -> bool {
     match &extent.stored {
-        Stored::Plain(sums) => {
-            pages.len() == sums.len()
-                && pages.iter().zip(sums).all(|(page, sum)| checksum64(page.as_slice()) == *sum)
-        }
+        Stored::Plain(sums) => are_pages(pages, sums),
         Stored::Compressed { checksum, .. } => checksum64(&bytes_of(pages)) == *checksum,
     }
 }
