@@ -126,14 +126,16 @@ fn labels_in(areas: &[Result<Vec<Page>, DiskError>]) -> Result<DiskLabels, Label
             (None, None) => LabelError::NoLabel,
         });
     };
-    let mut uberblocks: Vec<Uberblock> = Vec::new();
+    let (pool, leaf) = (label.config.pool_guid, label.leaf_guid);
     let mut marks: Vec<ResilverMark> = Vec::new();
-    for pages in areas.iter().flatten() {
-        let slots = ring_of(pages);
-        uberblocks.extend(ring(slots, label.config.pool_guid, label.leaf_guid));
-        marks.extend(marks_in(slots, label.config.pool_guid, label.leaf_guid));
+    let mut ends: Vec<Vec<Uberblock>> = Vec::new();
+    for end in areas.chunks(2) {
+        let rings = || end.iter().flatten().map(|pages| ring_of(pages));
+        marks.extend(rings().flat_map(|slots| marks_in(slots, pool, leaf)));
+        ends.push(rings().flat_map(|slots| ring(slots, pool, leaf)).collect());
     }
-    let kept = kept(areas, &label);
+    let kept = kept(&ends);
+    let mut uberblocks: Vec<Uberblock> = ends.into_iter().flatten().collect();
     uberblocks.sort_by_key(|uberblock| std::cmp::Reverse(uberblock.sequence));
     uberblocks.dedup_by_key(|uberblock| uberblock.sequence);
     let newest = uberblocks.first().map_or(0, |uberblock| uberblock.sequence);
@@ -147,15 +149,11 @@ fn labels_in(areas: &[Result<Vec<Page>, DiskError>]) -> Result<DiskLabels, Label
 
 /// See [`DiskLabels::kept`]. An end without uberblocks says nothing: the disk has become larger, or
 /// the end cannot be read.
-fn kept(areas: &[Result<Vec<Page>, DiskError>], label: &Label) -> Txg {
-    let newest = |end: &[Result<Vec<Page>, DiskError>]| {
-        let all = end
-            .iter()
-            .flatten()
-            .flat_map(|pages| ring(ring_of(pages), label.config.pool_guid, label.leaf_guid));
-        all.max_by_key(|uberblock| uberblock.sequence).map(|uberblock| uberblock.txg)
+fn kept(ends: &[Vec<Uberblock>]) -> Txg {
+    let newest = |end: &Vec<Uberblock>| {
+        end.iter().max_by_key(|uberblock| uberblock.sequence).map(|uberblock| uberblock.txg)
     };
-    areas.chunks(2).filter_map(newest).min().unwrap_or_default()
+    ends.iter().filter_map(newest).min().unwrap_or_default()
 }
 
 /// The ring in the area of a label.
@@ -210,8 +208,8 @@ pub async fn newest_uberblock(
 }
 
 /// Writes the config to all four labels of a leaf, durable when it returns. The one place that
-/// does: whoever writes, and whatever it knew when it began, a leaf keeps the newest config that it
-/// was given. Returns whether this one was written: `false`, if the leaf was given a newer one.
+/// does: whatever the writer knew when it began, a leaf keeps the newest config that it was given.
+/// Returns whether this one was written: `false`, if the leaf was given a newer one.
 pub async fn write_config(leaf: &Arc<Leaf>, config: &PoolConfig) -> Result<bool, DiskError> {
     let sectors = leaf.disk().ok_or(DiskError::Gone)?.sectors();
     let mut given = leaf.config_given.lock().await;

@@ -102,7 +102,7 @@ pub struct Leaf {
     kept_out: AtomicBool,
     /// It was taken offline.
     offline: AtomicBool,
-    /// It was to come back, and has changes of its own.
+    /// The disk was to come back, and has changes of its own.
     has_own_past: AtomicBool,
     /// The administrator wants it back.
     asked: AtomicBool,
