@@ -423,7 +423,7 @@ impl Dataset {
         self.head_space().plus(self.dead_space())
     }
 
-    /// What its objects take, without what its origin owns.
+    /// Space of its objects, without what its origin owns.
     pub(crate) fn head_space(&self) -> Space {
         let inherited = self.inherited.lock().unwrap_or_default();
         self.refer().minus(inherited)

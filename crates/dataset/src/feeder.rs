@@ -30,17 +30,17 @@ use crate::snapshots::Snapshot;
 
 /// The mark of a copy that an administrator feeds.
 const MARK: &str = "received";
-/// What the mark of another one begins with.
+/// The beginning of the mark of another one.
 const MARK_OF: &str = "received by ";
 /// A blank, and the sum of what was cut off.
 const SUM_CHARS: usize = 9;
 
-/// Who brings a stream that makes or feeds a copy.
+/// The one that brings a stream which makes or feeds a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Feeder {
     /// As the server knows it: `token backup`.
     pub principal: String,
-    /// It may feed every copy.
+    /// A feeder of every copy.
     pub is_admin: bool,
 }
 

@@ -189,7 +189,7 @@ impl History {
         Act { record, of_host: None }
     }
 
-    /// The same of an act that a host asks for by NFS.
+    /// Notes the beginning of an act that a host asks for by NFS.
     pub fn begin_of_host(&self, asked: Asked) -> Act {
         let mut record = self.begun(asked);
         let mut state = self.state.lock();

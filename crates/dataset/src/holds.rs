@@ -271,13 +271,7 @@ impl Datasets {
         dataset: &Dataset,
         snapshots: impl IntoIterator<Item = impl Into<Holdable>>,
     ) -> Result<(), DatasetError> {
-        if left_out(Rule::HeldIsKept) {
-            return Ok(());
-        }
-        let mut each = snapshots.into_iter().map(Into::into);
-        each.try_for_each(|snapshot| {
-            self.no_holds(dataset, snapshot, &self.holds(dataset, snapshot))
-        })
+        self.check_not_held_by(dataset, snapshots, |_| true)
     }
 
     /// The same, but a mark of what was received keeps none ([`crate::feeder`]).
@@ -286,13 +280,22 @@ impl Datasets {
         dataset: &Dataset,
         snapshots: impl IntoIterator<Item = impl Into<Holdable>>,
     ) -> Result<(), DatasetError> {
+        self.check_not_held_by(dataset, snapshots, |hold| !is_mark(&hold.tag))
+    }
+
+    fn check_not_held_by(
+        &self,
+        dataset: &Dataset,
+        snapshots: impl IntoIterator<Item = impl Into<Holdable>>,
+        counts: impl Fn(&Standing) -> bool,
+    ) -> Result<(), DatasetError> {
         if left_out(Rule::HeldIsKept) {
             return Ok(());
         }
         let mut each = snapshots.into_iter().map(Into::into);
         each.try_for_each(|snapshot| {
             let mut holds = self.holds(dataset, snapshot);
-            holds.retain(|hold| !is_mark(&hold.tag));
+            holds.retain(&counts);
             self.no_holds(dataset, snapshot, &holds)
         })
     }
@@ -484,7 +487,7 @@ fn keep_one(
     keep_on(&dataset, snapshot, record)
 }
 
-/// The same of a snapshot that a dataset lists.
+/// The change that gives a snapshot of a dataset this record.
 pub(crate) fn keep_on(
     dataset: &Dataset,
     snapshot: Txg,

@@ -76,9 +76,9 @@ pub struct Wanted {
     pub force: bool,
     /// It may go on if it breaks off.
     pub resumable: Option<Resumable>,
-    /// Who brings it, if its snapshot is to be marked.
+    /// The one that brings it, if its snapshot is to be marked.
     pub feeder: Option<Feeder>,
-    /// What the receiver wants of properties.
+    /// The receiver's wishes for properties.
     pub chosen: Chosen,
 }
 

@@ -272,7 +272,7 @@ impl Datasets {
         left.fold(writable.saturating_sub(*kept), u64::min)
     }
 
-    /// What hidden lines and old heads take, by the dataset that they count to.
+    /// Space of hidden lines and old heads, by the dataset that they count to.
     fn hidden_space(&self) -> BTreeMap<DatasetId, Space> {
         let mut space = self.left_space();
         for (line, counts_to) in self.hidden_lines() {
@@ -284,7 +284,7 @@ impl Datasets {
         space
     }
 
-    /// What old heads still take that later snapshots may show, by the dataset whose head each was.
+    /// Space of old heads that later snapshots may still show, by the dataset whose head each was.
     fn left_space(&self) -> BTreeMap<DatasetId, Space> {
         let mut space: BTreeMap<DatasetId, Space> = BTreeMap::new();
         if left_out(Rule::LeftHeadsCount) {

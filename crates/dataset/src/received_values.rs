@@ -19,12 +19,12 @@ use crate::feeder::Feeder;
 use crate::property::{LocalValues, Property};
 use crate::property_name::{PropertyName, check_values};
 
-/// What the receiver wants of properties.
+/// The receiver's wishes for properties.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chosen {
     /// Values of the copy, whatever the stream has.
     set: LocalValues,
-    /// Those of the stream that are left out.
+    /// Properties of the stream that are left out.
     left_out: BTreeSet<PropertyName>,
 }
 
@@ -53,7 +53,7 @@ impl Chosen {
         Ok(chosen)
     }
 
-    /// What `sync` is set to.
+    /// The value to which `sync` is set.
     pub(crate) fn sync(&self) -> Option<&String> {
         self.set.get(&Property::Sync.into())
     }

@@ -12,7 +12,7 @@ use aquifer_sync::{Mutex, MutexGuard};
 
 use crate::rollback::Back;
 
-/// What an object takes in memory, in bytes: itself, the counts of its `Arc`, and its place in a
+/// Bytes of an object in memory: itself, the counts of its `Arc`, and its place in a
 /// map that is half full.
 const OBJECT_BYTES: u64 = (size_of::<Object>() + 2 * size_of::<usize>()) as u64
     + 2 * (size_of::<ObjectId>() + size_of::<Arc<Object>>() + 1) as u64;

@@ -21,7 +21,7 @@ use crate::property::{LocalValues, Properties};
 pub const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Views of a pool that are open at a time, unless more are in use.
 const OPEN_MAX: usize = 256;
-/// What a view takes in memory beside its objects, in bytes: the dataset, and about a quarter more
+/// Bytes of a view in memory beside its objects: the dataset, and about a quarter more
 /// for its names and lists.
 const VIEW_BYTES: u64 = (size_of::<Dataset>() / 4 * 5) as u64;
 
