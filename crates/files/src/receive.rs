@@ -55,12 +55,12 @@ pub struct ReceiveOptions {
     pub resumable: bool,
 }
 
-/// Whose copy a stream makes or feeds, and what is wanted of it.
+/// The copy that a stream makes or feeds: whose it is, and wishes for it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Copied {
-    /// Who brings it, if that feeds a copy.
+    /// The one that brings it, if that feeds a copy.
     pub feeder: Option<Feeder>,
-    /// What the receiver wants of properties.
+    /// The receiver's wishes for properties.
     pub chosen: Chosen,
 }
 

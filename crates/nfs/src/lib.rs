@@ -31,11 +31,12 @@ mod v3;
 mod volume;
 
 pub use access::{Access, Addresses, Client, Entry, HostAddresses, Verdict, Whom};
+pub use aquifer_files::site;
 pub use counters::Counters;
 pub use export::{
     ANONYMOUS, Explained, Explanation, Export, ExportError, Exports, Refusal, Squash,
 };
-pub use network::{Network, NetworkError, site};
+pub use network::{Network, NetworkError};
 pub use refusals::Why;
 pub use security::{Security, Xprtsec};
 pub use server::{Nfs, Origin, Unanswered, write_data};

@@ -14,14 +14,6 @@ pub struct Network {
     prefix: u8,
 }
 
-/// What one machine may have of addresses: of IPv6, a network of 64 bits. Limits count sites.
-pub fn site(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-        canonical => canonical,
-    }
-}
-
 /// The reason why a text names no network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkError {

@@ -41,7 +41,7 @@ impl Awaited {
         self.change(|pools| pools.names = names);
     }
 
-    /// These are awaited, too.
+    /// Awaits these, too.
     pub fn add(&self, names: BTreeSet<String>) {
         self.change(|pools| pools.names.extend(names));
     }
@@ -59,7 +59,7 @@ impl Awaited {
         self.look_again();
     }
 
-    /// Those that wait look whether the pool is there.
+    /// Lets those that wait look whether the pool is there.
     pub fn look_again(&self) {
         self.changed.notify_waiters();
     }

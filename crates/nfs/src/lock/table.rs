@@ -17,7 +17,7 @@ use super::file::{Change, FileLocks, Held, Served, Share, Waiter};
 use super::grants::{Grant, Grants};
 use super::{Client, LockKind, LockState, LockView, Owner, Range};
 use crate::limits::{LOCKS_MAX, LOCKS_RESERVED, SITE_LOCKS_MAX, SITE_LOCKS_SMALL, SITE_NAMES_MAX};
-use crate::network::site;
+use aquifer_files::site;
 
 /// A request for a lock.
 #[derive(Clone, Debug)]

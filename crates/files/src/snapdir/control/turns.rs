@@ -10,7 +10,7 @@
 //!   "later", and changed nothing.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,13 +18,14 @@ use aquifer_sync::atomic::{AtomicU64, Ordering};
 use aquifer_sync::{AsyncMutex, AsyncMutexGuard, Mutex};
 
 use crate::error::FsError;
+use crate::site::site;
 
 /// Acts of one host that wait or are carried out, at most.
 const UNDER_WAY_MAX: u64 = 16;
 /// Hosts that are remembered, unless more have acts under way.
 const HOSTS_MAX: usize = 256;
 
-/// What hosts that a `snapcontrol` names may ask for.
+/// Limits of hosts that a `snapcontrol` names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostLimits {
     /// Acts that a host begins in a minute, as many of them at once; 0: any number.
@@ -44,7 +45,7 @@ impl HostLimits {
 pub(crate) struct Turns {
     limits: Mutex<HostLimits>,
     hosts: Mutex<HashMap<IpAddr, Arc<Host>>>,
-    /// Whose act is next, of all hosts.
+    /// The turn among all hosts.
     next: AsyncMutex<()>,
 }
 
@@ -166,21 +167,15 @@ impl Left {
     }
 }
 
-/// What a host has that has begun none in the last minute.
+/// Acts, in thousandths, of a host that has begun none in the last minute.
 fn most(in_minute: u32) -> u64 {
     u64::from(in_minute) * ACT
 }
 
-/// What one machine may have of addresses: of IPv6, a network of 64 bits.
-fn site(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
 
     fn host(last: u8) -> IpAddr {
