@@ -1,6 +1,7 @@
 //! Disks that are put back from copies, and disks with two pasts: the program believes neither.
 
 use std::fs;
+use std::path::PathBuf;
 
 use crate::eyes::client::Client;
 use crate::support::{Daemon, Place};
@@ -15,6 +16,12 @@ fn mirror(place: &Place, words: &[&str]) -> (Daemon, [String; 2]) {
     (daemon, [a, b])
 }
 
+/// A place that no scan of the directory looks into.
+fn drawer(place: &Place, name: &str) -> PathBuf {
+    fs::create_dir_all(place.path("drawer")).unwrap();
+    place.path("drawer").join(name)
+}
+
 fn flat(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -24,14 +31,11 @@ fn flat(text: &str) -> String {
 fn an_older_copy_of_the_log_device_is_not_taken_for_the_log() {
     let place = Place::new();
     let log = place.image("log-disk");
-    let (copy, away) = (place.path("log-copy"), place.path("log-away"));
     let (daemon, _) = mirror(&place, &["log", &log]);
     let dir = place.text(".");
     place.must(&["pool", "export", "tank"]);
+    let copy = drawer(&place, "copy");
     fs::copy(&log, &copy).unwrap();
-    fs::create_dir(place.path("drawer")).unwrap();
-    let drawer = place.path("drawer/copy");
-    fs::rename(&copy, &drawer).unwrap();
     place.must(&["pool", "import", "-d", &dir, "tank"]);
     let mut client = Client::new(&place, "127.0.0.1");
     let root = client.mount("/tank/vms");
@@ -43,11 +47,9 @@ fn an_older_copy_of_the_log_device_is_not_taken_for_the_log() {
         })
         .collect();
     daemon.kill9();
+    let away = drawer(&place, "log");
     fs::rename(&log, &away).unwrap();
-    fs::rename(&drawer, &log).unwrap();
-    fs::create_dir(place.path("shelf")).unwrap();
-    let shelf = place.path("shelf/log");
-    fs::rename(&away, &shelf).unwrap();
+    fs::rename(&copy, &log).unwrap();
 
     let _daemon = place.serve();
     let status = place.json(&["pool", "status", "tank"]);
@@ -61,7 +63,7 @@ fn an_older_copy_of_the_log_device_is_not_taken_for_the_log() {
     let said = place.ask(&["pool", "import", "-d", &dir, "tank"]);
     assert!(said.code == 1 && said.err.contains("an older copy"), "{said:?}");
 
-    fs::rename(&shelf, &log).unwrap();
+    fs::rename(&away, &log).unwrap();
     place.must(&["pool", "import", "-d", &dir, "tank"]);
     let mut client = Client::new(&place, "127.0.0.1");
     for file in &files {
@@ -76,8 +78,7 @@ fn an_older_copy_of_a_side_is_resilvered() {
     let (daemon, [a, _]) = mirror(&place, &[]);
     let dir = place.text(".");
     place.must(&["pool", "export", "tank"]);
-    fs::create_dir(place.path("drawer")).unwrap();
-    let copy = place.path("drawer/a");
+    let copy = drawer(&place, "a");
     fs::copy(&a, &copy).unwrap();
     place.must(&["pool", "import", "-d", &dir, "tank"]);
     place.must(&["create", "tank/later"]);
@@ -93,7 +94,7 @@ fn an_older_copy_of_a_side_is_resilvered() {
     place.must(&["get", "compression", "tank/later"]);
 }
 
-/// `pool online` drops nothing that only the disk has, unless it is told to.
+/// `pool online` drops nothing that only the disk has, unless it is forced.
 #[test]
 fn a_disk_with_a_past_of_its_own_comes_back_by_force_only() {
     let place = Place::new();
@@ -102,8 +103,7 @@ fn a_disk_with_a_past_of_its_own_comes_back_by_force_only() {
     place.must(&["pool", "offline", "tank", &a]);
     place.must(&["create", "tank/on-b"]);
     place.must(&["pool", "export", "tank"]);
-    fs::create_dir(place.path("drawer")).unwrap();
-    let away = place.path("drawer/b");
+    let away = drawer(&place, "b");
     fs::rename(&b, &away).unwrap();
 
     // The disk says itself that it was taken offline.
@@ -141,9 +141,8 @@ fn two_pasts_are_called_by_their_paths() {
     let (_daemon, [a, b]) = mirror(&place, &[]);
     let dir = place.text(".");
     place.must(&["pool", "export", "tank"]);
-    fs::create_dir(place.path("drawer")).unwrap();
+    let away = drawer(&place, "disk");
     for (at, (alone, other)) in [(&a, &b), (&b, &a)].into_iter().enumerate() {
-        let away = place.path("drawer/disk");
         fs::rename(other, &away).unwrap();
         place.must(&["pool", "import", "-d", &dir, "tank"]);
         place.must(&["create", &format!("tank/past{at}{}", alone.len())]);
