@@ -178,7 +178,7 @@ pub struct ControlConfig {
     pub wait_for_disks: Duration,
     /// The program that knows the health of disks; empty, if none is to be asked.
     pub smartctl: PathBuf,
-    /// What hosts may ask for that a `snapcontrol` names.
+    /// Limits of hosts that a `snapcontrol` names.
     pub host_limits: HostLimits,
     /// What people hear of, and how.
     pub alerts: aquifer_alerts::Settings,
@@ -214,7 +214,7 @@ pub struct Control {
     forbidden: Mutex<Option<Instant>>,
     events: Arc<EventRing>,
     names: tokio::sync::Mutex<counts::Names>,
-    /// Who has what counted that snapshots take.
+    /// Turns of callers that have counted how much snapshots take.
     counting: counting::Counting,
     /// Pools without their disks.
     awaited: Awaited,

@@ -95,7 +95,7 @@ impl Memory {
         Share { memory: self.clone(), step_bytes, charged_bytes: AtomicU64::new(0) }
     }
 
-    /// What all pools keep in memory in case somebody uses it again: one shelf for all.
+    /// Things that all pools keep in memory in case they are used again: one shelf for all.
     pub fn shelf(self: &Arc<Self>) -> Arc<Shelf> {
         let mut known = self.shelf.lock();
         if let Some(shelf) = known.upgrade() {

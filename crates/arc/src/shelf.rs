@@ -28,21 +28,21 @@ const STEPS: usize = 8;
 /// Places in the line that may be those of things which left by themselves, beside as many as there
 /// are things.
 const LEFT_MAX: u64 = 64;
-/// What a thing takes beside itself, in bytes: two places in the line.
+/// Bytes of a thing beside itself: two places in the line.
 const PLACE_BYTES: u64 = 2 * size_of::<Thing>() as u64;
 
-/// Who keeps things. Called with no lock of the shelf held.
+/// A keeper of things. Called with no lock of the shelf held.
 pub trait Owner: Debug + Send + Sync {
     /// Lets a thing go, if nobody uses it or has used it since the last call.
     fn let_go(&self, key: u64, number: u64) -> Verdict;
 }
 
-/// What became of a thing.
+/// The end of a look at a thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is no longer there.
+    /// The thing is no longer there.
     Gone,
-    /// It stays for a round.
+    /// The thing stays for a round.
     Stays,
 }
 
@@ -87,17 +87,17 @@ impl Shelf {
         }
     }
 
-    /// What things that nobody uses may take, in bytes.
+    /// Bytes that things which nobody uses may take.
     pub fn cap_bytes(&self) -> u64 {
         self.cap_bytes
     }
 
-    /// What all things take, in bytes.
+    /// Bytes that all things take.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// What the caches have given up for it, in bytes.
+    /// Bytes that the caches have given up for it.
     pub fn charged_bytes(&self) -> u64 {
         self.share.charged_bytes()
     }

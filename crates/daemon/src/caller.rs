@@ -56,7 +56,7 @@ impl Caller {
         }
     }
 
-    /// Who brings a stream.
+    /// The caller as one that brings a stream.
     pub fn bringer(&self) -> Bringer {
         Bringer::new(self.principal(), self.to_string(), self.role >= Role::Admin)
     }

@@ -102,7 +102,7 @@ impl Tls {
     }
 }
 
-/// What hosts may ask for that the property `snapcontrol` names.
+/// Limits of hosts that the property `snapcontrol` names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SnapControl {

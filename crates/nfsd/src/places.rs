@@ -33,10 +33,10 @@ pub enum Principal {
     Token(Arc<str>),
 }
 
-/// Those that may have places: the higher, the longer they stay.
+/// Classes of those that may have places: the higher, the longer they stay.
 pub type Rank = u8;
 
-/// What has a place.
+/// The holder of a place.
 pub trait Holder {
     /// When it was last heard from, on any clock that all holders share. `None`: it is at work.
     fn idle_since(&self) -> Option<u64>;
@@ -51,7 +51,7 @@ pub struct Taken<H> {
     pub principal: Principal,
     /// How long it stays.
     pub rank: Rank,
-    /// What has it.
+    /// The one that has it.
     pub holder: H,
 }
 
@@ -84,17 +84,17 @@ impl<H: Holder> Places<H> {
         self.all.is_empty()
     }
 
-    /// Those of a site, of all ranks and principals.
+    /// Places of a site, of all ranks and principals.
     pub fn of_site(&self, site: IpAddr) -> usize {
         self.of_sites.get(&site).copied().unwrap_or(0)
     }
 
-    /// Those of a principal with this rank.
+    /// Places of a principal with this rank.
     pub fn of(&self, rank: Rank, principal: &Principal) -> usize {
         self.of_principals.get(&(rank, principal.clone())).copied().unwrap_or(0)
     }
 
-    /// Those of a rank.
+    /// Places of a rank.
     pub fn of_rank(&self, rank: Rank) -> usize {
         self.of_ranks.get(&rank).copied().unwrap_or(0)
     }

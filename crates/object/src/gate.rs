@@ -216,7 +216,7 @@ impl<'a> Gate<'a> {
         *self.died.lock()
     }
 
-    /// What died since then counted for nobody.
+    /// Blocks that died since then counted for nobody.
     pub fn forget_died(&self, since: Space) {
         *self.died.lock() = since;
     }

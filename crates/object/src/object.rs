@@ -126,7 +126,7 @@ impl Object {
         }
     }
 
-    /// It stays in memory while nobody uses it.
+    /// An object that stays in memory while nobody uses it.
     pub fn in_room(self, room: Room) -> Self {
         Object { room: Some(room), ..self }
     }

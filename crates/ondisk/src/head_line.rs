@@ -62,7 +62,7 @@ pub struct LeftHeadRecord {
     pub dataset: DatasetId,
     /// The txg in which it was that no more.
     pub txg: Txg,
-    /// What its own data still takes, if that is known.
+    /// Space of its own data, as far as it still takes any, if that is known.
     pub counts: Option<Space>,
 }
 

@@ -6,7 +6,7 @@
 //! decimal, the latest end of all holds, rounded up to [`ROUND_S`]. A pool names one at a time. It
 //! stays when its time has passed, and means nothing then.
 
-/// What the feature's name begins with.
+/// The beginning of the feature's name.
 const PREFIX: &str = "held-until-";
 /// Labels are written again when the time rises by so much, not for each hold.
 pub const ROUND_S: u64 = 3600;

@@ -47,7 +47,8 @@ impl Control {
     ///
     /// # Errors
     /// There is no such snapshot; or as [`Control::create_dataset`].
-    /// It would be exported more widely than its origin, and the caller may not let hosts in.
+    /// The clone would be exported more widely than its origin, and the caller may not let hosts
+    /// in.
     pub async fn clone_snapshot(
         &self,
         request: CloneSnapshot,
@@ -312,7 +313,7 @@ fn check_shown(serving: &Serving, request: &SetProperties) -> Result<(), ApiErro
     }
 }
 
-/// It is no copy any more: nothing in it is marked as what was received last.
+/// A dataset is no copy any more: nothing in it is marked as received last.
 async fn unmark(serving: &Serving, name: &str) -> Result<(), ApiError> {
     let datasets = serving.service().datasets.clone();
     let Some(dataset) = datasets.by_name(name) else { return Ok(()) };

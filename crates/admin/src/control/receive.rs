@@ -52,7 +52,7 @@ const NOTED_MAX: usize = 4096;
 /// Streams at a time: each takes some megabytes of memory.
 const STREAMS_MAX: usize = 6;
 
-/// What is being received.
+/// The streams that are being received.
 #[derive(Debug)]
 pub(super) struct Sessions {
     streams: Streams,

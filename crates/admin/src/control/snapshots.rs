@@ -257,7 +257,7 @@ impl SnapshotsOf {
     }
 }
 
-/// What to know of a snapshot of all below these: copies take no part.
+/// Notes on a snapshot of all below these: copies take no part.
 fn left_out(serving: &Serving, names: &[String]) -> Vec<String> {
     let datasets = &serving.service().datasets;
     let of = |full: &String| {

@@ -19,7 +19,7 @@ pub(super) struct At<'a> {
     pub dataset: &'a str,
     /// Its own `sharenfs`, if that is to be set; else it has the one that it has or inherits.
     pub sharenfs: Option<&'a String>,
-    /// The same of `snapcontrol`.
+    /// Its own `snapcontrol`, in the same way.
     pub snapcontrol: Option<&'a String>,
     /// As if it did not stand by.
     pub in_service: bool,
@@ -32,7 +32,7 @@ impl<'a> At<'a> {
     }
 }
 
-/// What an act may do.
+/// Whether an act may let hosts in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MayLetIn(pub bool);
 
@@ -59,7 +59,7 @@ impl Control {
         }
     }
 
-    /// What an administrator should know of content that moves.
+    /// Notes for an administrator on content that moves.
     pub(super) fn widening_note(
         &self,
         now: Option<&Export>,

@@ -251,7 +251,7 @@ fn disks_away(pool: &str, leaves: &[&LeafStatus], away: Away) -> Problem {
     problem(code, severity, format!("{what}; the pool runs on the other disks."), action)
 }
 
-/// What disks have that were in use apart from the pool, and the two ways from there.
+/// Changes on disks that were in use apart from the pool, and the two ways from there.
 fn two_pasts(pool: &str, leaves: &[&LeafStatus], disks: &[&str]) -> (String, String) {
     let disk = one_of(disks);
     let why = leaves.iter().filter_map(|leaf| leaf.last_error.as_deref());

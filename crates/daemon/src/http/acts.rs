@@ -64,7 +64,7 @@ pub(super) struct Acting {
 }
 
 impl Acting {
-    /// Who asks, as one that brings a stream.
+    /// The caller as one that brings a stream.
     pub fn bringer(&self) -> Bringer {
         self.caller.bringer()
     }
@@ -74,7 +74,7 @@ impl Acting {
         MayLetIn(self.caller.role() >= Role::Admin)
     }
 
-    /// What counts only if one at this machine says it.
+    /// A value that counts only if one at this machine says it.
     pub fn typed_here<T>(&self, typed: Option<T>) -> Option<T> {
         typed.filter(|_| matches!(self.caller.who(), Who::User(_)))
     }

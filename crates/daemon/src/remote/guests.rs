@@ -226,7 +226,7 @@ impl Inner {
         shown.is_some_and(|at| now.duration_since(*at) < FAMILIAR_FOR)
     }
 
-    /// Who goes for somebody that has shown no token; of a site, if that has its part.
+    /// The connection that goes for one that has shown no token; of a site, if that has its part.
     fn first_to_go(&self, of: Option<IpAddr>) -> Option<u64> {
         let is_of = |taken: &Taken<Seated>| of.is_none_or(|site| taken.site == site);
         let admin = rank(Role::Admin);

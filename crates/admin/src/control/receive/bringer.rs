@@ -3,7 +3,7 @@
 use aquifer_api::HISTORY_ITSELF;
 use aquifer_dataset::Feeder;
 
-/// Who brings a stream, or gives one up: a stream is its bringer's alone.
+/// The one that brings a stream, or gives one up: a stream is its bringer's alone.
 #[derive(Debug, Clone)]
 pub struct Bringer {
     /// By this streams and copies are told apart: `token backup`, `uid 0`.
@@ -19,7 +19,7 @@ impl Bringer {
         Bringer { principal, who, is_admin }
     }
 
-    /// This daemon, which replicates from one of its pools to another.
+    /// The daemon itself, which replicates from one of its pools to another.
     pub fn itself() -> Bringer {
         Bringer { principal: HISTORY_ITSELF.into(), who: HISTORY_ITSELF.into(), is_admin: true }
     }

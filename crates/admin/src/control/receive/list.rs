@@ -11,7 +11,7 @@ use super::bringer::Bringer;
 use super::streams::Session;
 
 impl Control {
-    /// What came of streams that may go on; if that is asked for, also all that come just now.
+    /// Parts of streams that may go on; if that is asked for, also all that come just now.
     ///
     /// # Errors
     /// There is no such pool.
@@ -45,7 +45,7 @@ impl Control {
         Ok(found)
     }
 
-    /// What waits for its rest in a dataset.
+    /// The part that waits for its rest in a dataset.
     pub(super) fn partial(&self, name: &str) -> Option<Partial> {
         let serving = self.pool_of(name).ok()?;
         serving.service().datasets.partials().into_iter().find(|of| of.name == name)
@@ -66,7 +66,7 @@ impl Control {
     }
 }
 
-/// It comes just now, as this session.
+/// A stream that comes just now, as this session.
 fn of_session(info: &mut ReceiveInfo, id: u64, session: &Session) {
     info.id = Some(id);
     info.owner = Some(session.bringer.principal().into());

@@ -91,7 +91,7 @@ impl Control {
         self.note_end(noting, result.map_or(Ok(()), Err), changes);
     }
 
-    /// What of these names may go. The caller has the turn of acts.
+    /// The snapshots of these names that may go. The caller has the turn of acts.
     fn find_doomed(
         &self,
         into: &str,

@@ -28,7 +28,7 @@ const STREAMS_OF_ONE_MAX: usize = 3;
 /// So long a stream may bring nothing while its client says that it is there: what it waits for is
 /// slow.
 const IDLE_MAX: Duration = Duration::from_secs(3600);
-/// The same while another one wants its place.
+/// So long while another one wants its place.
 const IDLE_WHEN_FULL: Duration = Duration::from_secs(60);
 /// More datasets than anybody receives into.
 const OWNERS_MAX: usize = 4096;
@@ -38,11 +38,12 @@ const OWNERS_MAX: usize = 4096;
 pub(super) struct Streams {
     next: AtomicU64,
     all: Mutex<BTreeMap<u64, Arc<Session>>>,
-    /// Who brought what waits for its rest, by dataset. Of a copy that is there, its mark says it.
+    /// Bringers of parts that wait for their rest, by dataset. Of a copy that is there, its mark
+    /// says it.
     owners: Mutex<BTreeMap<String, Bringer>>,
 }
 
-/// What a stream that begins gets.
+/// The answer to a stream that begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// A place, with this number.
@@ -59,7 +60,7 @@ pub(super) struct Session {
     pub into: String,
     /// The stream is only checked.
     pub is_dry: bool,
-    /// Whose stream it is, if there is one at a time of it.
+    /// The sender, if it has one stream at a time.
     pub sender: Option<String>,
     pub bringer: Bringer,
     pub begun_ns: u64,
@@ -204,13 +205,13 @@ impl Streams {
         self.all.lock().remove(&id).is_some()
     }
 
-    /// Those of which this is so, by their numbers.
+    /// The streams of which this is so, by their numbers.
     pub fn those(&self, wanted: impl Fn(&Session) -> bool) -> Vec<(u64, Arc<Session>)> {
         let all = self.all.lock();
         all.iter().filter(|(_, of)| wanted(of)).map(|(id, of)| (*id, of.clone())).collect()
     }
 
-    /// What comes into a dataset may wait for its rest: it is this one's. `waits` says what does.
+    /// A part in a dataset may wait for its rest: it is this bringer's. `waits` says what does.
     pub fn owns(&self, name: &str, bringer: &Bringer, waits: impl Fn(&str) -> bool) {
         let mut owners = self.owners.lock();
         if owners.len() >= OWNERS_MAX {
@@ -221,7 +222,7 @@ impl Streams {
         }
     }
 
-    /// Who brought what waits in a dataset, as far as this run of the daemon knows.
+    /// The bringer of the part that waits in a dataset, as far as this run of the daemon knows.
     pub fn owner(&self, name: &str) -> Option<Bringer> {
         self.owners.lock().get(name).cloned()
     }

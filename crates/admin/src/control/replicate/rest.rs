@@ -64,7 +64,7 @@ impl Begun {
     }
 }
 
-/// What is to be sent of this dataset, whose snapshots these are; `None`: the stream is of another
+/// The part to be sent of this dataset, whose snapshots these are; `None`: the stream is of another
 /// one, or of what is gone.
 ///
 /// # Errors

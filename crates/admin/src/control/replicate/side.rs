@@ -302,7 +302,7 @@ fn told(peer: &str, error: ClientError) -> ApiError {
     }
 }
 
-/// What a peer says goes to the log, to status and alerts: no more of it than people read, and in
+/// The words of a peer go to the log, to status and alerts: no more of it than people read, and in
 /// one line.
 fn bounded(message: &str) -> String {
     let plain = message.chars().map(|c| if c.is_control() { ' ' } else { c });
