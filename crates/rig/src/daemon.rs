@@ -139,7 +139,11 @@ impl Daemon {
             }
             thread::sleep(Duration::from_millis(10));
         }
-        Ok(())
+        // It may have given a pool up between two looks.
+        match self.given_up() {
+            Some(said) => Err(Error::Failed { what: "the import of a pool".into(), said }),
+            None => Ok(()),
+        }
     }
 
     /// The line of its log since its last start about a pool that it could not import.
