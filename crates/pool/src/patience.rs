@@ -5,16 +5,17 @@
 //! is repeated after a pause. For a client this goes on as long as the client can reasonably wait.
 //! A sync, an import or a replay would otherwise give up acknowledged changes, so they try much
 //! longer. If a sync still cannot read, the pool is suspended, and nothing is lost: the log holds
-//! the changes, and the next import tries again. If the disk never returns the data, an
-//! administrator may give an order (`discard_unreadable` of
+//! the changes, and the next import tries again. A pool is also suspended by the read that finds
+//! the last disk of a vdev gone: its clients wait until the disk is back. If the disk never returns
+//! the data, an administrator may give an order (`discard_unreadable` of
 //! [`ImportOptions`](crate::import::ImportOptions)). The data then counts as damaged until the log
 //! is replayed and on disk.
 
 use std::time::Duration;
 
-use aquifer_blockio::World;
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_vdev::ReadError;
+use aquifer_blockio::{DiskError, World};
+use aquifer_vdev::{ReadError, VdevLost};
 
 use crate::error::PoolError;
 use crate::pool::{BoxFuture, Pool};
@@ -99,7 +100,13 @@ impl Pool {
         if patience == Patience::Long && self.discards_unreadable() {
             return Err(PoolError::GivenUp(error));
         }
-        // A pool without its disks comes back, and the data with it.
+        // A pool without its disks comes back, and the data with it. A read may be the first to
+        // find that they are gone.
+        if let ReadError::Unreadable { vdev, error: DiskError::Gone, .. } = error
+            && !self.log.is_replaying()
+        {
+            self.suspend(VdevLost(vdev).into());
+        }
         self.txgs.check()?;
         Err(error.into())
     }

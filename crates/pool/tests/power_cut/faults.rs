@@ -121,6 +121,28 @@ fn the_only_disk_fails_a_flush_and_serves_again_after_an_import() {
     fixture.with_pool(async |open| assert_eq!(version(open, 3).await, 2));
 }
 
+/// Reads may find first that the disks are gone. That is no I/O error of a file: clients wait until
+/// the pool is back.
+#[test]
+fn a_read_from_disks_that_are_gone_suspends_the_pool() {
+    for shape in [Shape::Single, Shape::Mirror] {
+        let mut fixture = Fixture::new(shape);
+        let disks = fixture.disks.clone();
+        fixture.with_pool(async |open| {
+            write(open, 1, 1).await.unwrap();
+            open.pool.sync().await.unwrap();
+        });
+        fixture.with_pool(async |open| {
+            disks.iter().for_each(|disk| disk.vanish(Vanish::LinkLost));
+            let read = open.slots.read(1).await;
+            assert!(matches!(read, Err(PoolError::Suspended(_))), "{shape:?}: {read:?}");
+            assert!(open.pool.suspended().is_some());
+        });
+        disks.iter().for_each(SimDisk::come_back);
+        fixture.with_pool(async |open| assert_eq!(version(open, 1).await, 1));
+    }
+}
+
 #[test]
 fn a_side_that_failed_a_flush_is_outdated_until_it_is_resilvered() {
     let mut fixture = Fixture::new(Shape::Mirror);
