@@ -121,18 +121,14 @@ impl Daemon {
             let wait = || wait_for_listener(Some(&self.netns), *port, self.process()?, LOOK);
             let mut waited = wait();
             while matches!(waited, Err(Error::Timeout { .. })) && start.elapsed() < PATIENCE {
-                if let Some(why) = self.given_up() {
-                    return Err(Error::Failed { what: "the import of a pool".into(), said: why });
-                }
+                self.check_none_given_up()?;
                 waited = wait();
             }
             waited?;
         }
         // It listens before its pools are there.
         while self.ask(&["--json", "pool", "list"], PATIENCE)?.text().contains("IMPORTING") {
-            if let Some(why) = self.given_up() {
-                return Err(Error::Failed { what: "the import of a pool".into(), said: why });
-            }
+            self.check_none_given_up()?;
             if start.elapsed() > PATIENCE {
                 let what = "a pool to be in service".into();
                 return Err(Error::Timeout { what, limit: PATIENCE, said: self.log() });
@@ -140,17 +136,19 @@ impl Daemon {
             thread::sleep(Duration::from_millis(10));
         }
         // It may have given a pool up between two looks.
-        match self.given_up() {
-            Some(said) => Err(Error::Failed { what: "the import of a pool".into(), said }),
-            None => Ok(()),
-        }
+        self.check_none_given_up()
     }
 
-    /// The line of its log since its last start about a pool that it could not import.
-    fn given_up(&self) -> Option<String> {
+    /// Whether its log since its last start tells of no pool that it could not import.
+    fn check_none_given_up(&self) -> Result<()> {
         let log = self.log();
-        let mut lines = log.get(self.logged..)?.lines();
-        lines.find(|line| line.contains("class=\"pool.unavailable\"")).map(str::to_owned)
+        let mut lines = log.get(self.logged..).unwrap_or_default().lines();
+        match lines.find(|line| line.contains("class=\"pool.unavailable\"")) {
+            Some(said) => {
+                Err(Error::Failed { what: "the import of a pool".into(), said: said.into() })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Sends SIGKILL; the daemon is gone when this returns.
