@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_blockio::{DiskError, World};
-use aquifer_vdev::{ReadError, VdevLost};
+use aquifer_vdev::ReadError;
 
 use crate::error::PoolError;
 use crate::pool::{BoxFuture, Pool};
@@ -101,11 +101,13 @@ impl Pool {
             return Err(PoolError::GivenUp(error));
         }
         // A pool without its disks comes back, and the data with it. A read may be the first to
-        // find that they are gone.
-        if let ReadError::Unreadable { vdev, error: DiskError::Gone, .. } = error
+        // find that they are gone. The error is that of one side; another may still answer.
+        if let ReadError::Unreadable { vdev, sector, error: DiskError::Gone, .. } = error
             && !self.log.is_replaying()
+            && let Some(vdev) = self.tree().vdevs.get(usize::from(vdev)).cloned()
+            && let Err(lost) = vdev.check_present(sector).await
         {
-            self.suspend(VdevLost(vdev).into());
+            self.suspend(lost.into());
         }
         self.txgs.check()?;
         Err(error.into())

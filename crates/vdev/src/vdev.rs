@@ -154,4 +154,14 @@ impl Vdev {
     pub fn check(&self) -> Result<(), VdevLost> {
         if self.online().next().is_some() { Ok(()) } else { Err(VdevLost(self.index)) }
     }
+
+    /// Whether any leaf is left whose disk is there, by reading this sector from each of them.
+    pub async fn check_present(&self, sector: u64) -> Result<(), VdevLost> {
+        for leaf in self.online() {
+            if !matches!(leaf.read(sector, 1).await, Err(DiskError::Gone)) {
+                return Ok(());
+            }
+        }
+        Err(VdevLost(self.index))
+    }
 }

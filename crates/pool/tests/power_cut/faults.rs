@@ -143,6 +143,28 @@ fn a_read_from_disks_that_are_gone_suspends_the_pool() {
     }
 }
 
+/// A side that is gone, beside one that cannot read this place, is no reason to suspend the pool:
+/// the other side answers.
+#[test]
+fn a_read_beside_a_side_that_is_gone_suspends_nothing() {
+    for (gone, there) in [(0, 1), (1, 0)] {
+        let mut fixture = Fixture::new(Shape::Mirror);
+        let disks = fixture.disks.clone();
+        fixture.with_pool(async |open| {
+            write(open, 1, 1).await.unwrap();
+            open.pool.sync().await.unwrap();
+        });
+        fixture.with_pool(async |open| {
+            let place = open.slots.committed(1).unwrap().place;
+            disks[there].mark_unreadable(place.sector()..place.sector() + 1);
+            disks[gone].vanish(Vanish::LinkLost);
+            let read = open.slots.read(1).await;
+            assert!(matches!(read, Err(PoolError::Read(_))), "{gone} is gone: {read:?}");
+            assert_eq!(open.pool.suspended(), None, "{gone} is gone");
+        });
+    }
+}
+
 #[test]
 fn a_side_that_failed_a_flush_is_outdated_until_it_is_resilvered() {
     let mut fixture = Fixture::new(Shape::Mirror);
