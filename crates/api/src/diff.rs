@@ -69,9 +69,9 @@ pub struct ChangedName {
     /// What kind of file it is.
     #[serde(rename = "type")]
     pub kind: FileType,
-    /// Its path in the dataset: `/web01/disk.vhd`. A backslash, control characters, and bytes that
-    /// are no UTF-8 stand in it as `\0ooo`, in octal. A file of which no name was found has `#` and
-    /// its number.
+    /// Its path in the dataset: `/web01/disk.vhd`. What would mean more than itself (`*`, `?`,
+    /// `@`, `#`, `:`, a backslash, a blank at an end, control characters, bytes that are no UTF-8)
+    /// stands in it as `\0ooo`, in octal. A file of which no name was found has `#` and its number.
     pub path: String,
     /// Its path before, if it was renamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,11 +5,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use aquifer_dataset::{DamageRecord, Dataset, DatasetError, ROOT_DIRECTORY};
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::inode::FileKind;
+use aquifer_ondisk::shown_name::shown;
 use aquifer_pool::{BoxFuture, PoolError};
 use futures_util::future::join_all;
 
 use crate::core::{Files, Target};
-use crate::diff::paths::shown;
 use crate::error::FsError;
 
 /// Most directory entries that a search for a path reads, unless the caller needs a faster answer.

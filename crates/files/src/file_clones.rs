@@ -9,11 +9,11 @@ use std::sync::Arc;
 use aquifer_dataset::sync::orphan_key;
 use aquifer_dataset::{Called, Dataset, FILE_CLONES_MAX, FileClones, FileVersion, ORPHANS};
 use aquifer_ondisk::dirent::Dirent;
+use aquifer_ondisk::shown_name::{meant, shown};
 use aquifer_pool::SpaceClass;
 
 use crate::change::Change;
 use crate::core::{Files, Target, lock_all};
-use crate::diff::paths::{meant, shown};
 use crate::error::FsError;
 use crate::file_snapshots::FileNameError;
 use crate::made::Promised;

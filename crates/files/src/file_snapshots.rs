@@ -1,8 +1,9 @@
 //! Names of files and of their snapshots: `tank/vms:web01/disk0.vhd@before`.
 //!
-//! Before the first colon behind which a path begins stands a dataset; behind the last `@` stands
-//! the snapshot's name. Both path and name may be patterns ([`pattern`]): `*` means nothing with a
-//! slash in it.
+//! Before a colon stands a dataset, the one with the longest name, and behind it a path; behind the
+//! last `@` stands the snapshot's name. Both path and name may be patterns ([`pattern`]): `*` means
+//! nothing with a slash in it. A name that a listing shows ([`aquifer_ondisk::shown_name`]) is no
+//! pattern, whatever is in it.
 
 mod pattern;
 mod schedules;
@@ -18,11 +19,12 @@ use aquifer_object::btree::Scan;
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::file_snapshot::FileSnapshotRecord;
 use aquifer_ondisk::inode::{FileKind, Inode};
+use aquifer_ondisk::shown_name::{meant, shown};
 use aquifer_ondisk::tree_node::Directory;
 use aquifer_pool::{Pool, PoolError};
 
 use crate::core::Files;
-use crate::diff::paths::{inode_of, meant, object_of, shown};
+use crate::diff::paths::{inode_of, object_of};
 use crate::error::FsError;
 use crate::types::Credentials;
 use pattern::Pattern;
@@ -285,7 +287,8 @@ impl Files {
     }
 
     fn split_place<'a>(&self, file: &'a str) -> Option<(Arc<Dataset>, Vec<&'a str>)> {
-        file.match_indices(':').take(COLONS_MAX).find_map(|(at, _)| {
+        // A colon in a shown path is escaped, so the last one ends the name of a dataset.
+        file.rmatch_indices(':').take(COLONS_MAX).find_map(|(at, _)| {
             let (dataset, path) = file.split_at(at);
             let dataset = self.datasets.by_name(dataset)?;
             let path = path.trim_start_matches(':');

@@ -34,6 +34,7 @@ pub mod reply;
 pub mod resilver_mark;
 pub mod resume;
 pub mod scrub;
+pub mod shown_name;
 pub mod space;
 pub mod tree_node;
 pub mod txg_record;

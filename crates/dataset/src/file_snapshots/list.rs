@@ -10,9 +10,10 @@ use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::dead::DeadKey;
 use aquifer_ondisk::file_clone::{FileCloneAcrossRecord, FileCloneRecord, FileLineRecord};
 use aquifer_ondisk::file_snapshot::{
-    FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
+    FILE_PATH_BYTES_MAX, FileRollbackRecord, FileSnapshotId, FileSnapshotRecord, FileSweepRecord,
 };
 use aquifer_ondisk::keeping::KeepRecord;
+use aquifer_ondisk::shown_name::path_as_shown;
 use aquifer_ondisk::{DatasetId, FormatError, Guid, ObjectId, Txg};
 
 use super::FileSnapshot;
@@ -87,7 +88,11 @@ impl FileSnapshots {
                 self.put_line(object, line);
             }
             _ => {
-                let record = FileSnapshotRecord::decode(value)?;
+                let mut record = FileSnapshotRecord::decode(value)?;
+                let path = path_as_shown(&record.path);
+                if path.len() <= FILE_PATH_BYTES_MAX {
+                    record.path = path;
+                }
                 self.put(Arc::new(FileSnapshot { id, record }));
             }
         }

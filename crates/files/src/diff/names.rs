@@ -41,8 +41,7 @@ pub enum NameChange {
 pub struct ChangedName {
     /// What became of it.
     pub change: NameChange,
-    /// The path in the dataset. A backslash, control characters, and bytes that are no UTF-8 stand
-    /// in it as `\0ooo`, in octal.
+    /// The path in the dataset, each name [as it is shown](aquifer_ondisk::shown_name).
     pub path: String,
     /// The path before, if it was renamed.
     pub old_path: Option<String>,

@@ -10,6 +10,7 @@ use aquifer_dataset::{ORPHANS, ROOT_DIRECTORY};
 use aquifer_object::btree;
 use aquifer_ondisk::dirent::{COLLISIONS_MAX, Dirent, hash_key};
 use aquifer_ondisk::inode::{FileKind, Inode};
+use aquifer_ondisk::shown_name::shown;
 use aquifer_ondisk::tree_node::{Directory, Objects};
 use aquifer_ondisk::{BlockPointer, ObjectId};
 use aquifer_pool::{Pool, PoolError};
@@ -194,44 +195,4 @@ pub(crate) async fn names_of(
         level.below.reverse();
     }
     Ok(names)
-}
-
-/// A name as text: a backslash, control characters, and bytes that are no UTF-8, as `\0ooo` in
-/// octal, as `zfs diff` has them.
-pub(crate) fn shown(name: &[u8]) -> String {
-    let mut text = String::with_capacity(name.len());
-    let octal = |text: &mut String, byte: u8| text.push_str(&format!("\\0{byte:03o}"));
-    for chunk in name.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            if character == '\\' || character.is_control() {
-                let mut bytes = [0; 4];
-                character.encode_utf8(&mut bytes).bytes().for_each(|byte| octal(&mut text, byte));
-            } else {
-                text.push(character);
-            }
-        }
-        chunk.invalid().iter().for_each(|byte| octal(&mut text, *byte));
-    }
-    text
-}
-
-/// The bytes of a name or path that [`shown`] showed.
-pub(crate) fn meant(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let octal = after.get(..4).filter(|digits| *first == b'\\' && digits.starts_with(b"0"));
-        let octal = octal.and_then(|digits| std::str::from_utf8(digits).ok());
-        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = after.get(4..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    bytes
 }

@@ -8,8 +8,9 @@
 use aquifer_dataset::{Look, Version};
 use aquifer_object::extent_tree::{ChangedPages, compare_extents};
 use aquifer_ondisk::inode::{FileKind, Inode};
+use aquifer_ondisk::shown_name::meant;
 
-use super::paths::{meant, object_of};
+use super::paths::object_of;
 use super::{Cursor, DiffError, Looks, mark_of};
 use crate::core::Files;
 use crate::file_snapshots::FileNameError;
@@ -122,9 +123,9 @@ impl Files {
         }
     }
 
-    /// The file that a text names. A name of a version may have colons, as a path may: the first
-    /// part that is the name of one counts. A file whose name ends as that of a snapshot is found
-    /// if there is no such snapshot.
+    /// The file that a text names. A name of a version may have colons, as a path may that was not
+    /// copied from a listing: the longest part that is the name of one counts. A file whose name
+    /// ends as that of a snapshot is found if there is no such snapshot.
     async fn file_of(&self, text: &str) -> Result<FileOf, DiffError> {
         let mut missed = None;
         if self.names_files(text) {
@@ -139,7 +140,7 @@ impl Files {
                 }
             }
         }
-        for (at, _) in text.match_indices(':').take(COLONS_MAX) {
+        for (at, _) in text.rmatch_indices(':').take(COLONS_MAX) {
             let (name, path) = text.split_at(at);
             if let Ok(version) = self.datasets.version(name) {
                 let path = path.trim_start_matches([':', '/']).into();

@@ -1,7 +1,7 @@
 //! Patterns of names: `*` stands for any bytes, `?` for one. A byte is also written as `\0ooo` in
 //! octal, as names are shown: so `\0052` is a star that stands for itself.
 
-use crate::diff::paths::meant;
+use aquifer_ondisk::shown_name::meant;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Token {

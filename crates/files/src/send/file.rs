@@ -11,12 +11,13 @@ use aquifer_dataset::{ROOT_DIRECTORY, directory_inode};
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::dirent::{Dirent, hash_key};
 use aquifer_ondisk::inode::Inode;
+use aquifer_ondisk::shown_name::meant;
 use aquifer_stream::{Begin, Point, Record};
 
 use super::changed::travels;
 use super::{Making, NEW, OLD, Place, SendError, SendWanted};
 use crate::core::Files;
-use crate::diff::paths::{meant, names_of, object_of};
+use crate::diff::paths::{names_of, object_of};
 use crate::file_snapshots::FileNameError;
 use crate::one_file::{OneFile, guid_in};
 

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use aquifer_dataset::{Dataset, ROOT_DIRECTORY};
+use aquifer_ondisk::shown_name::shown;
 use aquifer_ondisk::{Guid, ObjectId};
 
 use crate::core::Files;
 use crate::damage::SEARCH_ENTRIES_MAX;
-use crate::diff::paths::shown;
 use crate::types::Credentials;
 
 /// Files of which the place is noted, at most. Of others it is searched.

@@ -19,13 +19,13 @@ use aquifer_dataset::{Dataset, FileSnapshot, ROOT_DIRECTORY, Snapshot, directory
 use aquifer_object::Object;
 use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::inode::{FileKind, Inode};
+use aquifer_ondisk::shown_name::{meant, shown};
 use aquifer_ondisk::types::HIDDEN_DIRECTORY;
 use aquifer_ondisk::unstored::Unstored;
 use aquifer_ondisk::{Guid, ObjectId};
 
 use super::{CONTROL, COOKIE, SNAPSHOT, control, fixed, is_in};
 use crate::core::{Files, Target, require};
-use crate::diff::paths::{meant, shown};
 use crate::error::FsError;
 use crate::types::{Attributes, Credentials, DirectoryEntry, FileHandle};
 

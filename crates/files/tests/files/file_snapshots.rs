@@ -135,6 +135,56 @@ fn a_removed_file_is_kept_and_found_by_its_path() {
     bed.assert_clean();
 }
 
+/// A name that was listed means that file, whatever letters it has, also beside files that it would
+/// mean as a pattern, and beside a dataset of which it could be a file.
+#[test]
+fn a_listed_name_means_its_file_only() {
+    let hostile =
+        ["*", "?", "a*", "a?", "a@s", "a@s@s", "a#s", "x:ab", ":ab", " ab", "ab ", "a\\0142"];
+    let unseen = ["a\u{202e}", "a\u{2028}", "a\n"];
+    let plain = ["ab", "aa", "a@", "a", "s"];
+    let all: Vec<&str> = [&hostile[..], &unseen, &plain].concat();
+    let mut bed = Bed::of_small_steps();
+    bed.life(async |service| {
+        for (name, files) in [("tank/d", &all[..]), ("tank/d:x", &["ab", "a"])] {
+            service.datasets.create(name, &[]).await.unwrap();
+            let top = service.files.root(name).unwrap();
+            for file in files {
+                make(&service, top, file).await;
+            }
+        }
+        take(&service, &["tank/d:*@s", "tank/d:x:*@s"]).await.unwrap();
+    });
+    bed.life(async |service| {
+        for (name, files) in [("tank/d", all.len()), ("tank/d:x", 2)] {
+            let dataset = service.datasets.by_name(name).unwrap();
+            let taken = dataset.file_snapshots(service.pool.committed_txg());
+            assert_eq!(taken.len(), files);
+            for of in taken {
+                let (path, name) = (&of.record.path, &of.record.name);
+                assert!(
+                    !path.contains(|c: char| c.is_control() || "*?\u{202e}\u{2028}".contains(c))
+                );
+                let full = service.datasets.file_snapshot_name(&dataset, path, name);
+                for found in [
+                    service.files.file_snapshots(&full).await.unwrap(),
+                    service.files.listed_file_snapshots(&full).await.unwrap(),
+                ] {
+                    let found: Vec<_> = found.1.iter().map(|of| of.id).collect();
+                    assert_eq!(found, [of.id], "{full}");
+                }
+                // So does a new one of it, and of no other.
+                let next = full.strip_suffix("@s").unwrap().to_owned() + "@t";
+                assert_eq!(take(&service, &[&next]).await.unwrap(), [next.as_str()]);
+                assert_eq!(destroy(&service, &full).await, 1, "{full}");
+                assert_eq!(destroy(&service, &next).await, 1, "{next}");
+            }
+            assert_eq!(dataset.file_snapshot_count(), 0);
+        }
+    });
+    bed.assert_clean();
+}
+
 /// Renamed, all at one moment, snapshots keep what they show and are found by the new name only;
 /// no schedule prunes them. A name that another one has changes nothing.
 #[test]

@@ -215,3 +215,18 @@ pub(in super::super) fn api_error(error: FileNameError) -> ApiError {
         FileNameError::Pool(_) | FileNameError::Path { .. } => ApiError::failed(message),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use aquifer_api::shown::shown;
+    use aquifer_ondisk::shown_name;
+
+    /// A terminal that shows something else instead of a letter would show another name.
+    #[test]
+    fn a_shown_name_stays_as_it_is_on_a_terminal() {
+        for character in '\0'..=char::MAX {
+            let name = shown_name::shown(format!("a{character}b").as_bytes());
+            assert_eq!(shown(&name), name, "{character:?}");
+        }
+    }
+}

@@ -18,13 +18,13 @@ use aquifer_dataset::history::HistoryChange;
 use aquifer_dataset::{Called, Dataset, FileVersion, Gives, directory_inode};
 use aquifer_object::Object;
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
+use aquifer_ondisk::shown_name::{line_shown, shown};
 use aquifer_ondisk::unstored::Unstored;
 use aquifer_ondisk::{Guid, ObjectId};
 use aquifer_pool::BoxFuture;
 
 use super::{Act, change, host_of, quoted};
 use crate::core::{Files, Target};
-use crate::diff::paths::shown;
 use crate::error::FsError;
 use crate::file_snapshots::FileNameError;
 use crate::made::{Made, Promised};
@@ -225,7 +225,7 @@ impl Files {
     ) {
         let came = why.map_or_else(|| "done".into(), |why| format!("refused: {why}"));
         // One line, which no client sends back as one that asks for something.
-        let mut line = format!("# {host}: {}", shown(format!("{words}: {came}").as_bytes()));
+        let mut line = format!("# {host}: {}", line_shown(format!("{words}: {came}").as_bytes()));
         let end = (0..=OUTCOME_BYTES_MAX).rev().find(|end| line.is_char_boundary(*end));
         line.truncate(end.unwrap_or(0));
         line.push('\n');
@@ -318,7 +318,7 @@ impl Files {
         file: ObjectId,
         (host, data, why): (IpAddr, &[u8], BadLine),
     ) -> FsError {
-        let begin = shown(data.get(..data.len().min(LINE_SHOWN_BYTES)).unwrap_or_default());
+        let begin = line_shown(data.get(..data.len().min(LINE_SHOWN_BYTES)).unwrap_or_default());
         let why_text = why.to_string();
         tracing::warn!(
             class = "snapshot.refused",
