@@ -88,6 +88,8 @@ pub(crate) struct Tls {
     pub key: PathBuf,
     /// The authorities of clients.
     pub clients: PathBuf,
+    /// What these have revoked.
+    pub revoked: PathBuf,
 }
 
 impl Tls {
@@ -98,6 +100,7 @@ impl Tls {
             certificate: self.certificate.clone(),
             key: self.key.clone(),
             clients: Some(self.clients.clone()).filter(is_set),
+            revoked: Some(self.revoked.clone()).filter(is_set),
         })
     }
 }
@@ -289,10 +292,11 @@ impl Settings {
             let why = format!("nfs.connections: from 1 to {CONNECTIONS_MAX}");
             return wrong("nfs.connections", why);
         }
-        let Tls { certificate, key, clients } = &self.nfs.tls;
-        let given = [certificate, key, clients].map(|path| !path.as_os_str().is_empty());
-        if given[0] != given[1] || given[2] && !given[0] {
-            let why = "nfs.tls: certificate and key belong together, and clients to both";
+        let Tls { certificate, key, clients, revoked } = &self.nfs.tls;
+        let given = [certificate, key, clients, revoked].map(|path| !path.as_os_str().is_empty());
+        if given[0] != given[1] || given[2] && !given[0] || given[3] && !given[2] {
+            let why = "nfs.tls: certificate and key belong together, clients to both, and revoked \
+                       to clients";
             return wrong("nfs.tls", why);
         }
         if self.wait_for_disks_s > WAIT_FOR_DISKS_S_MAX {

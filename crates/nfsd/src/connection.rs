@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use aquifer_nfs::{Nfs, Origin, Security, Unanswered, Why};
+use rustls::pki_types::UnixTime;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, timeout};
@@ -165,6 +166,7 @@ impl Connection {
             let _at_work = readers.crew.at_work();
             connection.poll(cx)
         };
+        let mut judgements = self.common.tls.as_ref().map(|keys| keys.judgements());
         loop {
             let now = tokio::select! {
                 biased;
@@ -172,6 +174,10 @@ impl Connection {
                     Ok(()) => *phase.borrow_and_update(),
                     Err(_) => break,
                 },
+                () = changed(&mut judgements) => {
+                    self.judge();
+                    continue;
+                }
                 way = poll_fn(|cx| poll(&mut self, cx)) => match way {
                     Way::Over => break,
                     Way::In => return Some(self),
@@ -184,7 +190,13 @@ impl Connection {
             let _ = timeout(LINGER, linger(stream)).await;
         }
         match &self.end {
-            Some(end @ (End::NotRpc(_) | End::NoTls(_) | End::Slow(_) | End::Panicked)) => {
+            Some(
+                end @ (End::NotRpc(_)
+                | End::NoTls(_)
+                | End::Distrusted(_)
+                | End::Slow(_)
+                | End::Panicked),
+            ) => {
                 self.common.nfs.tell(self.peer.ip(), Why::Ended(end.to_string()));
             }
             Some(end) => tracing::debug!(
@@ -330,8 +342,23 @@ impl Connection {
         tracing::debug!(class = "client.tls", client = %self.peer, ?security, "over TLS");
         self.requests.set_security(security);
         self.tls = Upgrade::Done;
+        // The files may have changed since the handshake began.
+        self.judge();
         if self.common.nfs.exports().may_call(self.requests.origin()) {
             self.common.peers.know(&self.seat, self.peer.ip());
+        }
+    }
+
+    /// Ends it if its client would not be let in any more. What it has begun is finished.
+    fn judge(&mut self) {
+        let (Some(Stream::Tls(tls)), Some(keys)) = (&self.stream, &self.common.tls) else { return };
+        if let Err(error) = keys.judge(tls.chain(), UnixTime::now())
+            && self.end.is_none()
+        {
+            self.end = Some(End::Distrusted(error));
+            self.requests.end_holds();
+            self.requests.drop_received();
+            self.receiver.discard(&mut self.requests);
         }
     }
 
@@ -472,6 +499,16 @@ impl Connection {
         add(&stats.received_bytes, std::mem::take(&mut self.receiver.received_bytes));
         add(&stats.sent_bytes, std::mem::take(&mut self.sender.sent_bytes));
     }
+}
+
+/// Ready when there is something new; never, if there is nothing to follow.
+async fn changed(follows: &mut Option<watch::Receiver<()>>) {
+    if let Some(follows) = follows
+        && follows.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 /// Ends our side, and waits for the client to end the other. If we closed with unread bytes, TCP

@@ -146,7 +146,8 @@ pub const WRITE_BYTES_MAX: usize = 576 * 1024;
 /// Names of a client's certificate that count: each call compares them with the rules.
 pub const CERTIFICATE_NAMES_MAX: usize = 32;
 
-/// Between two checks whether the key files have changed.
+/// Between two checks whether the key files have changed, and whether the certificates of connected
+/// clients are still good.
 pub const KEYS_LOOK: Duration = Duration::from_secs(5);
 
 /// Bytes of TLS records of one connection under way to the socket: two READs of 64 KiB. They are

@@ -240,11 +240,12 @@ async fn look_after_peers(common: Arc<Common>) {
     }
 }
 
-/// Loads renewed certificates.
+/// Loads renewed certificates, and has those of clients judged as of now.
 async fn look_after_keys(keys: Arc<Keys>) {
     loop {
         sleep(KEYS_LOOK).await;
         keys.look_again();
+        keys.judge_all();
     }
 }
 

@@ -1,8 +1,10 @@
-//! Keys for calls over TLS (RPC-with-TLS, RFC 9289): our certificate, its key, and the authority of
-//! our clients.
+//! Keys for calls over TLS (RPC-with-TLS, RFC 9289): our certificate, its key, the authorities of our
+//! clients, and the certificates that these took back.
 //!
 //! Invariants:
 //! - A key that others can read is refused, not used.
+//! - A client's certificate is good as long as it would be accepted now: connections are judged
+//!   again every [`KEYS_LOOK`](crate::limits::KEYS_LOOK), by the files as they are then.
 //! - Files may change at any time. Valid files are used for new connections from then on. Invalid
 //!   ones change nothing, and are a [problem](Keys::problem) until they are valid. Without any
 //!   valid ones no call comes over TLS: clear text goes on where exports take it.
@@ -16,9 +18,11 @@ use std::sync::Arc;
 use aquifer_rpc::tls::ALPN;
 use parking_lot::{Mutex, RwLock};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
+use tokio::sync::watch;
 
 /// Where the keys are, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +33,8 @@ pub struct KeyFiles {
     pub key: PathBuf,
     /// The authorities of client certificates. Without any, no client is asked for one.
     pub clients: Option<PathBuf>,
+    /// What these authorities have revoked: their lists, one of each that is in a client's chain.
+    pub revoked: Option<PathBuf>,
 }
 
 /// Keys that cannot be used.
@@ -57,9 +63,19 @@ pub enum TlsError {
 pub(crate) struct Keys {
     files: KeyFiles,
     /// `None`: there were no valid ones yet.
-    config: RwLock<Option<Arc<ServerConfig>>>,
+    loaded: RwLock<Option<Loaded>>,
     /// The files as they were last read.
     read: Mutex<Read>,
+    /// Changes when connections are to be judged again.
+    judgement: watch::Sender<()>,
+}
+
+/// Valid files.
+#[derive(Clone, Debug)]
+struct Loaded {
+    config: Arc<ServerConfig>,
+    /// Judges certificates of clients, if they are asked for any.
+    clients: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 #[derive(Debug, Default)]
@@ -74,14 +90,38 @@ type Seen = Option<(u64, u64, [(i64, i64); 2])>;
 
 impl Keys {
     pub fn open(files: KeyFiles) -> Keys {
-        let keys = Keys { files, config: RwLock::default(), read: Mutex::default() };
+        let judgement = watch::Sender::new(());
+        let keys = Keys { files, loaded: RwLock::default(), read: Mutex::default(), judgement };
         keys.look_again();
         keys
     }
 
     /// For a new connection, if there are any.
     pub fn config(&self) -> Option<Arc<ServerConfig>> {
-        self.config.read().clone()
+        self.loaded.read().as_ref().map(|loaded| Arc::clone(&loaded.config))
+    }
+
+    /// Tells when connections are to be judged again.
+    pub fn judgements(&self) -> watch::Receiver<()> {
+        self.judgement.subscribe()
+    }
+
+    /// Has all connections judged again.
+    pub fn judge_all(&self) {
+        self.judgement.send_replace(());
+    }
+
+    /// Whether a client that shows this chain would be let in now.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn judge(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), rustls::Error> {
+        let Some((own, others)) = chain.split_first() else { return Ok(()) };
+        let clients = self.loaded.read().as_ref().and_then(|loaded| loaded.clients.clone());
+        match clients {
+            Some(clients) => clients.verify_client_cert(own, others, now).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Why the files cannot be used, as they are now.
@@ -98,8 +138,8 @@ impl Keys {
             return;
         }
         let problem = match self.files.read() {
-            Ok(config) => {
-                if self.config.write().replace(Arc::new(config)).is_some() {
+            Ok(loaded) => {
+                if self.loaded.write().replace(loaded).is_some() {
                     tracing::info!(class = "tls.keys", "certificates for NFS were read again");
                 }
                 None
@@ -127,7 +167,8 @@ impl KeyFiles {
     }
 
     fn seen(&self) -> Vec<Seen> {
-        let all = [Some(&self.certificate), Some(&self.key), self.clients.as_ref()];
+        let (clients, revoked) = (self.clients.as_ref(), self.revoked.as_ref());
+        let all = [Some(&self.certificate), Some(&self.key), clients, revoked];
         let seen = |path: &PathBuf| {
             let meta = fs::metadata(path).ok()?;
             let times = [(meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec())];
@@ -136,27 +177,15 @@ impl KeyFiles {
         all.into_iter().flatten().map(seen).collect()
     }
 
-    fn read(&self) -> Result<ServerConfig, TlsError> {
-        let content = |path: &Path, error: &dyn std::fmt::Display| TlsError::Content {
-            path: path.into(),
-            why: error.to_string(),
-        };
+    fn read(&self) -> Result<Loaded, TlsError> {
         let chain = certificates(&self.certificate)?;
         let key = read_secret(&self.key)?;
         let key = PrivateKeyDer::from_pem_slice(&key).map_err(|e| content(&self.key, &e))?;
         let builder = ServerConfig::builder_with_protocol_versions(&[&rustls::version::TLS13]);
-        let builder = match &self.clients {
+        let clients = self.clients.as_ref().map(|path| self.verifier(path)).transpose()?;
+        let builder = match clients.clone() {
             None => builder.with_no_client_auth(),
-            Some(path) => {
-                let mut roots = RootCertStore::empty();
-                for authority in certificates(path)? {
-                    roots.add(authority).map_err(|error| content(path, &error))?;
-                }
-                let verifier = WebPkiClientVerifier::builder(Arc::new(roots));
-                // Each export decides what a client without a certificate may do.
-                let verifier = verifier.allow_unauthenticated().build();
-                builder.with_client_cert_verifier(verifier.map_err(|e| content(path, &e))?)
-            }
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
         };
         let config = builder.with_single_cert(chain, key);
         let mut config = config.map_err(|error| content(&self.key, &error))?;
@@ -165,8 +194,34 @@ impl KeyFiles {
         // the first record after the handshake must not be a ticket: kernels do not expect any.
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(config)
+        Ok(Loaded { config: Arc::new(config), clients })
     }
+
+    /// Judges certificates of clients by their authorities, and by what these have revoked.
+    fn verifier(&self, authorities: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+        let mut roots = RootCertStore::empty();
+        for authority in certificates(authorities)? {
+            roots.add(authority).map_err(|error| content(authorities, &error))?;
+        }
+        // Each export decides what a client without a certificate may do.
+        let mut verifier = WebPkiClientVerifier::builder(Arc::new(roots)).allow_unauthenticated();
+        if let Some(path) = &self.revoked {
+            let lists: Result<Vec<_>, _> =
+                CertificateRevocationListDer::pem_slice_iter(&read(path)?).collect();
+            let lists = lists.map_err(|error| content(path, &error))?;
+            if lists.is_empty() {
+                return Err(content(path, &"holds no revocation list in PEM"));
+            }
+            // A certificate whose authority has no list here is refused: nobody knows of it.
+            verifier = verifier.with_crls(lists);
+        }
+        let path = self.revoked.as_deref().unwrap_or(authorities);
+        verifier.build().map_err(|error| content(path, &error))
+    }
+}
+
+fn content(path: &Path, error: &dyn std::fmt::Display) -> TlsError {
+    TlsError::Content { path: path.into(), why: error.to_string() }
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -206,7 +261,7 @@ mod tests {
         fs::write(&certificate, made.cert.pem()).unwrap();
         fs::write(&key, made.signing_key.serialize_pem()).unwrap();
         fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
-        KeyFiles { clients: Some(certificate.clone()), certificate, key }
+        KeyFiles { clients: Some(certificate.clone()), certificate, key, revoked: None }
     }
 
     #[test]
@@ -252,7 +307,12 @@ mod tests {
         let why = |files: KeyFiles| files.check().unwrap_err().to_string();
         let missing = home.path().join("missing");
         assert!(why(KeyFiles { key: missing.clone(), ..good.clone() }).contains("missing"));
-        assert!(why(KeyFiles { clients: Some(missing), ..good.clone() }).contains("missing"));
+        assert!(
+            why(KeyFiles { clients: Some(missing.clone()), ..good.clone() }).contains("missing")
+        );
+        assert!(why(KeyFiles { revoked: Some(missing), ..good.clone() }).contains("missing"));
+        let no_list = KeyFiles { revoked: Some(good.certificate.clone()), ..good.clone() };
+        assert!(why(no_list).contains("no revocation list"));
         let key = good.key.clone();
         let swapped = KeyFiles { certificate: key.clone(), ..good.clone() };
         assert!(why(swapped).contains("no certificate"));

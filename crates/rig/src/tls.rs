@@ -7,12 +7,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use aquifer_client::starttls::{ANSWER, PROBE};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer,
+    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, RevokedCertParams,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -30,6 +32,7 @@ use tokio_rustls::client::TlsStream;
 pub struct Authority {
     home: PathBuf,
     issuer: CertifiedIssuer<'static, KeyPair>,
+    serials: AtomicU64,
 }
 
 /// A certificate and its key, in PEM.
@@ -39,6 +42,8 @@ pub struct Certified {
     pub certificate: PathBuf,
     /// Its key, mode 0600.
     pub key: PathBuf,
+    /// Its serial number: a list of revoked ones names it by that.
+    pub serial: u64,
 }
 
 impl Authority {
@@ -53,7 +58,7 @@ impl Authority {
         let key = KeyPair::generate().map_err(wrong)?;
         let issuer = CertifiedIssuer::self_signed(params, key).map_err(wrong)?;
         fs::write(home.join(format!("{name}.pem")), issuer.pem())?;
-        Ok(Authority { home: home.into(), issuer })
+        Ok(Authority { home: home.into(), issuer, serials: AtomicU64::new(1) })
     }
 
     /// A certificate for these names of a host, server or client, as `FILE.pem` and `FILE.key`.
@@ -61,10 +66,29 @@ impl Authority {
     /// # Errors
     /// A file that cannot be made or written.
     pub fn certify(&self, file: &str, names: &[&str]) -> Result<Certified> {
+        self.certify_until(file, names, None)
+    }
+
+    /// As [`Authority::certify`], valid until that time.
+    ///
+    /// # Errors
+    /// As [`Authority::certify`].
+    pub fn certify_until(
+        &self,
+        file: &str,
+        names: &[&str],
+        until: Option<SystemTime>,
+    ) -> Result<Certified> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).map_err(wrong)?;
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        if let Some(until) = until {
+            let since_1970 = until.duration_since(SystemTime::UNIX_EPOCH).map_err(wrong)?;
+            params.not_after = rcgen::date_time_ymd(1970, 1, 1) + since_1970;
+        }
+        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
+        params.serial_number = Some(serial.into());
         let key = KeyPair::generate().map_err(wrong)?;
         let made = params.signed_by(&key, &self.issuer).map_err(wrong)?;
         let [certificate, secret] =
@@ -72,7 +96,33 @@ impl Authority {
         fs::write(&certificate, made.pem())?;
         fs::write(&secret, key.serialize_pem())?;
         fs::set_permissions(&secret, fs::Permissions::from_mode(0o600))?;
-        Ok(Certified { certificate, key: secret })
+        Ok(Certified { certificate, key: secret, serial })
+    }
+
+    /// Its list of these revoked certificates, as `FILE.crl`.
+    ///
+    /// # Errors
+    /// A file that cannot be made or written.
+    pub fn revoke(&self, file: &str, certificates: &[&Certified]) -> Result<PathBuf> {
+        let [begin, end] = [2000, 4000].map(|year| rcgen::date_time_ymd(year, 1, 1));
+        let revoked = certificates.iter().map(|certificate| RevokedCertParams {
+            serial_number: certificate.serial.into(),
+            revocation_time: begin,
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let list = CertificateRevocationListParams {
+            this_update: begin,
+            next_update: end,
+            crl_number: 1.into(),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&self.issuer).map_err(wrong)?;
+        let path = self.home.join(format!("{file}.crl"));
+        fs::write(&path, list.pem().map_err(wrong)?)?;
+        Ok(path)
     }
 }
 

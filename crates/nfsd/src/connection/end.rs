@@ -17,6 +17,9 @@ pub(crate) enum End {
     /// The handshake failed, or a later TLS record.
     #[error("{0}")]
     NoTls(io::Error),
+    /// The client's certificate is not good any more.
+    #[error("{0}")]
+    Distrusted(rustls::Error),
     #[error("too slow: {0:?}")]
     Slow(TooSlow),
     #[error("a request panicked")]

@@ -59,6 +59,11 @@ impl TlsStream {
         Some(certificate.map_or(Security::Tls, |own| Security::Mtls(names(own))))
     }
 
+    /// The certificates that the client has shown; its own is the first one.
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        self.session.peer_certificates().unwrap_or_default()
+    }
+
     /// See [`Stream::settle`](super::stream::Stream::settle).
     pub fn settle(self) -> io::Result<Self> {
         let tcp = settled(self.tcp)?;

@@ -34,15 +34,25 @@ fn files(home: &Path) -> KeyFiles {
         certificate: home.join("server.pem"),
         key: home.join("server.key"),
         clients: Some(home.join("authority.pem")),
+        revoked: None,
     }
 }
 
 impl Place {
     fn with(exports: Vec<Export>) -> Self {
+        Place::with_files(exports, |_, files| files)
+    }
+
+    /// `change` makes more files, and says which are used.
+    fn with_files(
+        exports: Vec<Export>,
+        change: impl FnOnce(&Authority, KeyFiles) -> KeyFiles,
+    ) -> Self {
         let home = tempfile::tempdir().unwrap();
         let authority = Authority::new(home.path(), "authority").unwrap();
         authority.certify("server", &[SERVER]).unwrap();
-        let config = Config { tls: Some(files(home.path())), ..config() };
+        let files = change(&authority, files(home.path()));
+        let config = Config { tls: Some(files), ..config() };
         Place { fixture: Fixture::with(config, exports), authority, home }
     }
 
@@ -237,6 +247,60 @@ fn certificates_are_renewed_in_service() {
         std::thread::sleep(Duration::from_millis(200));
     }
     client.ping();
+}
+
+/// A client whose certificate is revoked or at its end is not served any more, on no connection; the
+/// others are.
+#[test]
+fn a_certificate_that_is_not_good_any_more_ends_its_connections() {
+    let place = Place::with_files(vms(Access::read_write(), Xprtsec::Mtls), |authority, files| {
+        KeyFiles { revoked: Some(authority.revoke("revoked", &[]).unwrap()), ..files }
+    });
+    let soon = std::time::SystemTime::now() + Duration::from_secs(8);
+    let certify = |name: &str, until| place.authority.certify_until(name, &[name], until).unwrap();
+    let (stays, revoked, ends) =
+        (certify("stays", None), certify("revoked", None), certify("ends", Some(soon)));
+    let relay_of = |certified: &Certified| place.relay(Some(certified.clone()));
+    let relays = [&stays, &revoked, &ends].map(relay_of);
+    let mut clients = relays.each_ref().map(|relay| Client::connect(relay.address));
+    for client in &mut clients {
+        assert_eq!(status(client, place.handle()), Nfsstat3::Ok);
+    }
+    let [mut stays, mut revoked_client, mut ends] = clients;
+    // Connections that have gone quiet end, too.
+    place.authority.revoke("revoked", &[&revoked]).unwrap();
+    revoked_client.closed();
+    assert_eq!(status(&mut stays, place.handle()), Nfsstat3::Ok);
+    ends.closed();
+    assert!(std::time::SystemTime::now() >= soon);
+    assert_eq!(status(&mut stays, place.handle()), Nfsstat3::Ok);
+    for relay in &relays[1..] {
+        let mut client = Client::connect(relay.address);
+        let record = client.null_record();
+        let _ = client.stream.write_all(&record);
+        client.closed();
+    }
+}
+
+/// Nobody knows whether a certificate was revoked whose authority has no list.
+#[test]
+fn a_certificate_without_a_list_of_its_authority_is_refused() {
+    let place = Place::with_files(vms(Access::read_write(), Xprtsec::None), |_, files| {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let other = Authority::new(elsewhere.path(), "other").unwrap();
+        let list = other.revoke("other", &[]).unwrap();
+        let kept = files.certificate.with_file_name("other.crl");
+        std::fs::copy(list, &kept).unwrap();
+        KeyFiles { revoked: Some(kept), ..files }
+    });
+    let relay = place.relay(Some(place.authority.certify("hv1", &["hv1"]).unwrap()));
+    let mut client = Client::connect(relay.address);
+    let record = client.null_record();
+    let _ = client.stream.write_all(&record);
+    client.closed();
+    // One that shows none is served as before.
+    let relay = place.relay(None);
+    assert_eq!(status(&mut Client::connect(relay.address), place.handle()), Nfsstat3::Ok);
 }
 
 fn probe(xid: u32) -> Vec<u8> {
