@@ -1,5 +1,5 @@
-//! Keys for calls over TLS (RPC-with-TLS, RFC 9289): our certificate, its key, the authorities of our
-//! clients, and the certificates that these took back.
+//! Keys for calls over TLS (RPC-with-TLS, RFC 9289): our certificate, its key, the authorities of
+//! our clients, and the certificates that these took back.
 //!
 //! Invariants:
 //! - A key that others can read is refused, not used.

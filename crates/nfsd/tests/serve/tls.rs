@@ -249,7 +249,7 @@ fn certificates_are_renewed_in_service() {
     client.ping();
 }
 
-/// A client whose certificate is revoked or at its end is not served any more, on no connection; the
+/// A client whose certificate is revoked or at its end is not served any more, on no connection;
 /// others are.
 #[test]
 fn a_certificate_that_is_not_good_any_more_ends_its_connections() {
