@@ -95,8 +95,9 @@ pub use send::{
 };
 pub use shares::{HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
 pub use snapshots::{
-    DestroySnapshots, HoldInfo, HoldSnapshots, ReleaseSnapshots, RenameSnapshot, RollBack,
-    RolledBack, SnapshotInfo, SnapshotQuery, SnapshotsDestroyed, SnapshotsDone, TakeSnapshots,
+    COUNTED_SNAPSHOTS_MAX, DestroySnapshots, HoldInfo, HoldSnapshots, ReleaseSnapshots,
+    RenameSnapshot, RollBack, RolledBack, SnapshotInfo, SnapshotQuery, SnapshotsDestroyed,
+    SnapshotsDone, TakeSnapshots,
 };
 pub use spares::{SpareInfo, SpareState};
 

@@ -36,11 +36,17 @@ pub struct SnapshotInfo {
     /// Of a snapshot of a file: the size of its content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
+    /// The `after` of a listing that goes on behind it, also when it is gone by then.
+    #[serde(default)]
+    pub cursor: String,
 }
 
+/// Snapshots of which one answer counts `used_bytes`, at most.
+pub const COUNTED_SNAPSHOTS_MAX: usize = 1000;
+
 /// `GET /snapshots?name=..&recursive=..`; without a name, all snapshots of all pools. They are in
-/// the order of their datasets' names; those of one dataset as they were taken, and behind them
-/// those of its files.
+/// the order of their pools' and datasets' names; those of one dataset as they were taken, and
+/// behind them those of its files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -51,10 +57,17 @@ pub struct SnapshotQuery {
     /// Also those of the datasets below it.
     #[serde(default)]
     pub recursive: bool,
-    /// Count what each takes alone (`used_bytes`), of `GET /snapshots`. That takes time where there
-    /// are many, and questions of one caller wait for each other.
+    /// Count what each takes alone (`used_bytes`), of `GET /snapshots`. That takes time, so
+    /// questions of one caller wait for each other, and of more than 1,000 snapshots it is refused:
+    /// ask for them in pages, by `limit` and `after`.
     #[serde(default)]
     pub used: bool,
+    /// At most so many, of `GET /snapshots`.
+    #[serde(default)]
+    pub limit: Option<usize>,
+    /// Only those behind the snapshot with this `cursor`, of `GET /snapshots`.
+    #[serde(default)]
+    pub after: Option<String>,
 }
 
 /// `POST /snapshots`: all in one txg.

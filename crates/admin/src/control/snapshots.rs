@@ -3,6 +3,7 @@
 mod choice;
 pub(super) mod files;
 mod holds;
+mod pages;
 pub(super) mod schedules;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,7 @@ use super::history::Facts;
 use super::serving::Serving;
 use super::{Control, properties};
 use choice::Choice;
+use pages::{Cursor, Page};
 
 /// Snapshots of a dataset, in the order in which they were taken.
 #[derive(Debug, Clone)]
@@ -155,7 +157,8 @@ impl Control {
         query: &SnapshotQuery,
         who: &str,
     ) -> Result<Vec<SnapshotInfo>, ApiError> {
-        let SnapshotQuery { name, recursive, used } = query;
+        let SnapshotQuery { name, recursive, used, .. } = query;
+        let mut page = Page::of(query)?;
         // What each takes alone is counted in all trees of what snapshots show: for one question
         // of each caller at a time, and in turns with clients.
         let turn = used.then(|| self.counting.turn(who));
@@ -164,9 +167,14 @@ impl Control {
             None => None,
         };
         let Some(name) = name else {
-            let mut all = Vec::new();
+            let mut found = Vec::new();
             for serving in self.all_serving() {
                 let listed = list(&serving, serving.name(), true)?;
+                found.push((serving.clone(), page.cut(listed)));
+            }
+            page.check()?;
+            let mut all = Vec::new();
+            for (serving, listed) in found {
                 all.extend(infos(&serving, listed, *used).await?);
             }
             return Ok(all);
@@ -179,6 +187,8 @@ impl Control {
             true => find(&serving, name, *recursive)?,
             false => list(&serving, name, *recursive)?,
         };
+        let found = page.cut(found);
+        page.check()?;
         infos(&serving, found, *used).await
     }
 
@@ -405,6 +415,7 @@ async fn infos(
                         .map(|cadence| cadence.name().into()),
                     path: None,
                     size_bytes: None,
+                    cursor: Cursor::of(&of.name, snapshot.txg).to_string(),
                 });
             }
             for file in &of.files {

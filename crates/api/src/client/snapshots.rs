@@ -1,20 +1,45 @@
 //! The client's part for snapshots.
 
-use super::{Answer, Client, named};
+use super::{Answer, Client, escaped, named};
 use crate::{
-    BookmarkInfo, BookmarksDone, DestroyBookmarks, DestroySnapshots, HoldInfo, HoldSnapshots,
-    MakeBookmark, ReleaseSnapshots, RenameSnapshot, SnapshotInfo, SnapshotQuery,
-    SnapshotsDestroyed, SnapshotsDone, TakeSnapshots,
+    BookmarkInfo, BookmarksDone, COUNTED_SNAPSHOTS_MAX, DestroyBookmarks, DestroySnapshots,
+    HoldInfo, HoldSnapshots, MakeBookmark, ReleaseSnapshots, RenameSnapshot, SnapshotInfo,
+    SnapshotQuery, SnapshotsDestroyed, SnapshotsDone, TakeSnapshots,
 };
 
 impl Client {
-    /// Lists snapshots.
+    /// Lists snapshots; those of which is counted what they take in pages, unless the query asks for
+    /// one page.
     pub async fn snapshots(&self, query: &SnapshotQuery) -> Answer<Vec<SnapshotInfo>> {
-        let SnapshotQuery { name, recursive, used } = query;
+        if !query.used || query.limit.is_some() {
+            return self.snapshot_page(query).await;
+        }
+        let limit = COUNTED_SNAPSHOTS_MAX;
+        let mut query = SnapshotQuery { limit: Some(limit), ..query.clone() };
+        let mut all: Vec<SnapshotInfo> = Vec::new();
+        loop {
+            let mut page = self.snapshot_page(&query).await?;
+            query.after = page.last().map(|last| last.cursor.clone());
+            let is_last = page.len() < limit;
+            all.append(&mut page);
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
+    async fn snapshot_page(&self, query: &SnapshotQuery) -> Answer<Vec<SnapshotInfo>> {
+        let SnapshotQuery { name, recursive, used, limit, after } = query;
         let mut path = named("/snapshots", name.as_deref(), *recursive);
-        // Not said unless it is wanted: an older daemon counts always, and does not know the word.
-        if *used {
-            path.push_str(if path.contains('?') { "&used=true" } else { "?used=true" });
+        // Not said unless it is wanted: an older daemon does not know the words.
+        let words = [
+            used.then(|| "used=true".to_owned()),
+            limit.map(|limit| format!("limit={limit}")),
+            after.as_ref().map(|after| format!("after={}", escaped(after))),
+        ];
+        for word in words.into_iter().flatten() {
+            path.push(if path.contains('?') { '&' } else { '?' });
+            path.push_str(&word);
         }
         self.get(&path).await
     }

@@ -9,6 +9,7 @@ mod copies;
 mod daemon;
 mod insiders;
 mod openapi;
+mod pages;
 mod roles;
 
 use std::io::Write;

@@ -16,6 +16,7 @@ mod acts;
 mod bookmarks;
 mod client;
 mod clones;
+mod disks;
 mod ends;
 mod file_clones;
 mod file_rollbacks;
@@ -40,6 +41,7 @@ use acts::administrator;
 use bookmarks::Marks;
 use client::{Step, client};
 use clones::Clone;
+use disks::operator;
 use ends::{doom, end};
 use files::FileSet;
 use holds::{Holds, Served};
@@ -219,6 +221,8 @@ pub struct Run {
     pub in_clones: u64,
     pub promotions: u64,
     pub marks: u64,
+    /// Acts on disks, and of scrubs.
+    pub on_disks: u64,
     pub trace: u64,
 }
 
@@ -353,7 +357,7 @@ async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
 async fn life(
     world: Arc<dyn World>,
     disks: &[SimDisk],
-    top: &Top,
+    (top, operates): (&Top, bool),
     (seed, ops): (u64, u64),
     run: &Mutex<Run>,
 ) -> Result<(), String> {
@@ -361,7 +365,7 @@ async fn life(
     let small = !seed.is_multiple_of(4);
     let scale = if small { SCALE } else { ImportOptions::default().scale };
     // Which dataset was promoted is not kept for rewinds.
-    let rewinds = seed.is_multiple_of(7) && !model.lock().unwrap().promotes;
+    let rewinds = seed.is_multiple_of(7) && !model.lock().unwrap().promotes && !operates;
     let rewind = if rewinds { 1 + seed % 2 } else { 0 };
     let options = ImportOptions { scale, rewind, ..ImportOptions::default() };
     if rewind > 0 {
@@ -384,7 +388,16 @@ async fn life(
     bookmarks::check(&service, model).await?;
     clones::check(&service, model).await?;
     let work = client(&service, model, Rng::stream(seed, "client"), ops, run);
-    let acts = administrator(&service, &world, top, Rng::stream(seed, "acts"), run);
+    let acts = async {
+        let acts = administrator(&service, &world, top, Rng::stream(seed, "acts"), run);
+        if !operates {
+            return acts.await;
+        }
+        let on_disks = operator(&service, &world, disks, Rng::stream(seed, "disks"), run);
+        match select(std::pin::pin!(acts), std::pin::pin!(on_disks)).await {
+            Either::Left((done, _)) | Either::Right((done, _)) => done,
+        }
+    };
     match select(std::pin::pin!(work), std::pin::pin!(acts)).await {
         // It was a clone by then, and is destroyed.
         Either::Left((Err(_), acts)) if model.lock().unwrap().doomed => acts.await,
@@ -394,6 +407,15 @@ async fn life(
 }
 
 pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String> {
+    run(seed, bases, false)
+}
+
+/// As [`run_seed`], and with acts on disks of mirrors beside all that.
+fn run_all(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String> {
+    run(seed, bases, true)
+}
+
+fn run(seed: u64, bases: &[(Shape, Vec<Image>)], operates: bool) -> Result<Run, String> {
     let (mut machine, mut rng) = Machine::of("snapshots", seed, bases);
     let promotes = Rng::stream(seed, "promotions").coin();
     let of_files = Rng::stream(seed, "of files").coin();
@@ -410,8 +432,8 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
     for _ in 0..1 + rng.below(4) {
         machine.sim.plan_cut(CutPlan::AtEvent(1 + rng.below(if long { 12_000 } else { 4000 })));
         let work = (rng.next_u64(), 20 + rng.below(if long { 600 } else { 200 }));
-        let done =
-            machine.sim.run_until(life(machine.world.clone(), &machine.disks, &top, work, &run));
+        let (world, who) = (machine.world.clone(), (&top, operates));
+        let done = machine.sim.run_until(life(world, &machine.disks, who, work, &run));
         match done {
             Ok(Err(what)) if what.contains("cannot go back") => {}
             done => machine.judge(done)?,
@@ -440,7 +462,15 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
         let done = machine.sim.run_until(inspected(&machine.disks, true, 2));
         machine.judge(done)?;
     }
-    let done = machine.sim.run_until(end(machine.world.clone(), &machine.disks, &top));
+    let mut left = &machine.disks[..];
+    if operates {
+        let done = machine.sim.run_until(disks::make_whole(machine.world.clone(), left));
+        machine.judge(done)?;
+        // Any side alone has all.
+        let alone = rng.index(left.len());
+        left = &machine.disks[alone..=alone];
+    }
+    let done = machine.sim.run_until(end(machine.world.clone(), left, &top));
     machine.judge(done)?;
     let mut run = run.into_inner().unwrap();
     run.trace = machine.sim.trace_hash();
@@ -483,6 +513,22 @@ fn a_snapshot_stays_as_it_was() {
         let least = least.into_iter().chain(of_files).min();
         assert!(all.acts > all.cuts && least > Some(0), "{all:?}");
     }
+}
+
+/// Acts of every kind at once, at all levels, on disks too. Then everything is destroyed.
+#[test]
+fn everything_at_once() {
+    let bases = [Shape::Mirror, Shape::ThreeWay]
+        .map(|shape| (shape, with_datasets(&crate::base(shape), &[DATASET, LATER])));
+    let mut all = Run::default();
+    for seed in crate::seeds(50) {
+        let run = run_all(seed, &bases).unwrap_or_else(|what| panic!("{what}"));
+        all.cuts += run.cuts;
+        all.acts += run.acts;
+        all.on_disks += run.on_disks;
+    }
+    println!("{} cuts, {} acts, {} on disks", all.cuts, all.acts, all.on_disks);
+    assert!(all.cuts < 100 || all.on_disks > all.cuts && all.acts > all.cuts, "{all:?}");
 }
 
 /// Each with the number of seeds within which the loss must show. `AQUIFER_RULE` names one.

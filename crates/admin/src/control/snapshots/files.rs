@@ -10,6 +10,7 @@ use aquifer_ondisk::Txg;
 use super::super::datasets::act_on;
 use super::super::serving::Serving;
 use super::super::{Control, properties};
+use super::pages::Cursor;
 use super::{SnapshotsOf, pool_name};
 
 impl Control {
@@ -18,7 +19,7 @@ impl Control {
     pub(in super::super) fn pool_of_one(&self, text: &str) -> Result<Arc<Serving>, ApiError> {
         let name = pool_name(text);
         self.serving(name).or_else(|error| {
-            let shorter = name.match_indices(':').map(|(at, _)| name.split_at(at).0);
+            let shorter = name.rmatch_indices(':').map(|(at, _)| name.split_at(at).0);
             shorter.filter_map(|name| self.serving(name).ok()).next().ok_or(error)
         })
     }
@@ -177,6 +178,7 @@ pub(super) fn info(
         schedule: record.schedule.map(|cadence| cadence.name().into()),
         path: Some(record.path.clone()),
         size_bytes: Some(record.inode.size),
+        cursor: Cursor::of_file(&of.name, file.id).to_string(),
     }
 }
 
