@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use aquifer_blockio::buf::bytes_of;
 use aquifer_blockio::{Disk, DiskError, Page};
-use aquifer_ondisk::config::Label;
+use aquifer_ondisk::config::{Label, PoolConfig};
 use aquifer_ondisk::layout::{
     CONFIG_OFFSET, CONFIG_SECTORS, LABELS, RING_OFFSET, RING_SLOTS, label_sector,
 };
@@ -122,6 +122,18 @@ fn no_label(
     }
 }
 
+/// Whether two labels have one config. A disk that is offline for a while says so of itself alone,
+/// in its own labels, without a sequence for that: some may have it, after a cut, and some not.
+pub(crate) fn is_one_config(theirs: &PoolConfig, ours: &PoolConfig, own: Guid) -> bool {
+    let told = |config: &PoolConfig| {
+        let mut config = config.clone();
+        let leaves = config.vdevs.iter_mut().flat_map(|vdev| &mut vdev.leaves);
+        leaves.filter(|leaf| leaf.guid == own).for_each(|leaf| leaf.offline = true);
+        config
+    };
+    theirs == ours || told(theirs) == told(ours)
+}
+
 fn judge_config(
     name: &str,
     area: &Area,
@@ -162,7 +174,7 @@ fn judge_config(
             let (old, new) = (theirs.config_sequence, ours.config_sequence);
             format!("{name}: label {index} has config {old}, another one config {new}")
         });
-    } else if theirs != ours {
+    } else if !is_one_config(theirs, ours, best.leaf_guid) {
         findings.add(Kind::ConfigDisagrees, at, || {
             let sequence = ours.config_sequence;
             format!("{name}: label {index} has another config {sequence} than the first label")

@@ -1,11 +1,11 @@
 //! Which config and which uberblock count: the newest of those that no other names outdated.
 
 use aquifer_ondisk::Guid;
-use aquifer_ondisk::config::{PoolConfig, VdevClass, is_known_feature};
+use aquifer_ondisk::config::{Label, PoolConfig, VdevClass, is_known_feature};
 use aquifer_ondisk::uberblock::Uberblock;
 
 use crate::finding::{At, Findings, Kind};
-use crate::labels::Member;
+use crate::labels::{Member, is_one_config};
 
 /// The result of the election.
 #[derive(Debug)]
@@ -86,8 +86,14 @@ pub(crate) fn elect(members: &[Member], findings: &mut Findings) -> Option<Vote>
     };
     // A disk that only has labels has no uberblock and no vote.
     let labelled = voters.iter().filter(|member| newest(member).is_some());
-    let configs = labelled.map(|member| &member.label.config);
-    let config = configs.max_by_key(|config| config.config_sequence)?;
+    // A disk that says of itself alone that it is offline says nothing of the pool.
+    let says_so = |label: &Label| {
+        let leaves = label.config.vdevs.iter().flat_map(|vdev| &vdev.leaves);
+        leaves.filter(|leaf| leaf.guid == label.leaf_guid).any(|leaf| leaf.offline)
+    };
+    let labels = labelled.map(|member| &member.label);
+    let newest = labels.max_by_key(|label| (label.config.config_sequence, !says_so(label)))?;
+    let config = &newest.config;
     let vote = Vote { config: config.clone(), uberblock: winner.clone() };
     judge_uberblock(&vote, findings);
     for voter in voters {
@@ -138,7 +144,7 @@ fn judge_voter(voter: &Member, vote: &Vote, findings: &mut Findings) {
             let (old, new) = (config.config_sequence, vote.config.config_sequence);
             format!("{name}: has config {old}, another disk config {new}")
         });
-    } else if *config != vote.config {
+    } else if !is_one_config(config, &vote.config, voter.label.leaf_guid) {
         findings.add(Kind::ConfigDisagrees, At::disk(name), || {
             let sequence = config.config_sequence;
             format!("{name}: its config {sequence} is not that of other disks")

@@ -81,6 +81,23 @@ fn configs_that_differ_are_named() {
     only(&look(pool.arcs()), Kind::ConfigDisagrees);
 }
 
+/// A disk that is offline for a while says so of itself, in its own labels; a cut may leave some.
+#[test]
+fn a_disk_may_say_that_it_is_offline() {
+    let offline =
+        |label: &mut Label, leaf: usize| label.config.vdevs[0].leaves[leaf].offline = true;
+    for labels in [&[0, 2][..], &[1], &[0, 1, 2, 3]] {
+        let pool = good(Shape::Mirror);
+        for label in labels {
+            put_label(&pool, 1, *label, |label| offline(label, 1));
+        }
+        assert_eq!(kinds(&look(pool.arcs())), []);
+    }
+    let pool = good(Shape::Mirror);
+    put_label(&pool, 1, 2, |label| offline(label, 0));
+    only(&look(pool.arcs()), Kind::ConfigDisagrees);
+}
+
 #[test]
 fn newer_software_and_unknown_features_are_named() {
     let pool = good(Shape::Single);
