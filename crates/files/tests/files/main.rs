@@ -7,6 +7,7 @@
     reason = "a test says what went wrong by ending"
 )]
 
+mod accepted;
 mod across;
 mod attributes;
 mod bed;
