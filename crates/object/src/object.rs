@@ -247,6 +247,22 @@ impl Object {
         Ok((pages, below, root))
     }
 
+    /// The runs of pages `from..to` that no change in memory replaces, and the root to look in.
+    pub(crate) fn runs_below(
+        &self,
+        (from, to): (u64, u64),
+    ) -> Result<(Vec<(u64, u64)>, Option<BlockPointer>), PoolError> {
+        let state = self.state.lock();
+        let mut below: Vec<(u64, u64)> = Vec::new();
+        for page in (from..to).filter(|page| matches!(state.overlay.page(*page), Seen::Below)) {
+            match below.last_mut() {
+                Some((_, end)) if *end == page => *end += 1,
+                _ => below.push((page, page + 1)),
+            }
+        }
+        Ok((below, state.root_to_read()?))
+    }
+
     /// Directory entries with keys in `from..=to`, at most `limit`, in key order.
     pub async fn read_entries(
         &self,

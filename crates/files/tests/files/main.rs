@@ -53,6 +53,7 @@ mod replay;
 mod replies;
 mod resumed;
 mod rollback;
+mod rot;
 mod sabotage;
 mod schedules;
 mod scrub;
