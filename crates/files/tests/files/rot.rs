@@ -16,7 +16,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use crate::bed::{Bed, find, make, noise, read, write};
 
-/// Counts the events of the log by class.
+/// Counts the events of the log by class. Each of them names its pool, a dataset or a disk.
 #[derive(Debug, Clone, Default)]
 struct Log(Arc<Mutex<BTreeMap<String, u64>>>);
 
@@ -31,19 +31,15 @@ impl Log {
 }
 
 #[derive(Default)]
-struct Class(String);
+struct Fields(BTreeMap<String, String>);
 
-impl Visit for Class {
+impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        if field.name() == "class" {
-            self.0 = format!("{value:?}");
-        }
+        self.0.insert(field.name().into(), format!("{value:?}"));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        if field.name() == "class" {
-            self.0 = value.into();
-        }
+        self.0.insert(field.name().into(), value.into());
     }
 }
 
@@ -61,9 +57,13 @@ impl Subscriber for Log {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut class = Class::default();
-        event.record(&mut class);
-        *self.0.lock().unwrap().entry(class.0).or_default() += 1;
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let mut names = ["pool", "dataset", "leaf"].into_iter();
+        let class = fields.0.get("class").cloned().unwrap_or_default();
+        let has_name = names.any(|name| fields.0.contains_key(name));
+        assert!(class.is_empty() || has_name, "{:?}", fields.0);
+        *self.0.lock().unwrap().entry(class).or_default() += 1;
     }
 
     fn enter(&self, _: &Id) {}

@@ -133,7 +133,11 @@ fn small() -> Vec<Sample> {
         sample("dataset_record_v1", "value of a namespace item of class 0", dataset()),
         sample("line_record_v1", "value of a namespace item of class 3", line()),
         sample("damage_record_v1", "value of a namespace item of class 5", damage()),
-        sample("damage_record_v1_accepted", "the same, accepted by a person", accepted_damage()),
+        sample(
+            "damage_record_v1_accepted",
+            "value of a namespace item of class 5, accepted",
+            accepted_damage(),
+        ),
         sample("scrub_record_v1", "value of a namespace item of class 6", scrub()),
         sample("dataset_record_saving_v1", "one that counts what it saves", saving(dataset())),
         sample("snapshot_record_v1", "value of a namespace item of class 2", snapshot()),
