@@ -1,6 +1,6 @@
 //! Counted latencies: one histogram of one shape for disks, procedures, clients and files; and
-//! sizes and times as people write them ([`size`], [`time`]); and lines of a log that are told seldom
-//! ([`Seldom`]).
+//! sizes and times as people write them ([`size`], [`time`]); and lines of a log that are told
+//! seldom ([`Seldom`]).
 //!
 //! ```text
 //! bucket 0         below 1024 ns
