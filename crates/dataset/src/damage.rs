@@ -49,8 +49,10 @@ impl DamageList {
         let slots = self.slots.lock();
         let of_it = slots.records.values().filter(|r| (r.dataset, r.object) == (dataset, object));
         let mut of_it = of_it.filter(|record| record.kind == DamageKind::Unreadable).peekable();
+        // One that is full of ranges has no room for another.
         let covers = |record: &DamageRecord, range: &(u64, u64)| {
-            record.ranges.iter().any(|known| known.0 <= range.0 && range.1 <= known.1)
+            record.more
+                || record.ranges.iter().any(|known| known.0 <= range.0 && range.1 <= known.1)
         };
         of_it.peek().is_some()
             && of_it.all(|record| ranges.iter().all(|range| covers(record, range)))
@@ -69,13 +71,20 @@ impl DamageList {
                 known.names.append(&mut new.names);
                 known.inode_lost |= new.inode_lost;
                 (known.txg, known.error) = (new.txg, new.error);
+                if std::mem::take(&mut known.accepted) {
+                    known.since = new.since;
+                }
                 join(&mut known.ranges);
                 known.shorten();
                 *slot
             }
             None => {
                 let free = (0..DAMAGES_MAX as u64).find(|slot| !slots.records.contains_key(slot));
-                let Some(slot) = free else { return false };
+                let accepted = || {
+                    let mut records = slots.records.iter();
+                    records.find(|(_, record)| record.accepted).map(|(slot, _)| *slot)
+                };
+                let Some(slot) = free.or_else(accepted) else { return false };
                 join(&mut new.ranges);
                 new.shorten();
                 slots.records.insert(slot, new);
@@ -106,7 +115,24 @@ impl DamageList {
         self.revise(|record| record.kind != DamageKind::Unreadable || !is_whole(record));
     }
 
-    /// An object is gone, or its damage was cleared.
+    /// A person takes an object as it is. Changes that it lost are forgotten. What cannot be read
+    /// stays remembered: it is met again by the next read, import or scrub. Whether there was any.
+    pub fn accept(&self, dataset: DatasetId, object: ObjectId) -> bool {
+        let Slots { records, changed } = &mut *self.slots.lock();
+        let mut is_known = false;
+        records.retain(|slot, record| {
+            if (record.dataset, record.object) != (dataset, object) {
+                return true;
+            }
+            is_known = true;
+            changed.insert(*slot);
+            record.accepted = true;
+            record.kind == DamageKind::Unreadable
+        });
+        is_known
+    }
+
+    /// An object is gone.
     pub fn forget(&self, dataset: DatasetId, object: ObjectId) {
         self.revise(|record| (record.dataset, record.object) != (dataset, object));
     }
@@ -181,14 +207,22 @@ fn join(ranges: &mut Vec<(u64, u64)>) {
 }
 
 impl Datasets {
-    /// The first 1000 damaged objects. `files` finds the path of an object.
+    /// The first 1000 damaged objects, without those that a person has accepted. `files` finds the
+    /// path of an object.
     pub fn damages(&self) -> Vec<DamageRecord> {
+        let all = self.damages_remembered().into_iter();
+        all.filter(|record| !record.accepted).collect()
+    }
+
+    /// All damage that the pool remembers, also what a person has accepted.
+    pub fn damages_remembered(&self) -> Vec<DamageRecord> {
         self.damages.slots.lock().records.values().cloned().collect()
     }
 
-    /// How many objects are known to be damaged.
+    /// How many objects are known to be damaged, and not accepted as they are.
     pub fn damaged_objects(&self) -> usize {
-        self.damages.slots.lock().records.len()
+        let slots = self.damages.slots.lock();
+        slots.records.values().filter(|record| !record.accepted).count()
     }
 
     /// Notes lost changes. `inode_lost`: the object's place in the table is damaged, not its own
@@ -212,6 +246,7 @@ impl Datasets {
             kind: DamageKind::Lost,
             inode_lost,
             more: false,
+            accepted: false,
             dataset: dataset.id,
             object,
             txg,
@@ -246,6 +281,7 @@ impl Datasets {
             kind: DamageKind::Unreadable,
             inode_lost: false,
             more: false,
+            accepted: false,
             dataset: dataset.id,
             object,
             txg: Txg(0),
@@ -291,16 +327,20 @@ impl Datasets {
     }
 
     /// Accepts a damaged object as it is on disk now: clients can read and write it again. Lost
-    /// changes stay lost. On disk when this returns.
+    /// changes stay lost. What cannot be read stays so, and is not told again. On disk when this
+    /// returns.
     ///
     /// # Errors
     /// A dataset or object that does not exist; errors of the pool.
     pub async fn clear_damage(&self, name: &str, object: ObjectId) -> Result<(), DatasetError> {
         let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
         let _act = self.acts.lock().await;
-        let found = dataset.object(&self.pool, object).await?;
-        let found = found.ok_or_else(|| DatasetError::NotFound(format!("{name}, {object}")))?;
-        {
+        let found = match dataset.object(&self.pool, object).await {
+            // Its inode is part of what is lost.
+            Err(error) if error.cannot_be_read() => None,
+            found => found?,
+        };
+        if let Some(found) = &found {
             let hold = self.hold_act().await?;
             if dataset.is_destroyed() {
                 return Err(DatasetError::NotFound(name.into()));
@@ -311,10 +351,17 @@ impl Datasets {
             let inode = state.inode.clone();
             state.overlay.version(hold.txg(), &inode);
         }
-        self.damages.forget(dataset.id, object);
-        self.act_on_disk().await?;
-        let damaged = found.check();
-        Ok(damaged?)
+        if !self.damages.accept(dataset.id, object) && found.is_none() {
+            return Err(DatasetError::NotFound(format!("{name}, {object}")));
+        }
+        // A txg writes some records.
+        for _ in 0..=DAMAGES_MAX / WRITTEN_MAX {
+            self.act_on_disk().await?;
+            if !self.damages.waits() {
+                break;
+            }
+        }
+        found.map_or(Ok(()), |found| Ok(found.check()?))
     }
 }
 

@@ -20,7 +20,7 @@ use aquifer_ondisk::tree_node::{
     Dead, Directory, Extents, Form, Namespace, Node, NodeBody, Objects, Replies,
 };
 use aquifer_ondisk::{BlockPointer, Corruption, DatasetId, FormatError, ObjectId, Txg};
-use aquifer_pool::{Patience, Pool, PoolError, Roots, Span, Visitor};
+use aquifer_pool::{Pool, PoolError, Roots, Span, Visitor};
 
 /// A node that is still to come.
 #[derive(Clone, Copy)]
@@ -66,7 +66,10 @@ pub(crate) async fn walk(
         if pointer.birth <= since || span.to <= from {
             continue;
         }
-        let read = pool.read_node(&pointer, Patience::Long).await;
+        let read = match to.known_unreadable(&pointer) {
+            Some(error) => Err(error),
+            None => pool.read_node(&pointer, to.patience()).await,
+        };
         let visited = match &read {
             _ if left_out(Rule::WalkShowsThePath) && span.from < start => ControlFlow::Continue(()),
             Ok(_) => to.node(&pointer, None, &span),

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use aquifer_dataset::{Dataset, Datasets, Passage, SyncMode};
+use aquifer_meter::Seldom;
 use aquifer_object::Object;
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::reply::ReplyEntry;
@@ -17,6 +18,7 @@ use aquifer_sync::atomic::{AtomicU64, Ordering};
 use aquifer_sync::{AsyncMutex, AsyncMutexGuard, Mutex};
 
 use crate::change::{self, Change};
+use crate::damage::About;
 use crate::error::FsError;
 use crate::made::Promised;
 use crate::scrub::Scrubbing;
@@ -45,6 +47,8 @@ pub struct Files {
     /// Held while a page of a comparison is made: each takes memory, and reads much.
     pub(crate) comparing: AsyncMutex<()>,
     pub(crate) scrubbing: Mutex<Scrubbing>,
+    /// What the log was told lately of objects that cannot be read.
+    pub(crate) told: Mutex<Seldom<About>>,
     /// Itself, for tasks.
     pub(crate) this: Weak<Files>,
     pub(crate) places: Mutex<Places>,
@@ -169,6 +173,7 @@ impl Files {
             directory_moves: Default::default(),
             comparing: Default::default(),
             scrubbing: Mutex::default(),
+            told: Mutex::default(),
             covered: Mutex::default(),
         })
     }

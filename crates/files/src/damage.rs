@@ -19,6 +19,17 @@ const EVENT_ENTRIES_MAX: usize = 10_000;
 /// Entries read at a time.
 const SEARCH_ENTRIES: usize = 1_000;
 
+/// Ranges of a file in an event.
+const RANGES_TOLD_MAX: usize = 16;
+
+/// The subject of a line in the log: a class, and an object of a dataset or of a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct About {
+    pub class: &'static str,
+    pub key: (u64, u64),
+    pub object: u64,
+}
+
 /// A damaged object, in a form for people.
 #[derive(Debug, Clone)]
 pub struct Damaged {
@@ -111,19 +122,34 @@ impl Files {
         if !self.datasets.note_unreadable(dataset, id, pages.clone(), error) {
             return;
         }
+        let about = About { class: "file.unreadable", key: (dataset.id.0, 0), object: id.0 };
+        let Some(left_out) = self.tells(about) else { return };
         let name = self.datasets.full_name(dataset);
         let path = self.likely_path(&name, id).await;
-        let bytes: Vec<_> = pages.iter().map(|(from, to)| (from * 4096, to * 4096)).collect();
+        let some = pages.iter().take(RANGES_TOLD_MAX);
+        let bytes: Vec<_> = some.map(|(from, to)| (from * 4096, to * 4096)).collect();
         tracing::error!(
-            class = "file.unreadable", dataset = %name, file = %path, ?bytes, %error,
+            class = "file.unreadable", pool = self.pool.name(), dataset = %name, file = %path,
+            ?bytes, more = pages.len() > bytes.len(), %error, left_out,
             "content cannot be read: clients get I/O errors there"
         );
     }
 
+    /// Whether the log is to be told of something that each page may have: once a minute for each
+    /// file. If so, returns how often it was left out since.
+    pub(crate) fn tells(&self, about: About) -> Option<u64> {
+        self.told.lock().tells(about, self.pool.world().now())
+    }
+
     fn tell_unreadable(&self, dataset: &Dataset, id: ObjectId, error: &PoolError) {
+        let snapshot = dataset.snapshot().map_or(0, |txg| txg.0);
+        let key = (dataset.id.0, snapshot);
+        let about = About { class: "snapshot.unreadable", key, object: id.0 };
+        let Some(left_out) = self.tells(about) else { return };
         let name = self.datasets.full_name(dataset);
         tracing::error!(
-            class = "snapshot.unreadable", dataset = %name, object = %id, %error,
+            class = "snapshot.unreadable", pool = self.pool.name(), dataset = %name,
+            object = %id, %error, left_out,
             "content of a snapshot cannot be read: clients get I/O errors there"
         );
     }

@@ -5,6 +5,7 @@
 //! remembers how far it is, so a restart goes on where the last one ended. While a disk is
 //! resilvered it waits.
 
+mod lost;
 mod repaired;
 
 use std::sync::Arc;
@@ -12,24 +13,21 @@ use std::time::Duration;
 
 use aquifer_blockio::ms;
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_dataset::{DamageKind, DamageRecord, Dataset, Property};
-use aquifer_ondisk::inode::{FileKind, Time};
-use aquifer_ondisk::pool_root::TreeSlot;
+use aquifer_dataset::Property;
+use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::scrub::{ScrubRecord, ScrubState, WalkPosition};
-use aquifer_ondisk::{DatasetId, ObjectId, Txg};
-use aquifer_pool::{Examined, Lost, PoolError, Span, Watch};
+use aquifer_pool::{Examined, PoolError, Span, Watch};
 use aquifer_sync::atomic::Ordering;
 
 use crate::core::Files;
 
+use lost::Found;
 pub use repaired::{RepairedFile, RepairedFiles};
 
 /// The position reaches the disk about this often.
 const NOTED: Duration = Duration::from_secs(30);
 
 const DAY_SECONDS: i64 = 24 * 3600;
-/// Pages of a damaged file that are tried one by one.
-const PAGES_TRIED_MAX: usize = 4096;
 
 /// A scrub could not be started, paused or stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -54,7 +52,14 @@ impl Files {
             && record.state == ScrubState::Active
         {
             record.examined_bytes += watch.examined_bytes.load(Ordering::Relaxed);
+            record.repaired_bytes += watch.repaired_bytes.load(Ordering::Relaxed);
+            record.unreadable_blocks += watch.lost_blocks.load(Ordering::Relaxed);
             record.active_ms += ms(self.pool.world().now().saturating_sub(*begun));
+        }
+        if matches!(record.state, ScrubState::Active | ScrubState::Paused) {
+            // The pool has grown since, or its last part takes long: some is left until the end.
+            let least = record.examined_bytes.saturating_add(record.examined_bytes / 128 + 4096);
+            record.total_bytes = record.total_bytes.max(least);
         }
         Some(record)
     }
@@ -170,9 +175,7 @@ impl Files {
                 // The pool ended. The next import goes on.
                 Err(_) => return,
             };
-            for lost in &examined.lost {
-                self.note_lost(lost).await;
-            }
+            self.note_lost(&examined.lost, &watch.lost).await;
             for repaired in &examined.repaired {
                 self.note_repaired(record.begun, repaired).await;
             }
@@ -223,7 +226,10 @@ impl Files {
         let record = self.datasets.scrubbed();
         let record = record.filter(|record| record.state == ScrubState::Active);
         let now = self.pool.world().now();
-        let piece = record.map(|record| (record, Arc::new(Watch::default())));
+        let piece = record.map(|record| {
+            let lost = scrubbing.found.of(record.begun).lost.clone();
+            (record, Arc::new(Watch::over(lost)))
+        });
         scrubbing.has_task = piece.is_some();
         scrubbing.piece = piece.as_ref().map(|(_, watch)| (now, watch.clone()));
         piece
@@ -244,14 +250,14 @@ impl Files {
                 return;
             }
             record.examined_bytes += examined.examined_bytes;
-            record.unreadable_blocks += examined.lost.len() as u64;
+            record.unreadable_blocks += examined.lost_blocks;
             record.position = examined.next.unwrap_or(WalkPosition::END);
         });
     }
 
     async fn finish_scrub(&self, of: &ScrubRecord) {
-        for damage in self.datasets.damages() {
-            if self.is_whole_again(&damage).await {
+        for damage in self.datasets.damages_remembered() {
+            if !self.has_lost(&damage) && self.is_whole_again(&damage).await {
                 self.datasets.found_whole(&damage);
             }
         }
@@ -283,129 +289,6 @@ impl Files {
             ),
         }
     }
-
-    /// Notes what is lost, by file and pages, if the newest root has lost it too.
-    async fn note_lost(&self, lost: &Lost) {
-        let again = self.pool.examine(lost.span, &Watch::default()).await;
-        let Ok(again) = again else { return };
-        for Lost { span, error } in again.lost {
-            if let Some(snapshot) = self.snapshot_of(&span) {
-                tracing::error!(
-                    class = "snapshot.unreadable", pool = self.pool.name(), snapshot,
-                    object = span.from.object, ?span, %error,
-                    "a part of a snapshot cannot be read"
-                );
-                self.note_shared(&span, &error).await;
-                continue;
-            }
-            let Some((dataset, id)) = self.object_of(&span) else {
-                tracing::error!(
-                    class = "pool.unreadable", pool = self.pool.name(), ?span, %error,
-                    "a part of the pool's own records cannot be read"
-                );
-                continue;
-            };
-            let ranges = self.pages_of(&dataset, id, &span).await;
-            if !self.datasets.knows_unreadable(&dataset, id, &ranges) {
-                self.note_unreadable((&dataset, id), ranges, &error).await;
-            }
-        }
-    }
-
-    /// Notes what a file has lost with a snapshot: a walk meets what both show with the snapshot.
-    async fn note_shared(&self, span: &Span, error: &PoolError) {
-        let Some(dataset) = self.datasets.by_id(DatasetId(span.from.key.0)) else { return };
-        let id = ObjectId(span.from.object);
-        if dataset.is_destroyed() {
-            return;
-        }
-        let ranges = self.pages_of(&dataset, id, span).await;
-        let lost = self.pages_lost(&dataset, id, &ranges).await;
-        if !lost.is_empty() && !self.datasets.knows_unreadable(&dataset, id, &lost) {
-            self.note_unreadable((&dataset, id), lost, error).await;
-        }
-    }
-
-    /// Which of a file's pages cannot be read. Of many, the first ones are tried.
-    async fn pages_lost(
-        &self,
-        dataset: &Dataset,
-        id: ObjectId,
-        ranges: &[(u64, u64)],
-    ) -> Vec<(u64, u64)> {
-        let Ok(Some(object)) = dataset.object(&self.pool, id).await else { return Vec::new() };
-        let pages = ranges.iter().flat_map(|(from, to)| *from..*to).take(PAGES_TRIED_MAX);
-        let mut lost: Vec<(u64, u64)> = Vec::new();
-        for page in pages {
-            let read = object.read_pages(&self.pool, page, page + 1).await;
-            if !read.is_err_and(|error| error.cannot_be_read()) {
-                continue;
-            }
-            match lost.last_mut() {
-                Some((_, to)) if *to == page => *to = page + 1,
-                _ => lost.push((page, page + 1)),
-            }
-        }
-        lost
-    }
-
-    /// The snapshot in which a span lies.
-    fn snapshot_of(&self, span: &Span) -> Option<String> {
-        let WalkPosition { tree, key, .. } = span.from;
-        if let Some(name) = self.datasets.file_snapshot_at(key) {
-            return Some(name);
-        }
-        let txg = WalkPosition::snapshot_of(key).filter(|_| tree == TreeSlot::Namespace as u8)?;
-        Some(self.datasets.name_on_line(DatasetId(key.0), txg))
-    }
-
-    /// The object in which a span lies. Of a part of an object table it is the first.
-    fn object_of(&self, span: &Span) -> Option<(Arc<Dataset>, ObjectId)> {
-        let WalkPosition { tree, key: (dataset, _), object, .. } = span.from;
-        let is_namespace = tree == TreeSlot::Namespace as u8;
-        let dataset = self.datasets.by_id(DatasetId(dataset)).filter(|_| is_namespace)?;
-        // All groups of a dead tree are one.
-        let object = if object >= WalkPosition::dead_group(0) { u64::MAX } else { object.max(1) };
-        (!dataset.is_destroyed()).then_some((dataset, ObjectId(object)))
-    }
-
-    /// The pages of a file in a span; none for any other object.
-    async fn pages_of(&self, dataset: &Dataset, id: ObjectId, span: &Span) -> Vec<(u64, u64)> {
-        let within_one = span.from.object == span.to.object && span.from.object == id.0;
-        let object = dataset.object(&self.pool, id).await.ok().flatten();
-        let file = object.filter(|object| within_one && object.kind() == FileKind::Regular);
-        let Some(file) = file else { return Vec::new() };
-        let end = span.to.within.min(file.inode().size.div_ceil(4096));
-        if span.from.within < end { vec![(span.from.within, end)] } else { Vec::new() }
-    }
-
-    /// Whether all that a record says to be unreadable is on disk again: another disk came back.
-    async fn is_whole_again(&self, damage: &DamageRecord) -> bool {
-        if damage.kind != DamageKind::Unreadable || damage.more {
-            return false;
-        }
-        let at = |within| WalkPosition {
-            tree: TreeSlot::Namespace as u8,
-            key: WalkPosition::head(damage.dataset, Txg(0)),
-            object: damage.object.0,
-            within,
-        };
-        let whole = [(0, u64::MAX)];
-        let ranges = if damage.ranges.is_empty() { &whole[..] } else { &damage.ranges };
-        for (from, to) in ranges {
-            let mut next = Some(at(*from));
-            while let Some(from) = next {
-                let span = Span { from, to: at(*to) };
-                match self.pool.examine(span, &Watch::default()).await {
-                    Ok(examined) if examined.lost.is_empty() => next = examined.next,
-                    _ => return false,
-                }
-            }
-        }
-        // What a snapshot shows too was examined with that, not here.
-        let Some(dataset) = self.datasets.by_id(damage.dataset) else { return true };
-        self.pages_lost(&dataset, damage.object, &damage.ranges).await.is_empty()
-    }
 }
 
 /// The task that scrubs.
@@ -417,4 +300,6 @@ pub(crate) struct Scrubbing {
     piece: Option<(Duration, Arc<Watch>)>,
     /// What the newest scrub has repaired.
     repaired: RepairedFiles,
+    /// What it has found to be lost.
+    found: Found,
 }

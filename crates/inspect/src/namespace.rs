@@ -158,6 +158,7 @@ async fn walk_head(
 fn remember(scan: &mut Scan<'_>, record: &DamageRecord) {
     let DamageRecord { dataset, object, ranges, error, .. } = record;
     let what = match record.kind {
+        DamageKind::Unreadable if record.accepted => "could not be read, which was accepted",
         DamageKind::Unreadable => "could not be read",
         DamageKind::Lost => "lost changes",
     };

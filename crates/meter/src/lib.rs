@@ -1,5 +1,6 @@
 //! Counted latencies: one histogram of one shape for disks, procedures, clients and files; and
-//! sizes and times as people write them ([`size`], [`time`]).
+//! sizes and times as people write them ([`size`], [`time`]); and lines of a log that are told
+//! seldom ([`Seldom`]).
 //!
 //! ```text
 //! bucket 0         below 1024 ns
@@ -12,9 +13,11 @@
 //! - A quantile is in the bucket of the true one: its error is a quarter at most.
 
 mod histogram;
+mod seldom;
 mod shared;
 pub mod size;
 pub mod time;
 
 pub use histogram::{BUCKETS, Histogram, floor_ns};
+pub use seldom::{SELDOM_EVERY, SELDOM_KINDS_MAX, Seldom};
 pub use shared::SharedHistogram;

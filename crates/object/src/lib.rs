@@ -3,6 +3,7 @@
 pub mod btree;
 pub mod extent_tree;
 mod gate;
+mod lost;
 #[cfg(test)]
 mod mem_store;
 pub mod object;

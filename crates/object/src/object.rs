@@ -100,6 +100,9 @@ pub struct Object {
 /// Pages, runs to look for below, and the root to look in.
 type Above = (Vec<Option<Page>>, Vec<(u64, u64)>, Option<BlockPointer>);
 
+/// Runs to look for below, and the root to look in.
+type Below = (Vec<(u64, u64)>, Option<BlockPointer>);
+
 /// Places for pages; zeros where there is none.
 type Slots<'a> = &'a mut [Option<Page>];
 
@@ -245,6 +248,19 @@ impl Object {
             }
         }
         Ok((pages, below, root))
+    }
+
+    /// The runs of pages `from..to` that no change in memory replaces, and the root to look in.
+    pub(crate) fn runs_below(&self, (from, to): (u64, u64)) -> Result<Below, PoolError> {
+        let state = self.state.lock();
+        let mut below: Vec<(u64, u64)> = Vec::new();
+        for page in (from..to).filter(|page| matches!(state.overlay.page(*page), Seen::Below)) {
+            match below.last_mut() {
+                Some((_, end)) if *end == page => *end += 1,
+                _ => below.push((page, page + 1)),
+            }
+        }
+        Ok((below, state.root_to_read()?))
     }
 
     /// Directory entries with keys in `from..=to`, at most `limit`, in key order.

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! item of dataset 0, class 5; number = slot, 0 to DAMAGES_MAX - 1
-//!   version u16  kind u8  flags u8 (1: the inode is lost too; 2: there are more ranges)
+//!   version u16  kind u8  flags u8 (1: the inode is lost too; 2: there are more ranges;
+//!     4: accepted)
 //!   dataset u64  object u64  txg u64  since i64+u32
 //!   error string
 //!   ranges u16, each: from u64  to u64 (pages)
@@ -20,6 +21,8 @@ const WHAT: &str = "damage record";
 const VERSION: u16 = 1;
 const FLAG_INODE_LOST: u8 = 1;
 const FLAG_MORE: u8 = 2;
+/// Earlier releases ignore it: they tell of the damage again.
+const FLAG_ACCEPTED: u8 = 4;
 
 /// Records that a pool remembers at most.
 pub const DAMAGES_MAX: usize = 1000;
@@ -63,6 +66,9 @@ pub struct DamageRecord {
     pub inode_lost: bool,
     /// The record lists only some of the ranges or names.
     pub more: bool,
+    /// A person has taken the object as it is. The record stays, so that the same damage is not
+    /// told again.
+    pub accepted: bool,
     /// Its dataset.
     pub dataset: DatasetId,
     /// The object.
@@ -103,7 +109,8 @@ impl DamageRecord {
         w.u16(VERSION);
         w.u8(self.kind as u8);
         let flag = |is: bool, flag: u8| if is { flag } else { 0 };
-        w.u8(flag(self.inode_lost, FLAG_INODE_LOST) | flag(self.more, FLAG_MORE));
+        let (lost, more) = (flag(self.inode_lost, FLAG_INODE_LOST), flag(self.more, FLAG_MORE));
+        w.u8(lost | more | flag(self.accepted, FLAG_ACCEPTED));
         w.u64(self.dataset.0);
         w.u64(self.object.0);
         w.u64(self.txg.0);
@@ -154,6 +161,7 @@ impl DamageRecord {
             kind,
             inode_lost: flags & FLAG_INODE_LOST != 0,
             more: flags & FLAG_MORE != 0,
+            accepted: flags & FLAG_ACCEPTED != 0,
             dataset,
             object,
             txg,

@@ -100,6 +100,7 @@ impl Pool {
             if self.wait_to_read_again(error, failures, Patience::Long).await.is_err() {
                 tracing::error!(
                     class = "pool.metaslab_closed",
+                    pool = self.name(),
                     ?id,
                     reason,
                     "no copy of its bitmap can be used: metaslab closed to allocation"

@@ -16,6 +16,8 @@ use aquifer_vdev::Part;
 use smallvec::SmallVec;
 
 use crate::error::PoolError;
+use crate::lost::LostBlocks;
+use crate::patience::Patience;
 use crate::walk::{Span, Visitor};
 
 /// Runs that are read at a time.
@@ -39,6 +41,7 @@ pub(crate) enum Sums {
 #[derive(Debug, Clone)]
 pub(crate) struct Block {
     pub place: Place,
+    pub written: Txg,
     pub sums: Sums,
     /// What is lost with it. Of an extent: its pages.
     pub span: Span,
@@ -100,8 +103,10 @@ pub(crate) struct Piece {
     full: (usize, u64),
     blocks: Vec<Block>,
     bytes: u64,
-    /// Nodes that no copy gives, and why.
-    pub unread: Vec<(Span, PoolError)>,
+    /// What is lost as far as is known, if the piece is a scrub's: it is not read once more.
+    known: Option<LostBlocks>,
+    /// Nodes that no copy gives, where they lie, and why.
+    pub unread: Vec<(BlockPointer, Span, PoolError)>,
 }
 
 /// Blocks that are read together: their vdev, first sector, sectors, and which they are.
@@ -114,11 +119,16 @@ pub(crate) struct Run {
 
 impl Piece {
     pub fn new(full: (usize, u64), to: WalkPosition, wanted: Wanted) -> Piece {
-        Piece { wanted, to, full, blocks: Vec::new(), bytes: 0, unread: Vec::new() }
+        Piece { wanted, to, full, blocks: Vec::new(), bytes: 0, known: None, unread: Vec::new() }
     }
 
-    fn take(&mut self, place: Place, sums: Sums, span: Span) {
-        let block = Block { place, sums, span };
+    /// A scrub's: takes no node that the walk cannot read, since it has read every copy.
+    pub fn of_scrub(full: (usize, u64), to: WalkPosition, known: LostBlocks) -> Piece {
+        Piece { known: Some(known), ..Piece::new(full, to, Box::new(|_, _| true)) }
+    }
+
+    fn take(&mut self, (place, written): (Place, Txg), sums: Sums, span: Span) {
+        let block = Block { place, written, sums, span };
         self.bytes += block.sectors() * 4096;
         self.blocks.push(block);
     }
@@ -150,14 +160,30 @@ impl Visitor for Piece {
         span: &Span,
     ) -> ControlFlow<()> {
         self.is_within(&span.from)?;
-        self.unread.extend(unread.map(|error| (*span, error.clone())));
+        if let Some(error) = unread {
+            self.unread.push((*pointer, *span, error.clone()));
+            if self.known.is_some() {
+                return self.goes_on();
+            }
+        }
         let [first, second] = pointer.places;
         for (place, other) in [(first, second), (second, first)] {
             if !place.is_null() && (self.wanted)(place, pointer.written) {
-                self.take(place, Sums::Node(pointer.checksum, other), *span);
+                let sums = Sums::Node(pointer.checksum, other);
+                self.take((place, pointer.written), sums, *span);
             }
         }
         self.goes_on()
+    }
+
+    fn known_unreadable(&self, pointer: &BlockPointer) -> Option<PoolError> {
+        self.known.as_ref().and_then(|known| known.error_of(pointer))
+    }
+
+    /// A disk that has given nothing for so long is not waited for at each node.
+    fn patience(&self) -> Patience {
+        let has_waited = self.unread.iter().any(|(.., error)| !error.is_damage());
+        if self.known.is_some() && has_waited { Patience::Short } else { Patience::Long }
     }
 
     fn extent(&mut self, extent: &Extent, at: &WalkPosition) -> ControlFlow<()> {
@@ -170,7 +196,7 @@ impl Visitor for Piece {
                 }
             };
             let to = WalkPosition { within: extent.end(), ..*at };
-            self.take(extent.place, sums, Span { from: *at, to });
+            self.take((extent.place, extent.written), sums, Span { from: *at, to });
         }
         self.goes_on()
     }

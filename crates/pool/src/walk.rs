@@ -14,6 +14,7 @@ use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::scrub::WalkPosition;
 
 use crate::error::PoolError;
+use crate::patience::Patience;
 
 /// What lies below a node: everything from one position up to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +36,16 @@ pub trait Visitor: Send {
         unread: Option<&PoolError>,
         span: &Span,
     ) -> ControlFlow<()>;
+
+    /// Whether a node is known to be unreadable, and why. Then the walk does not read it once more.
+    fn known_unreadable(&self, _pointer: &BlockPointer) -> Option<PoolError> {
+        None
+    }
+
+    /// How long the walk tries to read a node.
+    fn patience(&self) -> Patience {
+        Patience::Long
+    }
 
     /// An extent of a file.
     fn extent(&mut self, extent: &Extent, at: &WalkPosition) -> ControlFlow<()>;

@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_blockio::{Disk, DiskError, SECTOR_BYTES, World};
+use aquifer_meter::Seldom;
 use aquifer_ondisk::Guid;
 use aquifer_sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use aquifer_sync::{AsyncMutex, Mutex};
@@ -81,6 +82,8 @@ pub struct Leaf {
     disk: Option<Arc<dyn Disk>>,
     state: AtomicU8,
     last_error: Mutex<Option<String>>,
+    /// What the log was told lately, by class.
+    told: Mutex<Seldom<&'static str>>,
     /// Sequence of the last uberblock that it was given: the newest that it may hold.
     pub uberblock_sequence: AtomicU64,
     /// I/O that the disk was given and has not answered.
@@ -134,6 +137,7 @@ impl Leaf {
             disk,
             state: AtomicU8::new(state as u8),
             last_error: Mutex::new(None),
+            told: Mutex::default(),
             uberblock_sequence: AtomicU64::new(0),
             unanswered: AtomicU64::new(0),
             owed: AtomicU64::new(0),
@@ -394,6 +398,22 @@ impl Leaf {
             class = "disk.failed", leaf = %self.path, %error,
             "disk failed: it is taken out of use"
         );
+    }
+
+    /// Whether the log is to be told of something of this class that many sectors may have: once a
+    /// minute. If so, returns how often it was left out since.
+    pub(crate) fn tells(&self, class: &'static str) -> Option<u64> {
+        self.told.lock().tells(class, self.ticks.world.now())
+    }
+
+    /// Tells the log that a read failed.
+    pub(crate) fn tell_failed_read(&self, sector: u64, count: usize, error: &DiskError) {
+        if let Some(left_out) = self.tells("disk.read") {
+            tracing::warn!(
+                class = "disk.read", leaf = %self.path, sector, count, %error, left_out,
+                "read failed"
+            );
+        }
     }
 
     /// Notes an error. Why a leaf is out of use stays its last error, whatever fails after that.

@@ -113,10 +113,12 @@ impl Vdev {
     pub async fn repair(&self, leaf: &Arc<Leaf>, sector: u64, good: &[Page]) {
         if leaf.is_online() && leaf.write(sector, good.to_vec()).await.is_ok() {
             leaf.counters.repaired.fetch_add(1, Ordering::Relaxed);
-            tracing::info!(
-                class = "disk.repaired", leaf = %leaf.path, sector,
-                "bad copy rewritten from a good one"
-            );
+            if let Some(left_out) = leaf.tells("disk.repaired") {
+                tracing::info!(
+                    class = "disk.repaired", leaf = %leaf.path, sector, left_out,
+                    "bad copy rewritten from a good one"
+                );
+            }
         }
     }
 

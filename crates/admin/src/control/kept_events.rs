@@ -7,9 +7,11 @@
 //! - An event of one pool is kept in that pool alone; those of the machine (the clock, the daemon)
 //!   in each.
 //! - A flood of one kind pushes out no other: a pool keeps a number of each kind in an hour.
+//! - Nor does a flood of one disk or file hide another: of each, the first event of an hour is
+//!   kept, for a number of them.
 //! - Keeping costs an idle pool no txg for what clients do: they come and go unnoted.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +32,7 @@ impl Control {
             kept.retain(|_, hour| hour.begun.elapsed() < HOUR);
             for serving in self.keepers(event) {
                 let kind = (serving.name().to_string(), event.class.clone());
-                if kept.entry(kind).or_insert_with(Hour::new).has_room() {
+                if kept.entry(kind).or_insert_with(Hour::new).has_room(subject(event)) {
                     keep(&serving, event);
                 }
             }
@@ -86,6 +88,12 @@ fn is_of_machine(event: &Event) -> bool {
     !event.fields.contains_key("pool") && ["clock", "daemon", "exports", "locks"].contains(&part)
 }
 
+/// What an event is about: a file, a snapshot or a disk.
+fn subject(event: &Event) -> Vec<&str> {
+    let fields = ["dataset", "file", "snapshot", "object", "leaf"];
+    fields.iter().filter_map(|name| event.fields.get(*name).map(String::as_str)).collect()
+}
+
 fn keep(serving: &Serving, event: &Event) {
     let service = serving.service();
     let fields = event.fields.iter().filter(|(name, _)| *name != "pool");
@@ -99,25 +107,32 @@ fn keep(serving: &Serving, event: &Event) {
 struct Hour {
     begun: Instant,
     kept: u32,
+    /// What they were about.
+    subjects: HashSet<Vec<String>>,
 }
 
 impl Hour {
     fn new() -> Hour {
-        Hour { begun: Instant::now(), kept: 0 }
+        Hour { begun: Instant::now(), kept: 0, subjects: HashSet::new() }
     }
 
-    fn has_room(&mut self) -> bool {
+    /// Whether to keep another one, about this.
+    fn has_room(&mut self, about: Vec<&str>) -> bool {
         if self.begun.elapsed() >= HOUR {
             *self = Hour::new();
         }
-        self.kept += 1;
-        self.kept <= IN_AN_HOUR
+        let about: Vec<String> = about.into_iter().map(str::to_string).collect();
+        let is_new = self.subjects.len() < SUBJECTS_IN_AN_HOUR && self.subjects.insert(about);
+        self.kept = self.kept.saturating_add(1);
+        is_new || self.kept <= IN_AN_HOUR
     }
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// Events of one class in an hour: with 64 kinds a pool keeps the last hours of the worst day.
 const IN_AN_HOUR: u32 = 16;
+/// Files, snapshots or disks of which the first one of a class in an hour is kept in any case.
+const SUBJECTS_IN_AN_HOUR: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -140,7 +155,12 @@ mod tests {
         assert!(!is_kept(&event("client.connected", "info")));
         assert!(!is_kept(&event("api.refused", "warn")));
         let mut hour = Hour::new();
-        let kept = (0..1000).filter(|_| hour.has_room()).count();
+        let kept = (0..1000).filter(|_| hour.has_room(vec!["a"])).count();
         assert_eq!(kept, IN_AN_HOUR as usize);
+        // Another disk is not hidden. Many of them are bounded.
+        assert!(hour.has_room(vec!["b"]) && !hour.has_room(vec!["b"]));
+        let disks: Vec<String> = (0..1000).map(|disk| disk.to_string()).collect();
+        let kept = disks.iter().filter(|disk| hour.has_room(vec![disk])).count();
+        assert_eq!(kept, SUBJECTS_IN_AN_HOUR - 2);
     }
 }

@@ -106,7 +106,8 @@ impl Files {
         let mut file = RepairedFile { dataset, file, bytes: 0, ranges: Vec::new(), more: false };
         file.add(repaired);
         tracing::warn!(
-            class = "file.repaired", dataset = %file.dataset, file = %file.file,
+            class = "file.repaired", pool = self.pool.name(), dataset = %file.dataset,
+            file = %file.file,
             bytes = ?file.ranges,
             "scrub rewrites bad copies of a file; `aquifer pool status -v` has all of them"
         );

@@ -7,6 +7,7 @@
     reason = "a test says what went wrong by ending"
 )]
 
+mod accepted;
 mod across;
 mod attributes;
 mod bed;
@@ -52,6 +53,7 @@ mod replay;
 mod replies;
 mod resumed;
 mod rollback;
+mod rot;
 mod sabotage;
 mod schedules;
 mod scrub;

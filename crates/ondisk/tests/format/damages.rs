@@ -14,15 +14,23 @@ use crate::strategy::time;
 pub fn damage() -> impl Strategy<Value = DamageRecord> {
     let ranges = vec((any::<u32>(), 1..1000u64), 0..DAMAGE_RANGES_MAX);
     let names = vec(vec(any::<u8>(), 0..16), 0..DAMAGE_NAMES_MAX);
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let flags = any::<[bool; 4]>();
     let ids = (any::<u64>(), any::<u64>(), any::<u64>());
     (flags, ids, time(), "[a-z ]{0,160}", ranges, names).prop_map(
-        |((lost, inode_lost, more), (dataset, object, txg), since, error, ranges, names)| {
+        |(
+            [lost, inode_lost, more, accepted],
+            (dataset, object, txg),
+            since,
+            error,
+            ranges,
+            names,
+        )| {
             let range = |(from, count)| (u64::from(from), u64::from(from) + count);
             DamageRecord {
                 kind: if lost { DamageKind::Lost } else { DamageKind::Unreadable },
                 inode_lost,
                 more,
+                accepted,
                 dataset: DatasetId(dataset),
                 object: ObjectId(object),
                 txg: Txg(txg),

@@ -22,10 +22,11 @@ use crate::snapshots::{
 };
 use crate::structures::Structure;
 use crate::values::{
-    act, batch, changes, chunk_header, counted_uberblock, counters, damage, dataset, dead_list,
-    dead_sums, dirent, earlier_part, empty_directory, extents, file, first_uberblock, inner, label,
-    label_with_cache, label_with_spare, leaf, line, pointer, property, record, record_at, reply,
-    resilver_mark, root, scrub, snapshot, sweep, uberblock, used_uberblock,
+    accepted_damage, act, batch, changes, chunk_header, counted_uberblock, counters, damage,
+    dataset, dead_list, dead_sums, dirent, earlier_part, empty_directory, extents, file,
+    first_uberblock, inner, label, label_with_cache, label_with_spare, leaf, line, pointer,
+    property, record, record_at, reply, resilver_mark, root, scrub, snapshot, sweep, uberblock,
+    used_uberblock,
 };
 
 /// Fails unless the bytes are the expected ones.
@@ -132,6 +133,11 @@ fn small() -> Vec<Sample> {
         sample("dataset_record_v1", "value of a namespace item of class 0", dataset()),
         sample("line_record_v1", "value of a namespace item of class 3", line()),
         sample("damage_record_v1", "value of a namespace item of class 5", damage()),
+        sample(
+            "damage_record_v1_accepted",
+            "value of a namespace item of class 5, accepted",
+            accepted_damage(),
+        ),
         sample("scrub_record_v1", "value of a namespace item of class 6", scrub()),
         sample("dataset_record_saving_v1", "one that counts what it saves", saving(dataset())),
         sample("snapshot_record_v1", "value of a namespace item of class 2", snapshot()),

@@ -402,6 +402,7 @@ pub fn damage() -> DamageRecord {
         kind: DamageKind::Lost,
         inode_lost: true,
         more: false,
+        accepted: false,
         dataset: DatasetId(4),
         object: ObjectId(77),
         txg: Txg(51),
@@ -409,6 +410,17 @@ pub fn damage() -> DamageRecord {
         error: "no copy has the right checksum".into(),
         ranges: vec![(3, 5), (1 << 40, (1 << 40) + 1)],
         names: vec![b"disk.vhd".to_vec()],
+    }
+}
+
+pub fn accepted_damage() -> DamageRecord {
+    DamageRecord {
+        kind: DamageKind::Unreadable,
+        inode_lost: false,
+        accepted: true,
+        txg: Txg(0),
+        names: Vec::new(),
+        ..damage()
     }
 }
 

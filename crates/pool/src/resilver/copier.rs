@@ -83,11 +83,7 @@ impl Copier<'_> {
                 self.write_run(&run, &run.spans(blocks), good.pages).await;
             }
             // Each copy may be bad in another part.
-            _ => {
-                for part in parts {
-                    self.copy_part(part, first).await;
-                }
-            }
+            _ => self.copy_parts(parts, first).await,
         }
     }
 
@@ -126,24 +122,44 @@ impl Copier<'_> {
         }
     }
 
-    async fn copy_part(&self, (block, number, (skip, count)): (&Block, usize, Part), first: u64) {
-        let mut read = self.pool.read_part(block, number).await;
-        for _ in 1..READS_MAX {
-            let may_pass = read.as_ref().is_err_and(|error| !error.is_damage());
-            if self.is_over() || !may_pass {
-                break;
+    /// Copies parts of a run one by one. Those that no copy gives at the moment are read again
+    /// together: a disk that errs for long costs a run some rests, and not each of its parts.
+    async fn copy_parts(&self, mut parts: Vec<(&Block, usize, Part)>, first: u64) {
+        for reads in 1..=READS_MAX {
+            let mut missing = Vec::new();
+            for part in parts {
+                if self.may_pass(part, first).await {
+                    missing.push(part);
+                }
             }
-            self.pool.world().sleep(READ_REST).await;
-            read = self.pool.read_part(block, number).await;
+            parts = missing;
+            if parts.is_empty() || self.is_over() {
+                return;
+            }
+            if reads < READS_MAX {
+                self.pool.world().sleep(READ_REST).await;
+            }
         }
-        match read {
+        self.progress.unread_blocks.fetch_add(parts.len() as u64, Ordering::Relaxed);
+    }
+
+    /// Copies a part. Whether an error kept it from that which may pass.
+    async fn may_pass(
+        &self,
+        (block, number, (skip, count)): (&Block, usize, Part),
+        first: u64,
+    ) -> bool {
+        match self.pool.read_part(block, number).await {
             Ok(pages) => {
                 debug_assert_eq!(pages.len(), count);
                 self.write(first + skip as u64, pages, (count, Vec::new())).await;
+                false
             }
+            Err(error) if !error.is_damage() => true,
             // What no copy has is missing on the leaf as it is on the others.
             Err(_) => {
                 self.progress.unread_blocks.fetch_add(1, Ordering::Relaxed);
+                false
             }
         }
     }

@@ -290,20 +290,39 @@ impl Leaf {
         result: Result<Vec<Page>, DiskError>,
     ) -> Result<Vec<Page>, DiskError> {
         let result = self.io.end(IoKind::Read, bytes_of(count), begun, result);
-        match &result {
-            Ok(_) | Err(DiskError::Late { .. }) => {}
-            Err(error) => self.note(&self.counters.read_errors, error),
+        if let Err(error) = &result {
+            self.count_failed_read(error);
         }
         result
+    }
+
+    /// Counts a read that failed. A late one is no error of the disk.
+    pub(crate) fn count_failed_read(&self, error: &DiskError) {
+        if !matches!(error, DiskError::Late { .. }) {
+            self.note(&self.counters.read_errors, error);
+        }
+    }
+
+    /// As [`Leaf::read`], but counts no error: what it reads was counted, or is part by part.
+    pub(crate) async fn look(
+        self: &Arc<Self>,
+        sector: u64,
+        count: usize,
+    ) -> Result<Vec<Page>, DiskError> {
+        let begun = self.io.begin();
+        let read = self.wait_for(self.begin_read(sector, count), Longest::Read).await;
+        self.io.end(IoKind::Read, bytes_of(count), begun, read)
     }
 
     /// Counts a read whose content is not what was written.
     pub(crate) fn note_mismatch(&self, sector: u64, count: usize) {
         self.counters.checksum_errors.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(
-            class = "disk.checksum", leaf = %self.path, sector, count,
-            "checksum mismatch"
-        );
+        if let Some(left_out) = self.tells("disk.checksum") {
+            tracing::warn!(
+                class = "disk.checksum", leaf = %self.path, sector, count, left_out,
+                "checksum mismatch"
+            );
+        }
         self.had_a_bad_copy();
     }
 

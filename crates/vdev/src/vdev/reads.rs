@@ -94,11 +94,7 @@ impl Vdev {
     /// A leaf that is being resilvered may hold it already, or hold it still. One that failed for
     /// other reads may hold it, too, and so may one that a drill has taken away.
     async fn read_resilvered(&self, wanted: &Wanted<'_>) -> Option<Vec<Page>> {
-        let may_hold = |leaf: &&Arc<Leaf>| {
-            leaf.state() == LeafState::Resilvering
-                || !leaf.is_online() && (leaf.is_faulted() || leaf.is_in_drill())
-        };
-        for leaf in self.leaves.iter().filter(may_hold) {
+        for leaf in self.may_hold() {
             if let Ok(pages) = leaf.read(wanted.sector, wanted.count).await
                 && (wanted.verify)(&pages)
             {
@@ -106,6 +102,16 @@ impl Vdev {
             }
         }
         None
+    }
+}
+
+impl Vdev {
+    /// Leaves that do not count, and may hold what those that do have lost.
+    pub(crate) fn may_hold(&self) -> impl Iterator<Item = &Arc<Leaf>> {
+        self.leaves.iter().filter(|leaf| {
+            leaf.state() == LeafState::Resilvering
+                || !leaf.is_online() && (leaf.is_faulted() || leaf.is_in_drill())
+        })
     }
 }
 
@@ -124,9 +130,7 @@ impl Found {
                 leaf.note_mismatch(sector, count);
             }
             Err(error) => {
-                tracing::warn!(
-                    class = "disk.read", leaf = %leaf.path, sector, count, %error, "read failed"
-                );
+                leaf.tell_failed_read(sector, count, &error);
                 leaf.has_failed_a_read(&error);
                 self.unreadable = Some(error);
             }
