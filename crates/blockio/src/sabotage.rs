@@ -324,6 +324,10 @@ pub enum Rule {
     CopiesKeepTheirSnapshots,
     /// A name in the top directory of a dataset is a dataset's or an entry's.
     NamesMeanOneThing,
+    /// An act that waits for what a rollback left gives the turn back.
+    WaitersGiveTheTurnBack,
+    /// Lists show acts when they are on disk.
+    SeenWhenOnDisk,
     /// A dataset is rolled back in line on the line that its head is on.
     InLineOnItsHeadLine,
     /// A file in a clone of a dataset is not rolled back in line.

@@ -9,6 +9,12 @@
 //! - No act takes away what another dataset keeps a record for: not the destruction of the
 //!   snapshot, nor of its dataset, nor a rollback of that to before the snapshot.
 //! - A snapshot that no record names any more goes in the same txg, if it is hidden.
+//!
+//! # Datasets that need each other
+//! A hidden snapshot may be all that shows a clone: then the dataset of the clone needs something
+//! only as long as others need that snapshot of it. Two datasets can need each other so, although
+//! neither shows anything. So the end of a dataset is refused for such needs alone that outlive
+//! it: what is needed for the sake of what ends goes in the same txg.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,6 +27,7 @@ use aquifer_ondisk::{DatasetId, Txg};
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
+use crate::file_snapshots::Ended;
 
 /// Snapshots of files that files of other datasets began as, by their dataset.
 type Needed = BTreeMap<DatasetId, BTreeSet<FileSnapshotId>>;
@@ -33,6 +40,28 @@ fn needed_by<'a>(datasets: impl IntoIterator<Item = &'a Arc<Dataset>>) -> Needed
         }
     }
     needed
+}
+
+/// What ends in the datasets that are left, as a sync would find it ([`Datasets::settle_needs`]).
+fn end_needs(left: &mut [(Arc<Dataset>, Ended)]) {
+    loop {
+        let mut needed = Needed::new();
+        for (of, ended) in &*left {
+            for (origin, id) in of.snapshots.lock().files.needs_left(ended) {
+                needed.entry(origin).or_default().insert(id);
+            }
+        }
+        let mut is_more = false;
+        for (of, ended) in &mut *left {
+            let needed = needed.remove(&of.id).unwrap_or_default();
+            let snapshots = of.snapshots.lock();
+            let listed = snapshots.listed_and_bookmarked();
+            is_more |= snapshots.files.end_more(&listed, &needed, |_| false, ended);
+        }
+        if !is_more {
+            return;
+        }
+    }
 }
 
 impl Datasets {
@@ -90,13 +119,21 @@ impl Datasets {
         if ids.is_empty() || left_out(Rule::NeedsBlockEnds) {
             return Ok(());
         }
-        let all: Vec<Arc<Dataset>> = self.state.lock().datasets.values().cloned().collect();
-        let needs = |of: &&Arc<Dataset>| {
-            let needs = of.snapshots.lock().files.needs_of_others();
+        let stays = |of: &Arc<Dataset>| !gone.iter().any(|gone| gone.id == of.id);
+        let mut left: Vec<(Arc<Dataset>, Ended)> = {
+            let state = self.state.lock();
+            let all = state.datasets.values().filter(|of| stays(of)).cloned();
+            all.map(|of| (of, Ended::default())).collect()
+        };
+        let needs = |(of, ended): &(Arc<Dataset>, Ended)| {
+            let needs = of.snapshots.lock().files.needs_left(ended);
             needs.iter().any(|(origin, id)| *origin == dataset.id && ids.contains(id))
         };
-        let stays = |of: &&Arc<Dataset>| !gone.iter().any(|gone| gone.id == of.id);
-        let by: Vec<Arc<Dataset>> = all.iter().filter(stays).filter(needs).cloned().collect();
+        if !gone.is_empty() && !left_out(Rule::NeedsEnd) && left.iter().any(needs) {
+            end_needs(&mut left);
+        }
+        let by = left.into_iter().filter(needs).map(|(of, _)| of);
+        let by: Vec<Arc<Dataset>> = by.collect();
         if by.is_empty() {
             return Ok(());
         }

@@ -147,10 +147,19 @@ impl Datasets {
         datasets.iter().map(|dataset| self.full_name(dataset)).collect()
     }
 
-    /// The full name of the snapshot that a dataset is a clone of.
+    /// The full name of the snapshot that a dataset is a clone of, as it is on disk.
     pub fn origin_of(&self, dataset: &Dataset) -> Option<String> {
-        let snapshot = self.origin_snapshot(dataset)?;
-        let lister = self.by_id(snapshot.lister?)?;
-        Some(format!("{}@{}", self.full_name(&lister), snapshot.record.name))
+        let committed = self.pool.committed_txg();
+        let oldest = dataset.listing.lock().on_disk(committed).first().map(|oldest| oldest.txg);
+        let before = oldest.map_or(Txg(u64::MAX), |oldest| Txg(oldest.0.saturating_sub(1)));
+        let is_it = |of: &Snapshot| self.lister_on_disk(of).is_some_and(|id| id != dataset.id);
+        let snapshot = self
+            .past(dataset)
+            .into_iter()
+            .find_map(|(line, upto)| line.snapshots.lock().newest_by(upto.min(before), is_it))?;
+        let lister = self.by_id(self.lister_on_disk(&snapshot)?)?;
+        let listed = lister.listing.lock().on_disk(committed);
+        let listed = listed.iter().find(|of| of.txg == snapshot.txg).unwrap_or(&snapshot);
+        Some(format!("{}@{}", self.full_name(&lister), listed.record.name))
     }
 }

@@ -39,6 +39,8 @@ pub struct Dataset {
     /// Its file system guid.
     pub fs_guid: Guid,
     pub(crate) record: Mutex<DatasetRecord>,
+    /// The dataset above it and its name as they are shown, until others are on disk.
+    pub(crate) was: Mutex<Option<(DatasetId, String)>>,
     pub(crate) local: Mutex<LocalValues>,
     pub(crate) properties: RwLock<Arc<Properties>>,
     pub(crate) orphans: Mutex<BTreeSet<ObjectId>>,
@@ -124,6 +126,7 @@ impl Dataset {
             saved_bytes: AtomicU64::new(record.saved_bytes),
             inherited: Mutex::default(),
             record: Mutex::new(record),
+            was: Mutex::default(),
             local: Mutex::new(local),
             properties: RwLock::new(Arc::new(properties)),
             orphans: Mutex::new(BTreeSet::new()),
@@ -155,7 +158,27 @@ impl Dataset {
 
     /// Its last name component.
     pub fn name(&self) -> String {
-        self.record.lock().name.clone()
+        self.shown_place().1
+    }
+
+    /// The dataset above it, and its last name component, as they are on disk.
+    pub(crate) fn shown_place(&self) -> (DatasetId, String) {
+        let was = self.was.lock();
+        if let Some(was) = &*was {
+            return was.clone();
+        }
+        let record = self.record.lock();
+        (record.parent, record.name.clone())
+    }
+
+    /// Whether its place is such a one: the dataset above it, and its last name component, as they
+    /// are on disk.
+    pub(crate) fn is_shown_at(&self, is_it: impl Fn(DatasetId, &str) -> bool) -> bool {
+        if let Some((above, name)) = &*self.was.lock() {
+            return is_it(*above, name);
+        }
+        let record = self.record.lock();
+        is_it(record.parent, &record.name)
     }
 
     /// The first object id that is free.
@@ -523,6 +546,7 @@ impl Dataset {
         {
             table.least = (change, ctime);
             *self.orphans.lock() = table.roll_back(back);
+            self.tails.lock().begin_again();
             self.increment.set(None);
             *self.resume.lock() = None;
             self.entrance.open();

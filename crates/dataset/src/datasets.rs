@@ -12,7 +12,7 @@ use aquifer_ondisk::resume::ResumeRecord;
 use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Space, Txg, Writer};
 use aquifer_pool::{Admission, BoxFuture, Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
 use aquifer_sync::atomic::{AtomicBool, Ordering};
-use aquifer_sync::{AsyncMutex, Mutex};
+use aquifer_sync::{AsyncMutex, Mutex, RwLock};
 
 use crate::clones::Origin;
 use crate::damage::{DamageList, only};
@@ -25,6 +25,7 @@ use crate::history::History;
 use crate::holds::Clock;
 use crate::increment::{Coming, Stage};
 use crate::lines::OnLine;
+use crate::locks::LockCount;
 use crate::namespace::Found;
 use crate::property::{LocalValues, PROPERTIES, Properties, Property, SyncMode};
 use crate::quota::Usage;
@@ -79,7 +80,8 @@ pub(crate) struct State {
     pub file_backs: BTreeMap<Txg, Vec<FileBack>>,
     /// Clones of files that it makes.
     pub file_clones: BTreeMap<Txg, Vec<NewClone>>,
-    /// Datasets of which each txg writes the record since they have another name.
+    /// Datasets of which each txg writes the record since they have another name. They are shown by
+    /// it when it is on disk.
     pub renamed: BTreeMap<Txg, BTreeSet<DatasetId>>,
     pub root: Option<BlockPointer>,
     /// Destroyed datasets of which the running sync frees the last.
@@ -98,6 +100,10 @@ pub struct Datasets {
     /// Serialises each look at quotas and reservations with the promise that it makes.
     pub(crate) promises: Mutex<()>,
     pub(crate) views: Mutex<Views>,
+    /// Of the newest promotion: its txg, and which dataset listed each snapshot before.
+    pub(crate) promoted: Mutex<(Txg, BTreeMap<OnLine, DatasetId>)>,
+    /// Counts the locks that clients hold in a file system, or in a file of it.
+    pub(crate) lock_count: RwLock<Option<LockCount>>,
     /// One act of an administrator at a time.
     pub(crate) acts: AsyncMutex<()>,
     pub(crate) damages: DamageList,
@@ -197,6 +203,8 @@ impl Datasets {
                 limited: AtomicBool::new(false),
                 promises: Mutex::new(()),
                 views: Mutex::default(),
+                promoted: Mutex::default(),
+                lock_count: RwLock::default(),
                 acts: Default::default(),
                 damages,
                 scrub,
@@ -277,7 +285,7 @@ impl Datasets {
     pub fn by_name(&self, name: &str) -> Option<Arc<Dataset>> {
         let last = name.rsplit_once('/').map_or(name, |(_, last)| last);
         // A full name is made of all above: only of those that may be it.
-        let may_be = |dataset: &Arc<Dataset>| dataset.record.lock().name == last;
+        let may_be = |dataset: &Arc<Dataset>| dataset.is_shown_at(|_, name| name == last);
         let is_it = |dataset: &Arc<Dataset>| may_be(dataset) && self.full_name(dataset) == name;
         self.all().into_iter().find(is_it)
     }

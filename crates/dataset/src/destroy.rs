@@ -16,7 +16,9 @@
 //!   that takes several txgs empties nothing before it is done.
 //! - From D on, syncs write nothing of the dataset except what the emptying changes.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod doomed;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
@@ -32,13 +34,14 @@ use crate::damage::only;
 use crate::dataset::{Dataset, Phase};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
-use crate::increment::IncrementError;
 use crate::lines::{Ending, OnLine};
 use crate::property_name::value_items;
 use crate::reap::deaths_with_room;
 use crate::snapshots::Called;
 use crate::space::SpaceChange;
 use crate::sync::free_dirty;
+
+pub(crate) use doomed::Doomed;
 
 /// Objects of a destroyed dataset looked at in one txg.
 const EMPTY_OBJECTS_MAX: usize = 4_000;
@@ -70,17 +73,12 @@ impl Datasets {
         recursive: bool,
         clones: bool,
     ) -> Result<(), DatasetError> {
-        let _act = self.acts.lock().await;
-        let mut doomed: Vec<Arc<Dataset>> = Vec::new();
-        for name in names {
-            let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
-            if dataset.record.lock().parent.0 == 0 {
-                let why = "is the pool's own dataset: destroy the pool instead".into();
-                return Err(DatasetError::BadName { name: name.into(), why });
-            }
-            doomed.push(dataset);
-        }
-        let doomed = self.with_dependents(doomed, recursive || clones, clones)?;
+        let look = || {
+            let doomed = self.with_dependents(self.doomed(names)?, recursive || clones, clones)?;
+            let lines = self.check_end(&doomed, &BTreeSet::new())?;
+            Ok((doomed, lines))
+        };
+        let (_act, doomed) = self.turn_when_filed(look).await?;
         self.end(&doomed, BTreeSet::new(), None).await
     }
 
@@ -96,50 +94,16 @@ impl Datasets {
         snapshots: &[(Arc<Dataset>, BTreeSet<Txg>)],
         clones: bool,
     ) -> Result<Vec<String>, DatasetError> {
-        let _act = self.acts.lock().await;
-        self.destroy_these(snapshots, clones, None).await
-    }
-
-    /// The same, maybe for a call. The caller holds the lock of acts.
-    pub(crate) async fn destroy_these(
-        &self,
-        snapshots: &[(Arc<Dataset>, BTreeSet<Txg>)],
-        clones: bool,
-        by: Option<&Called>,
-    ) -> Result<Vec<String>, DatasetError> {
-        let all_clones = self.all_clones();
-        let (mut unlisted, mut doomed) = (BTreeSet::new(), BTreeMap::new());
-        for (dataset, snapshots) in snapshots {
-            if dataset.is_destroyed() {
-                return Err(DatasetError::NotFound(self.full_name(dataset)));
-            }
-            let mut listed = dataset.snapshots(self.pool.committed_txg());
-            listed.retain(|snapshot| snapshots.contains(&snapshot.txg));
-            let txgs = || listed.iter().map(|snapshot| snapshot.txg);
-            self.check_not_held(dataset, txgs())?;
-            if txgs().any(|txg| dataset.goes_back_to(txg)) {
-                self.check_no_increment(dataset)?;
-            }
-            for snapshot in listed {
-                match clones {
-                    true => {
-                        let clones = all_clones.of(dataset.id, snapshot.txg);
-                        doomed.extend(clones.iter().map(|clone| (clone.id, clone.clone())));
-                    }
-                    false => self.check_clones(&all_clones, dataset, &snapshot)?,
-                }
-                unlisted.insert((snapshot.line, snapshot.txg));
-            }
-        }
-        let doomed = self.with_dependents(doomed.into_values().collect(), true, true)?;
-        let mut names = self.names_of(&doomed);
+        let look = || self.check_destroy(snapshots, clones);
+        let (_act, Doomed { datasets, unlisted }) = self.turn_when_filed(look).await?;
+        let mut names = self.names_of(&datasets);
         names.sort();
-        self.end(&doomed, unlisted, by).await?;
+        self.end(&datasets, unlisted, None).await?;
         Ok(names)
     }
 
     /// Destroys datasets, with all their snapshots, and snapshots on these lines, maybe for a call.
-    /// The caller holds the lock of acts.
+    /// The caller holds the lock of acts, and has asked [`Datasets::check_end`].
     pub(crate) async fn end(
         &self,
         doomed: &[Arc<Dataset>],
@@ -147,14 +111,9 @@ impl Datasets {
         by: Option<&Called>,
     ) -> Result<(), DatasetError> {
         let Ending { acts, gone, rolled } = self.ending(doomed, snapshots);
-        self.check_needs(doomed, &gone)?;
-        self.check_needs(&rolled, &gone)?;
         // The emptying frees all that dead trees name: nothing that a head refers to again.
         for line in gone.iter().chain(&rolled) {
             self.wait_for_returning(line).await?;
-        }
-        for dataset in doomed {
-            self.check_nothing_held(dataset)?;
         }
         if acts.is_empty() && gone.is_empty() {
             return Ok(());
@@ -184,57 +143,6 @@ impl Datasets {
         // The reserved space is free now.
         self.refresh_properties();
         Ok(())
-    }
-
-    /// Datasets with all below them, and their clones. Each act comes alone: nothing joins them
-    /// later.
-    fn with_dependents(
-        &self,
-        mut doomed: Vec<Arc<Dataset>>,
-        recursive: bool,
-        with_clones: bool,
-    ) -> Result<Vec<Arc<Dataset>>, DatasetError> {
-        let clones = self.all_clones();
-        let mut below: BTreeMap<DatasetId, Vec<Arc<Dataset>>> = BTreeMap::new();
-        for dataset in self.living() {
-            let parent = dataset.record.lock().parent;
-            below.entry(parent).or_default().push(dataset);
-        }
-        let mut known: BTreeSet<DatasetId> = doomed.iter().map(|dataset| dataset.id).collect();
-        let mut at = 0;
-        while let Some(dataset) = doomed.get(at).cloned() {
-            at += 1;
-            let children = below.get(&dataset.id).map_or(&[][..], Vec::as_slice);
-            let children = children.iter().filter(|child| known.insert(child.id));
-            let children: Vec<Arc<Dataset>> = children.cloned().collect();
-            let name = || self.full_name(&dataset);
-            if let Some(part) =
-                children.iter().find(|of| of.is_received() && of.is_parked() && !recursive)
-            {
-                return Err(IncrementError::Partial(self.full_name(part)).into());
-            }
-            if !children.is_empty() && !recursive {
-                return Err(DatasetError::HasChildren(name()));
-            }
-            let snapshots = dataset.snapshot_count() + dataset.file_snapshot_count();
-            if snapshots > 0 && !recursive {
-                return Err(DatasetError::HasSnapshots(name()));
-            }
-            doomed.extend(children);
-            if with_clones {
-                let clones = clones.of_all(dataset.id).filter(|clone| known.insert(clone.id));
-                doomed.extend(clones.cloned());
-            }
-        }
-        for dataset in &doomed {
-            let left = clones.of_all(dataset.id).filter(|clone| !known.contains(&clone.id));
-            let left: Vec<Arc<Dataset>> = left.cloned().collect();
-            if !left.is_empty() {
-                let (name, clones) = (self.full_name(dataset), self.names_of(&left));
-                return Err(DatasetError::HasClones { name, clones });
-            }
-        }
-        Ok(doomed)
     }
 
     /// Whether background work waits: freeing, or records of damage and history to write.

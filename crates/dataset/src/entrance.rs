@@ -58,7 +58,8 @@ impl Entrance {
         }
     }
 
-    fn is_shut(&self) -> bool {
+    /// Whether no change passes.
+    pub fn is_shut(&self) -> bool {
         self.state.load(Ordering::SeqCst) & SHUT != 0
     }
 

@@ -179,6 +179,17 @@ pub enum DatasetError {
          or use -f"
     )]
     WaitsForCommit(String),
+    /// Clients hold locks there.
+    #[error(
+        "clients hold {locks} locks in {name:?}, and would find other content under them: \
+         `aquifer locks` shows whose they are. Stop them, or use -f"
+    )]
+    Locked {
+        /// The dataset, or the snapshot of a file.
+        name: String,
+        /// How many.
+        locks: usize,
+    },
     /// What snapshots keep cannot be read.
     #[error(
         "what the snapshots of {0:?} keep cannot be read: bring the missing disks back and import \

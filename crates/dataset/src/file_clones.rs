@@ -40,6 +40,7 @@ use crate::datasets::{ACT_SECTORS, Datasets};
 use crate::error::DatasetError;
 use crate::file_snapshots::{FileLine, FileSnapshot, FileVersion, Resolved};
 use crate::sync::{Gathered, orphan_entry, orphan_key};
+use crate::tails::LOOKED_UP_IN_SYNC_MAX;
 
 /// Clones that one act makes at most.
 pub const FILE_CLONES_MAX: usize = 1000;
@@ -151,8 +152,8 @@ impl Datasets {
         for of in [dataset, origin] {
             self.check_no_increment(of)?;
         }
-        let Resolved { snapshot, .. } = self.resolve(origin, &version.into(), 0).await?;
-        self.check_clone_file(dataset, origin, &snapshot)?;
+        let Resolved { snapshot, full, .. } = self.resolve(origin, &version.into(), 0).await?;
+        check_clone_file(dataset, &snapshot, full)?;
         self.use_feature(FEATURE_INHERITED).await?;
         self.use_feature(FEATURE_FILE_CLONES).await?;
         if dataset.id != origin.id {
@@ -197,24 +198,6 @@ impl Datasets {
         self.act_on_disk().await?;
         let all = made.clones.iter().all(|clone| *clone.stage.lock() == Stage::Made);
         Ok(all.then_some(made))
-    }
-
-    fn check_clone_file(
-        &self,
-        dataset: &Dataset,
-        origin: &Dataset,
-        snapshot: &FileSnapshot,
-    ) -> Result<(), DatasetError> {
-        let full = || self.name_of_file(origin, snapshot);
-        dataset.check_counted(&full())?;
-        // Its sum of bytes would be that of more than its tree.
-        if !snapshot.record.settled {
-            return Err(DatasetError::UnsettledOrigin(full()));
-        }
-        if snapshot.record.inode.damaged {
-            return Err(DatasetError::DamagedOrigin(full()));
-        }
-        Ok(())
     }
 
     /// Makes the clones of this txg. Called by its sync, when all else of the dataset's objects is
@@ -352,8 +335,9 @@ impl Datasets {
         if end.is_none() && !matches!(find(file).await?, Some(None)) {
             return Ok(false);
         }
-        // All of them are known then, those too that this sync cut off.
-        if !self.find_tails(dataset, usize::MAX).await? {
+        // All of them are known, those too that this sync cut off: the act saw to that, or the part
+        // of the sync that frees. If not, some of them cannot be read.
+        if !self.find_tails(dataset, LOOKED_UP_IN_SYNC_MAX).await? {
             return Ok(false);
         }
         for tail in dataset.tails_of(file) {
@@ -416,6 +400,23 @@ impl Datasets {
     /// `txg` is on disk.
     pub(crate) fn clones_are_made(&self, txg: Txg) {
         self.state.lock().file_clones.remove(&txg);
+    }
+}
+
+/// Refuses what no file can begin as in a dataset.
+fn check_clone_file(
+    dataset: &Dataset,
+    snapshot: &FileSnapshot,
+    full: String,
+) -> Result<(), DatasetError> {
+    dataset.check_counted(&full)?;
+    // Its sum of bytes would be that of more than its tree.
+    if !snapshot.record.settled {
+        return Err(DatasetError::UnsettledOrigin(full));
+    }
+    match snapshot.record.inode.damaged {
+        true => Err(DatasetError::DamagedOrigin(full)),
+        false => Ok(()),
     }
 }
 

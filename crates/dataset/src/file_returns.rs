@@ -66,10 +66,8 @@ impl Datasets {
             // Other acts need not wait for a huge file.
             self.is_gone(dataset, object, FREEING_TXGS_MAX).await?;
         }
-        let act = self.acts.lock().await;
-        self.settle(dataset).await?;
-        let Resolved { snapshot, .. } = self.resolve(dataset, version, 0).await?;
-        let full = self.name_of_file(dataset, &snapshot);
+        let (act, ()) = self.turn_when_settled(|| Ok(((), dataset.clone()))).await?;
+        let Resolved { snapshot, full, .. } = self.resolve(dataset, version, 0).await?;
         self.check_return_file(dataset, &snapshot, &full).await?;
         self.use_lines().await?;
         let id = (snapshot.object(), snapshot.record.inode.generation);

@@ -42,7 +42,7 @@ use aquifer_ondisk::config::{
     FEATURE_FILE_CLONES, FEATURE_FILE_LINES, FEATURE_FILE_ROLLBACK, FEATURE_INHERITED,
 };
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
-use aquifer_ondisk::file_snapshot::FileRollbackRecord;
+use aquifer_ondisk::file_snapshot::{FileRollbackRecord, FileSnapshotId};
 use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::{DatasetId, ObjectId, Txg};
 use aquifer_pool::{PoolError, SyncContext};
@@ -65,6 +65,8 @@ pub(crate) struct FileBack {
     snapshot: Arc<FileSnapshot>,
     /// It begins a line.
     again: bool,
+    /// Later snapshots of it that go when it has gone back.
+    later: Vec<FileSnapshotId>,
     /// That of the entry of the call that asks for it, in the reply table.
     reply: Option<u64>,
     /// What the sync has made of it, once it has.
@@ -107,14 +109,15 @@ impl Datasets {
     /// # Errors
     /// There is no such snapshot, two are of one file, a file was removed or is damaged, a client
     /// may lose data that waits for COMMIT, or a file cannot go back to this one. Then nothing has
-    /// changed. If the object table cannot be read at one of the files, that one stays as it is.
+    /// changed. If the object table cannot be read at one of the files, that one stays as it is,
+    /// with all its snapshots.
     pub async fn rollback_files(
         &self,
         dataset: &Arc<Dataset>,
         versions: &[impl Into<FileVersion> + Clone],
         options: RollbackOptions,
     ) -> Result<Vec<String>, DatasetError> {
-        let _act = self.acts.lock().await;
+        let (_act, ()) = self.turn_when_settled(|| Ok(((), dataset.clone()))).await?;
         let versions: Vec<FileVersion> = versions.iter().cloned().map(Into::into).collect();
         self.rollback_files_for(dataset, (&versions, options), None).await
     }
@@ -129,7 +132,8 @@ impl Datasets {
         called: &Called,
         version: FileVersion,
     ) -> Result<(), DatasetError> {
-        let _act = self.acts.lock().await;
+        let look = || self.of_call(called).map(|dataset| ((), dataset.clone()));
+        let (_act, ()) = self.turn_when_settled(look).await?;
         let dataset = self.of_call(called)?;
         let options = RollbackOptions::default();
         self.rollback_files_for(dataset, (&[version], options), Some(called)).await.map(drop)
@@ -158,8 +162,10 @@ impl Datasets {
             let is_it = |object: &Arc<Object>| object.inode().generation == generation;
             let object = object.filter(is_it);
             let object = object.ok_or_else(|| DatasetError::FileRemoved(full.clone()))?;
+            let of_it = later.iter().filter(|of| of.object() == object.id);
+            let later = of_it.map(|of| of.id).collect();
             let (dataset, reply, done) = (dataset.id, None, Arc::default());
-            backs.push((full, FileBack { dataset, object, snapshot, again, reply, done }));
+            backs.push((full, FileBack { dataset, object, snapshot, again, later, reply, done }));
         }
         if backs.iter().any(|(_, back)| !back.again) {
             self.use_feature(FEATURE_FILE_ROLLBACK).await?;
@@ -178,12 +184,8 @@ impl Datasets {
             if let (Some(called), [(_, back)]) = (by, &mut backs[..]) {
                 back.reply = called.join(self, (&hold, 0))?;
             }
-            let ids = later.iter().map(|of| of.id).collect();
-            let mut state = self.state.lock();
             let all = backs.iter().map(|(_, back)| back.clone());
-            state.file_backs.entry(hold.txg()).or_default().extend(all);
-            let acts = state.snapshot_acts.entry(hold.txg()).or_default();
-            acts.push(Act::DestroyFiles { line: dataset.id, ids, at_once: true });
+            self.state.lock().file_backs.entry(hold.txg()).or_default().extend(all);
         }
         // From here on the commit opens the doors, also if this is cut off.
         shut.iter_mut().for_each(|shut| shut.0 = None);
@@ -227,8 +229,7 @@ impl Datasets {
     ) -> Result<Checked, DatasetError> {
         let snapshots = dataset.snapshots.lock();
         let mut checked = Checked::default();
-        for Resolved { snapshot, is_whole } in to {
-            let full = self.name_of_file(dataset, &snapshot);
+        for Resolved { snapshot, full, is_whole } in to {
             let mut later = snapshots.files.after(snapshot.txg());
             later.retain(|of| of.object() == snapshot.object());
             // In line, what the file has given up of what its dataset began with would have to be
@@ -280,8 +281,11 @@ impl Datasets {
         if left_out(Rule::FileRollbackShutsTheDoor) {
             return Ok(Shut(None));
         }
+        drop(state);
         object.shut();
-        Ok(Shut(Some(object.clone())))
+        let shut = Shut(Some(object.clone()));
+        self.check_locks(full, (dataset, Some(object.id)), options)?;
+        Ok(shut)
     }
 
     /// Rolls back the files of a dataset that this txg rolls back. Called by its sync, when all
@@ -341,7 +345,7 @@ impl Datasets {
         inode
     }
 
-    /// What rolled back files refer to again is still in the dead tree.
+    /// What rolled back files refer to again is still in the dead tree. Their later snapshots go.
     pub(crate) async fn files_return(
         &self,
         sync: &SyncContext,
@@ -355,6 +359,12 @@ impl Datasets {
             }
             is_done
         });
+        let later: Vec<FileSnapshotId> =
+            backs.iter().flat_map(|back| back.later.iter().copied()).collect();
+        if !later.is_empty() {
+            let act = Act::DestroyFiles { line: dataset.id, ids: later, at_once: true };
+            self.state.lock().snapshot_acts.entry(sync.txg()).or_default().push(act);
+        }
         if backs.is_empty() || left_out(Rule::FileRollbackRevives) {
             return Ok(Vec::new());
         }

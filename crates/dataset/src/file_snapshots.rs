@@ -45,7 +45,7 @@ use crate::tails::LOOKED_UP_MAX;
 pub use derived::FileVersion;
 pub(crate) use derived::{Gathering, Resolved};
 pub(crate) use list::FileSnapshots;
-pub(crate) use pins::FileLine;
+pub(crate) use pins::{Ended, FileLine};
 pub use schedule::{ScheduledFile, ScheduledFiles};
 
 /// A snapshot of a file.
@@ -123,29 +123,26 @@ impl FileSnapshot {
 impl Dataset {
     /// The snapshots of its files that are on disk, in the order in which they were taken.
     pub fn file_snapshots(&self, committed: Txg) -> Vec<Arc<FileSnapshot>> {
-        let snapshots = self.snapshots.lock();
-        let on_disk = |of: &&Arc<FileSnapshot>| of.txg() <= committed && !of.record.hidden;
-        snapshots.files.list.values().filter(on_disk).cloned().collect()
+        let files = &self.snapshots.lock().files;
+        files.on_disk(committed, files.list.values(), |_| true)
     }
 
     /// One of them.
     pub fn file_snapshot(&self, id: FileSnapshotId, committed: Txg) -> Option<Arc<FileSnapshot>> {
-        let known = self.snapshots.lock().files.get(id);
-        known.filter(|of| of.txg() <= committed && !of.record.hidden)
+        let files = &self.snapshots.lock().files;
+        files.on_disk(committed, files.list.get(&id).into_iter(), |of| of.id == id).pop()
     }
 
     /// Those of one file, in the order in which they were taken.
     pub fn file_snapshots_of(&self, object: ObjectId, committed: Txg) -> Vec<Arc<FileSnapshot>> {
-        let snapshots = self.snapshots.lock();
-        let on_disk = |of: &&Arc<FileSnapshot>| of.txg() <= committed && !of.record.hidden;
-        snapshots.files.of_file(object).filter(on_disk).cloned().collect()
+        let files = &self.snapshots.lock().files;
+        files.on_disk(committed, files.of_file(object), |of| of.object() == object)
     }
 
     /// Those that bear a path that ends so, as it is shown, in the order in which they were taken.
     pub fn file_snapshots_at(&self, last: &str, committed: Txg) -> Vec<Arc<FileSnapshot>> {
-        let snapshots = self.snapshots.lock();
-        let on_disk = |of: &&Arc<FileSnapshot>| of.txg() <= committed && !of.record.hidden;
-        snapshots.files.with_last(last).filter(on_disk).cloned().collect()
+        let files = &self.snapshots.lock().files;
+        files.on_disk(committed, files.with_last(last), |of| of.last_of_path() == last)
     }
 
     /// The last change of [`Dataset::file_snapshots`]; all zeros, if there was none since the

@@ -200,6 +200,7 @@ impl Datasets {
         match (known, listed.last()) {
             (Some(known), _) => match later(&known) {
                 None => {
+                    self.check_none_hidden(&dataset, &known)?;
                     self.check_feeder(wanted.feeder.as_ref(), &dataset, &known)?;
                     Ok((dataset.clone(), known))
                 }
@@ -217,6 +218,19 @@ impl Datasets {
         }
     }
 
+    /// Fails if something needs a later snapshot of a file, which was destroyed: it has no name to
+    /// tell.
+    fn check_none_hidden(&self, dataset: &Dataset, of: &Snapshot) -> Result<(), DatasetError> {
+        let later = dataset.snapshots.lock().files.after(of.txg);
+        if later.is_empty() {
+            return Ok(());
+        }
+        let ids = later.iter().map(|of| of.id).collect();
+        self.check_not_needed(dataset, &ids, &[])?;
+        let name = self.full_name(dataset);
+        Err(DatasetError::NeededByFiles { by: vec![name.clone()], name })
+    }
+
     /// What is later than a snapshot that a dataset lists, or in the way of a rollback to it.
     fn later_than(
         &self,
@@ -229,7 +243,8 @@ impl Datasets {
             return Some(format!("{name:?} has {:?} as its newest", newest.record.name));
         }
         let snapshots = dataset.snapshots.lock();
-        if let Some(newest) = snapshots.files.after(of.txg).last() {
+        let later = snapshots.files.after(of.txg);
+        if let Some(newest) = later.iter().rfind(|of| !of.record.hidden) {
             let record = &newest.record;
             let newest = self.file_snapshot_name(dataset, &record.path, &record.name);
             return Some(format!("{newest:?} is newer"));
@@ -244,12 +259,26 @@ impl Datasets {
     /// # Errors
     /// As [`Datasets::check_increment`].
     pub async fn begin_increment(&self, wanted: Wanted) -> Result<Increment, DatasetError> {
-        let _act = self.acts.lock().await;
-        let (dataset, from) = self.place_of_increment(&wanted)?;
-        self.settle(&dataset).await?;
-        self.wait_for_returning(&dataset).await?;
+        let look = || {
+            let (dataset, from) = self.place_of_increment(&wanted)?;
+            Ok(((dataset.clone(), from), dataset))
+        };
+        loop {
+            let (_act, (dataset, from)) = self.turn_when_settled(look).await?;
+            if self.begin_in_turn((&dataset, &from), &wanted).await? {
+                return Ok(Increment { dataset, wanted });
+            }
+        }
+    }
+
+    /// Returns `false` if it had to roll the dataset back first. The caller holds the lock of acts.
+    async fn begin_in_turn(
+        &self,
+        (dataset, from): (&Arc<Dataset>, &Arc<Snapshot>),
+        wanted: &Wanted,
+    ) -> Result<bool, DatasetError> {
         if dataset.dead.lock().damaged {
-            return Err(DatasetError::DeadUnreadable(wanted.name));
+            return Err(DatasetError::DeadUnreadable(wanted.name.clone()));
         }
         self.admit_resumable(wanted.resumable.as_ref()).await?;
         self.admit_marks(wanted.feeder.as_ref(), &wanted.snapshot).await?;
@@ -258,24 +287,23 @@ impl Datasets {
         {
             self.use_feature(feature).await?;
         }
-        let mut marked = self.mark(&dataset, &from).await;
+        let marked = self.mark(dataset, from).await;
         // What was changed before is on disk then.
         self.pool.sync().await?;
-        if self.has_changed(&dataset, &from).await? {
+        if self.has_changed(dataset, from).await? {
             drop(marked);
             if !wanted.force {
-                return Err(IncrementError::Changed(wanted.name).into());
+                return Err(IncrementError::Changed(wanted.name.clone()).into());
             }
             let options = RollbackOptions { destroy_later: false, force: true };
             let full = format!("{}@{}", wanted.name, from.record.name);
             self.rollback_in_turn(&full, options).await?;
-            self.wait_for_returning(&dataset).await?;
-            marked = self.mark(&dataset, &from).await;
+            return Ok(false);
         }
         {
             let hold = self.hold_act().await?;
             if dataset.is_destroyed() {
-                return Err(DatasetError::NotFound(wanted.name));
+                return Err(DatasetError::NotFound(wanted.name.clone()));
             }
             // If its txg fails, the record may be on disk all the same.
             dataset.increment.set(Some(Coming { from: from.txg, stage: Stage::Left }));
@@ -287,12 +315,12 @@ impl Datasets {
                 state.items.entry(hold.txg()).or_default().insert(key, Some(Item { key, value }));
             }
             let of = (Some(wanted.from.1), false);
-            self.begin_resumable((&dataset, hold.txg()), wanted.resumable.as_ref(), of);
+            self.begin_resumable((dataset, hold.txg()), wanted.resumable.as_ref(), of);
         }
         self.act_on_disk().await?;
         dataset.increment.set(Some(Coming { from: from.txg, stage: Stage::Comes }));
         dataset.keep_id(ObjectId(wanted.next_object.saturating_sub(1)));
-        Ok(Increment { dataset, wanted })
+        Ok(true)
     }
 
     /// Lets no change of a client join a txg from now on.
@@ -413,7 +441,7 @@ impl Datasets {
     /// Errors of the pool: then the next import does that.
     pub async fn abort_increment(&self, increment: &Increment) -> Result<(), DatasetError> {
         let dataset = &increment.dataset;
-        let _act = self.acts.lock().await;
+        let (_act, ()) = self.turn_when_filed(|| Ok(((), vec![dataset.clone()]))).await?;
         let coming = dataset.increment.get().filter(|of| of.stage == Stage::Comes);
         let Some(coming) = coming.filter(|_| !dataset.is_destroyed()) else { return Ok(()) };
         dataset.increment.set(Some(Coming { stage: Stage::Left, ..coming }));

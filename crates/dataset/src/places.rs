@@ -33,17 +33,42 @@ impl Drop for Reserved<'_> {
 
 impl Datasets {
     /// Whether a name in the top directory of a dataset is that of a dataset below it, or of one
-    /// that is about to be made.
+    /// that is about to be made; or was, and the disk still has it so.
     pub fn is_dataset_below(&self, parent: DatasetId, name: &[u8]) -> bool {
         let Ok(name) = std::str::from_utf8(name) else { return false };
+        let committed = self.pool.committed_txg();
         let state = self.state.lock();
         let is_it = |of: &Arc<Dataset>| {
-            let record = of.record.lock();
-            record.parent == parent && record.name == name && !of.is_destroyed()
+            let is_there = of
+                .destroyed_in()
+                .is_none_or(|txg| txg > committed && !left_out(Rule::NamesMeanOneThing));
+            let is_so = |above: DatasetId, own: &str| above == parent && own == name;
+            let was = || of.was.lock().as_ref().is_some_and(|(above, own)| is_so(*above, own));
+            let now = || {
+                let record = of.record.lock();
+                is_so(record.parent, &record.name)
+            };
+            is_there && (was() || now())
         };
         // Few are being made at a time: acts come one by one.
         let is_reserved = state.reserved_names.iter().any(|(of, own)| *of == parent && own == name);
         is_reserved || state.datasets.values().any(is_it)
+    }
+
+    /// The datasets below one, as they are on disk, without those below these.
+    pub fn children(&self, parent: &Dataset) -> Vec<Arc<Dataset>> {
+        let state = self.state.lock();
+        let shown = state.datasets.values().filter(|of| !state.hidden.contains(&of.id));
+        shown.filter(|of| of.is_shown_at(|above, _| above == parent.id)).cloned().collect()
+    }
+
+    /// A dataset below one, by its last name component, as it is on disk.
+    pub fn child(&self, parent: &Dataset, name: &[u8]) -> Option<Arc<Dataset>> {
+        let name = std::str::from_utf8(name).ok()?;
+        let state = self.state.lock();
+        // Each LOOKUP of a name that is not there asks.
+        let mut shown = state.datasets.values().filter(|of| !state.hidden.contains(&of.id));
+        shown.find(|of| of.is_shown_at(|above, own| above == parent.id && own == name)).cloned()
     }
 
     /// Reserves a name below a dataset. The caller holds the lock of acts.

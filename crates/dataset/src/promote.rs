@@ -76,6 +76,8 @@ impl Datasets {
         dataset: &Dataset,
         moved: Vec<OnLine>,
     ) -> Vec<(ItemKey, Option<Item>)> {
+        let before = self.listers_of(&moved);
+        *self.promoted.lock() = (txg, before);
         let each = moved.into_iter().filter_map(|(line, snapshot)| {
             self.take_over(txg, dataset, (line, snapshot));
             if left_out(Rule::ListersAreOnDisk) {
@@ -88,6 +90,24 @@ impl Datasets {
         let items = each.collect();
         self.rename_views(dataset);
         items
+    }
+
+    fn listers_of(&self, snapshots: &[OnLine]) -> BTreeMap<OnLine, DatasetId> {
+        let lister = |(line, snapshot): &OnLine| {
+            let known = self.by_id(*line)?.snapshots.lock().get(*snapshot);
+            Some(((*line, *snapshot), known?.lister?))
+        };
+        snapshots.iter().filter_map(lister).collect()
+    }
+
+    /// The dataset that lists a snapshot, as it is on disk.
+    pub(crate) fn lister_on_disk(&self, of: &Snapshot) -> Option<DatasetId> {
+        let promoted = self.promoted.lock();
+        let before = promoted.1.get(&(of.line, of.txg)).copied();
+        match promoted.0 > self.pool.committed_txg() && !left_out(Rule::SeenWhenOnDisk) {
+            true => before.or(of.lister),
+            false => of.lister,
+        }
     }
 
     /// A dataset lists a snapshot instead of the one that did.

@@ -14,6 +14,7 @@ use crate::damage::only;
 use crate::dataset::{Dataset, ORPHANS};
 use crate::datasets::Datasets;
 use crate::sync::{Gathered, orphan_key};
+use crate::tails::LOOKED_UP_IN_SYNC_MAX;
 
 /// Orphans looked at in one txg and dataset.
 const REAP_OBJECTS_MAX: usize = 1_000;
@@ -54,6 +55,7 @@ impl Datasets {
         // Its bytes are a part of the file's sum.
         let orphans: Vec<ObjectId> =
             dataset.orphans.lock().iter().rev().copied().take(REAP_OBJECTS_MAX).collect();
+        let waits = self.waits_for_tails(dataset).await?;
         let mut budget = sync.pool().limits().scale.reap_entries_max;
         if gate.files_anything() {
             budget = budget.min(deaths_with_room(sync));
@@ -67,6 +69,9 @@ impl Datasets {
             if gathered.orphans.contains_key(&orphan_key(id)) {
                 continue;
             }
+            if waits && self.ends_a_line(sync, dataset, id).await? {
+                continue;
+            }
             match self.reap_object(gate, dataset, id, budget, gathered).await {
                 Ok(taken) => budget = budget.saturating_sub(taken.max(1)),
                 // It keeps its blocks, and its place on the list: the next import tries again.
@@ -78,6 +83,36 @@ impl Datasets {
             }
         }
         Ok(())
+    }
+
+    /// Whether it is not known yet which orphans of a dataset are tails, by which its clones and
+    /// lines of files are judged. Looks at some more of them.
+    async fn waits_for_tails(&self, dataset: &Dataset) -> Result<bool, PoolError> {
+        if dataset.orphans.lock().is_empty() || !dataset.snapshots.lock().files.has_lines() {
+            return Ok(false);
+        }
+        match self.look_for_tails(dataset, LOOKED_UP_IN_SYNC_MAX).await {
+            // It will not be known.
+            Err(error) if error.cannot_be_read() => Ok(false),
+            known => known.map(|known| !known),
+        }
+    }
+
+    /// Whether the end of an object may be the end of what a clone or line of a file needs.
+    async fn ends_a_line(
+        &self,
+        sync: &SyncContext,
+        dataset: &Dataset,
+        id: ObjectId,
+    ) -> Result<bool, PoolError> {
+        let found = btree::lookup::<Objects, _>(sync, dataset.synced_root(), id.0).await;
+        let origin = match found {
+            // It is freed no further.
+            Err(error) if error.cannot_be_read() => return Ok(false),
+            found => found?.map_or(ObjectId(0), |inode| inode.origin),
+        };
+        let files = &dataset.snapshots.lock().files;
+        Ok([id, origin].iter().any(|id| !files.lines_of(*id).is_empty()))
     }
 
     /// Frees some of an object, and returns the number of entries. Fails only before it frees any.

@@ -6,6 +6,7 @@
 //! Invariants:
 //! - The room that quotas and reservations above it leave is looked at and taken in one step, under
 //!   the lock of promises, as for a write.
+//! - The dataset is shown by its new name when that is on disk, and nobody gets its old one before.
 //! - What the disk still knows counts until the new record is on disk: reservations above the new
 //!   place keep their space as if the dataset had not come yet.
 
@@ -47,7 +48,6 @@ impl Datasets {
             self.put(&dataset, parent.id, last, &above)?;
             self.state.lock().renamed.entry(hold.txg()).or_default().insert(dataset.id);
             self.refresh_properties();
-            self.rename_views(&dataset);
         }
         self.act_on_disk().await?;
         above.iter().for_each(|above| above.kept_bytes.store(0, Ordering::SeqCst));
@@ -129,6 +129,8 @@ impl Datasets {
                 std::mem::replace(&mut record.name, name),
             )
         };
+        let was = dataset.shown_place();
+        *dataset.was.lock() = Some(was);
         let (old_parent, old_name) = exchange(parent, name);
         for above in above.iter().filter(|above| above.reserved_bytes() > 0) {
             let kept = above.reserved_bytes().saturating_add(bytes);
@@ -138,6 +140,7 @@ impl Datasets {
         let is_short = after.spoken_for() > self.pool.writable_bytes();
         if is_short && after.spoken_for() > before.spoken_for() {
             exchange(old_parent, old_name);
+            *dataset.was.lock() = None;
             above.iter().for_each(|above| above.kept_bytes.store(0, Ordering::SeqCst));
             let property = Property::Reservation.name().into();
             let why = "those above its place would need more space than is free".into();

@@ -343,8 +343,11 @@ impl Datasets {
         name: &str,
         feeder: Option<&Feeder>,
     ) -> Result<(), DatasetError> {
-        let _act = self.acts.lock().await;
-        let dataset = self.partial(name).ok_or_else(|| IncrementError::NoPartial(name.into()))?;
+        let look = || {
+            let partial = self.partial(name).ok_or_else(|| IncrementError::NoPartial(name.into()));
+            partial.map(|of| (of.clone(), vec![of])).map_err(DatasetError::from)
+        };
+        let (_act, dataset) = self.turn_when_filed(look).await?;
         self.check_feeder_of_partial(feeder, &dataset)?;
         if !dataset.is_parked() {
             return Err(IncrementError::Busy(name.into()).into());

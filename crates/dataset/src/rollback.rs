@@ -189,9 +189,8 @@ impl Datasets {
         full: &str,
         options: RollbackOptions,
     ) -> Result<Vec<String>, DatasetError> {
-        let _act = self.acts.lock().await;
-        let (dataset, _) = self.snapshot_by_name(full)?;
-        self.settle(&dataset).await?;
+        let look = || self.snapshot_by_name(full).map(|(dataset, _)| ((), dataset));
+        let (_act, ()) = self.turn_when_settled(look).await?;
         self.rollback_in_turn(full, options).await
     }
 
@@ -301,11 +300,7 @@ impl Datasets {
     /// Waits until the dead tree names nothing any more that a rollback brought back, of the
     /// dataset or of a file.
     pub(crate) async fn wait_for_returning(&self, dataset: &Dataset) -> Result<(), DatasetError> {
-        let is_returning = || {
-            let snapshots = dataset.snapshots.lock();
-            snapshots.returning().is_some() || snapshots.files.are_returning()
-        };
-        while is_returning() {
+        while self.is_returning(dataset) {
             if dataset.dead.lock().damaged {
                 return Err(DatasetError::DeadUnreadable(self.full_name(dataset)));
             }
@@ -336,6 +331,7 @@ impl Datasets {
         if dataset.is_destroyed() {
             return Err(DatasetError::NotFound(self.full_name(dataset)));
         }
+        self.check_locks(&self.full_name(dataset), (dataset, None), options)?;
         if !options.force && dataset.is_logged(&self.pool) && dataset.waits_for_commit() {
             return Err(DatasetError::WaitsForCommit(self.full_name(dataset)));
         }

@@ -8,6 +8,7 @@
 //! Invariants:
 //! - The list in memory is that of the last sync. The gate of the next one takes it
 //!   ([`aquifer_object::Gate`]).
+//! - The list is shown as it is on disk. What the last sync changed shows when its txg is there.
 //! - A snapshot is on the line of the dataset of which it was taken, and what it shows belongs to
 //!   that line. Another dataset may list it ([`crate::promote`]).
 //! - A snapshot that leaves its line leaves a sweep, in the same txg. The sweep stays until nothing
@@ -15,6 +16,7 @@
 
 mod acts;
 mod called;
+mod listing;
 mod views;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +48,8 @@ use crate::rollback::RollbackKind;
 
 pub(crate) use acts::{inherited_item, put};
 pub use called::{Called, Gives};
+pub use listing::ListChange;
+pub(crate) use listing::Listing;
 pub(crate) use views::Views;
 
 /// A snapshot of a dataset.
@@ -77,23 +81,6 @@ pub(crate) struct Snapshots {
     pub files: FileSnapshots,
     /// Those that keep nodes alone.
     pub bookmarks: Bookmarks,
-}
-
-/// The snapshots that a dataset lists.
-#[derive(Debug, Default)]
-pub(crate) struct Listing {
-    pub list: BTreeMap<Txg, Arc<Snapshot>>,
-    /// The last change of the list, which may not be on disk yet, and the one before it.
-    changed: [ListChange; 2],
-}
-
-/// A change of a dataset's list of snapshots, or the import, before which changes are not known.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct ListChange {
-    /// In this txg, or before.
-    pub txg: Txg,
-    /// At this time, or before.
-    pub at: Time,
 }
 
 /// A snapshot to be taken.
@@ -213,8 +200,13 @@ impl Snapshots {
 
     /// The newest one up to a txg that a dataset lists, and not this one.
     pub fn newest_of_another(&self, upto: Txg, not: DatasetId) -> Option<Arc<Snapshot>> {
+        self.newest_by(upto, |of| of.lister.is_some_and(|lister| lister != not))
+    }
+
+    /// The newest one up to a txg that is so.
+    pub fn newest_by(&self, upto: Txg, is_it: impl Fn(&Snapshot) -> bool) -> Option<Arc<Snapshot>> {
         let mut older = self.list.range(..=upto).rev().map(|(_, snapshot)| snapshot);
-        older.find(|older| older.lister.is_some_and(|lister| lister != not)).cloned()
+        older.find(|older| is_it(older)).cloned()
     }
 
     /// Import: what snapshots of a clone have of its origin.
@@ -291,40 +283,15 @@ impl Snapshots {
     }
 }
 
-impl Listing {
-    /// A snapshot is in the list, as it is now.
-    pub fn put(&mut self, snapshot: Arc<Snapshot>, change: ListChange) {
-        self.list.insert(snapshot.txg, snapshot);
-        self.note_change(change);
-    }
-
-    /// The list changes. Changes come one at a time: each is on disk before the next one.
-    pub fn note_change(&mut self, change: ListChange) {
-        self.changed = [change, self.changed[0]];
-    }
-
-    /// The name of one.
-    pub fn name_of(&self, txg: Txg) -> Option<String> {
-        self.list.get(&txg).map(|snapshot| snapshot.record.name.clone())
-    }
-
-    /// Whether one has this name.
-    pub fn has_name(&self, name: &str) -> bool {
-        self.list.values().any(|snapshot| snapshot.record.name == name)
-    }
-}
-
 impl Dataset {
-    /// Its snapshots that are on disk, in order.
+    /// Its snapshots as they are on disk, in order.
     pub fn snapshots(&self, committed: Txg) -> Vec<Arc<Snapshot>> {
-        let listing = self.listing.lock();
-        listing.list.range(..=committed).map(|(_, snapshot)| snapshot.clone()).collect()
+        self.listing.lock().on_disk(committed)
     }
 
     /// The last change of [`Dataset::snapshots`]; if there was none since it was made, all zeros.
     pub fn snapshots_changed(&self, committed: Txg) -> ListChange {
-        let [last, before] = self.listing.lock().changed;
-        if last.txg <= committed { last } else { before }
+        self.listing.lock().last_change(committed)
     }
 
     /// Whether an overwrite of what was born in that txg, in an object, frees nothing, since a

@@ -72,18 +72,22 @@ impl Trees for Datasets {
         self.clones_are_made(txg);
         self.replies.committed(txg);
         self.history.committed();
-        let (datasets, mut gone): (Vec<Arc<Dataset>>, _) = {
+        let (datasets, mut gone, renamed): (Vec<Arc<Dataset>>, _, _) = {
             let mut state = self.state.lock();
             state.items.remove(&txg);
-            state.renamed.remove(&txg);
+            let renamed = state.renamed.remove(&txg).unwrap_or_default();
             let gone = std::mem::take(&mut state.gone);
             for id in std::mem::take(&mut state.emptied) {
                 self.damages.forget_dataset(id);
                 state.remove(id);
                 state.hidden.remove(&id);
             }
-            (state.datasets.values().cloned().collect(), gone)
+            (state.datasets.values().cloned().collect(), gone, renamed)
         };
+        for dataset in datasets.iter().filter(|of| renamed.contains(&of.id)) {
+            *dataset.was.lock() = None;
+            self.rename_views(dataset);
+        }
         for dataset in datasets {
             let gone = gone.remove(&dataset.id).unwrap_or_default();
             dataset.committed(txg, &gone);

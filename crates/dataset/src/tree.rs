@@ -13,12 +13,18 @@ use crate::datasets::Datasets;
 use crate::error::DatasetError;
 
 impl Datasets {
-    /// A dataset's full name, the pool's name first.
+    /// A dataset's full name, the pool's name first, as it is on disk.
     pub fn full_name(&self, dataset: &Dataset) -> String {
-        let above = self.above(dataset);
-        let names = above.iter().rev().map(|above| above.record.lock().name.clone());
-        let own = dataset.record.lock().name.clone();
-        names.chain([own]).collect::<Vec<_>>().join("/")
+        let state = self.state.lock();
+        let (mut above, own) = dataset.shown_place();
+        let (mut names, mut met) = (vec![own], BTreeSet::from([dataset.id]));
+        while let Some(next) = state.datasets.get(&above).filter(|_| met.insert(above)) {
+            let (next, name) = next.shown_place();
+            names.push(name);
+            above = next;
+        }
+        names.reverse();
+        names.join("/")
     }
 
     /// The datasets above one, the nearest first. A hostile namespace may have a dataset below

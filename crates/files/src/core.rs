@@ -221,6 +221,12 @@ impl Files {
         Time::from_ns(self.pool.world().wall_ns())
     }
 
+    /// Whether a file, or its dataset, is being rolled back: then nobody gets a lock there.
+    pub fn goes_back(&self, file: FileHandle) -> bool {
+        let dataset = self.datasets.by_guid(file.fs_guid);
+        dataset.is_some_and(|dataset| dataset.is_shut(file.object))
+    }
+
     /// The file that a handle names; stale if it has no name any more.
     pub(crate) async fn target(&self, file: FileHandle) -> Result<Target, FsError> {
         let dataset = self.datasets.by_guid(file.fs_guid).ok_or(FsError::Stale)?;

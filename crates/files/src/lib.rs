@@ -39,6 +39,7 @@ mod replay;
 mod scrub;
 mod send;
 pub mod service;
+mod shadows;
 mod site;
 mod snapdir;
 pub mod types;
@@ -55,6 +56,7 @@ pub use receive::{
 pub use scrub::{RepairedFile, RepairedFiles, ScrubError};
 pub use send::{SendCursor, SendError, SendPage, SendWanted};
 pub use service::{Service, ServiceError};
+pub use shadows::dataset_below;
 pub use site::site;
 pub use snapdir::HostLimits;
 pub use types::*;

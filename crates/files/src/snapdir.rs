@@ -60,6 +60,8 @@ enum Place {
     Snapshots,
     /// `.aquifer/FILE` of this file.
     Versions(ObjectId),
+    /// The directory of a dataset below ([`crate::shadows`]).
+    Shadow,
 }
 
 impl Place {
@@ -69,6 +71,7 @@ impl Place {
             (SNAPSHOT_DIRECTORY, _) => Some(Place::Snapshots),
             (_, Some(Unstored::Hidden(of))) => Some(Place::Hidden(of)),
             (_, Some(Unstored::Versions(of))) => Some(Place::Versions(of)),
+            (_, Some(Unstored::Below(_))) => Some(Place::Shadow),
             _ => None,
         }
     }
@@ -108,6 +111,7 @@ impl Files {
         (of, generation): (Unstored, u64),
     ) -> Result<Target, FsError> {
         match of {
+            Unstored::Below(child) => self.shadow_of(dataset, (child, Guid(generation))),
             Unstored::AsOf(file) => self.version_in(dataset, file, generation).await,
             _ if !is_in(dataset) => Err(FsError::Stale),
             // That of the root directory has another handle.
@@ -229,6 +233,9 @@ impl Files {
         if is_name(directory, name) {
             return Ok(self.hidden_in(directory)?.attributes());
         }
+        if let Some(shadow) = self.shadow_at(directory, name) {
+            return Ok(shadow.attributes());
+        }
         match Place::of(directory) {
             Some(Place::Hidden(ROOT_DIRECTORY)) if name == SNAPSHOT => {
                 Ok(self.list_of(dataset)?.attributes())
@@ -250,7 +257,7 @@ impl Files {
                 let version = self.version(directory, file, name).await?;
                 Ok(version.ok_or(FsError::NotFound)?.attributes())
             }
-            None => Err(FsError::NotFound),
+            Some(Place::Shadow) | None => Err(FsError::NotFound),
         }
     }
 
@@ -297,6 +304,7 @@ impl Files {
             Some(Place::Versions(file)) => {
                 Ok(self.list_versions(directory, file, (cookie, limit), with_attributes).await)
             }
+            Some(Place::Shadow) => Ok((Vec::new(), true)),
             _ => Ok(self.list_snapshots(directory, (cookie, limit), with_attributes).await),
         }
     }

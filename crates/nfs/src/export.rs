@@ -337,6 +337,11 @@ impl Exports {
         }
     }
 
+    /// Whether a caller may use the file system `guid`. Notes no refusal.
+    pub(crate) fn admits(&self, guid: u64, origin: &Origin) -> bool {
+        matches!(self.table.read().admit(&self.root_of, guid, origin), Found::Admitted(..))
+    }
+
     /// Whether `origin` may mount `export`. A client that a certificate may admit can mount without
     /// one: MOUNT comes in the clear. A refusal is logged.
     pub(crate) fn may_mount(&self, export: &Export, rules: &Rules, origin: &Origin) -> bool {

@@ -5,6 +5,7 @@
 //!   address and port. An exclusive lock needs an export that can be written. A lock in a file that
 //!   is no longer exported can be released without that: from a port that the superuser has.
 //! - No datagram releases a lock that a client took over a connection.
+//! - A file that is being rolled back is not locked meanwhile: clients hear "grace period".
 //! - The user does not matter: clients lock as any user (Linux as root), after the right user has
 //!   opened the file.
 //! - A call that waits for disks which do not answer hears "grace period": clients ask again after
@@ -178,7 +179,12 @@ impl LockRequest<'_> {
             by_stream: !self.origin.is_datagram,
             state: args.state,
         };
-        match self.locks.lock(file, &ask, manner).await {
+        // A claim is of what the client had before: it would give that up at any other answer.
+        let door = self.door(file);
+        let goes_back = || !args.reclaim && door();
+        match self.locks.lock(file, &ask, manner, goes_back).await {
+            // Clients ask again after some seconds.
+            Locked::Later => Nlm4Stats::DeniedGracePeriod,
             Locked::Granted => Nlm4Stats::Granted,
             Locked::Denied(_) => Nlm4Stats::Denied,
             Locked::Blocked => Nlm4Stats::Blocked,
@@ -237,11 +243,17 @@ impl LockRequest<'_> {
             }
             Some(owner) => match self.file(&share.fh, false, reclaim).await {
                 Err(stat) => stat,
-                Ok(file) => match self.locks.share(file, &owner, share.access, share.mode) {
-                    Shared::Granted => Nlm4Stats::Granted,
-                    Shared::Denied => Nlm4Stats::Denied,
-                    Shared::NoLocks => Nlm4Stats::DeniedNolocks,
-                },
+                Ok(file) => {
+                    let kind = (share.access, share.mode);
+                    let door = self.door(file);
+                    let goes_back = || !reclaim && door();
+                    match self.locks.share(file, &owner, kind, goes_back) {
+                        None => Nlm4Stats::DeniedGracePeriod,
+                        Some(Shared::Granted) => Nlm4Stats::Granted,
+                        Some(Shared::Denied) => Nlm4Stats::Denied,
+                        Some(Shared::NoLocks) => Nlm4Stats::DeniedNolocks,
+                    }
+                }
             },
         };
         to.put(&ShareRes4 { cookie, stat, sequence: 0 });
@@ -275,6 +287,13 @@ impl LockRequest<'_> {
             Some(Err(Refusal::NotYet)) => Err(Undone::Unsettled),
             _ => Ok(()),
         }
+    }
+
+    /// Tells whether a rollback of a file, or of its dataset, is under way. The volume is looked up
+    /// before: others wait for the table of locks.
+    fn door(&self, file: FileHandle) -> impl Fn() -> bool + use<> {
+        let volume = self.exports.admit(file.fs_guid.0, self.origin).map(|(volume, _)| volume).ok();
+        move || volume.as_ref().is_some_and(|volume| volume.goes_back(file))
     }
 
     /// The file in which `client` releases something.

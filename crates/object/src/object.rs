@@ -157,6 +157,11 @@ impl Object {
         self.shut.store(true, Ordering::SeqCst);
     }
 
+    /// Whether none begins at the moment.
+    pub fn is_shut(&self) -> bool {
+        self.shut.load(Ordering::SeqCst)
+    }
+
     /// Lets changes begin again.
     pub fn open(&self) {
         self.shut.store(false, Ordering::SeqCst);

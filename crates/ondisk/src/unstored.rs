@@ -1,4 +1,5 @@
-//! Ids of what clients see and no disk has: what lies in `.aquifer` of a directory.
+//! Ids of what clients see and no disk has: what lies in `.aquifer` of a directory, and the
+//! directories that show the datasets below one.
 //!
 //! ```text
 //! bit 62: 1   bits 58..62: kind   bits 0..58: number
@@ -7,7 +8,7 @@
 //! ids are given out in order, and do not come that far.
 
 use crate::file_snapshot::FileSnapshotId;
-use crate::types::ObjectId;
+use crate::types::{DatasetId, ObjectId};
 
 /// Ids from here on, below [`SEQUENCE_LIMIT`](crate::types::SEQUENCE_LIMIT), are of this form.
 const FIRST: u64 = 1 << 62;
@@ -29,6 +30,8 @@ pub enum Unstored {
     FileSnapshot(FileSnapshotId),
     /// This file of a snapshot of its dataset, as a version of the live file.
     AsOf(ObjectId),
+    /// The directory that shows this dataset in the one above it.
+    Below(DatasetId),
 }
 
 impl Unstored {
@@ -40,6 +43,7 @@ impl Unstored {
             Unstored::Control(object) => (3, object.0),
             Unstored::FileSnapshot(snapshot) => (4, snapshot.0),
             Unstored::AsOf(object) => (5, object.0),
+            Unstored::Below(dataset) => (6, dataset.0),
         };
         (number < NUMBER_LIMIT).then_some(ObjectId(FIRST | kind << KIND_SHIFT | number))
     }
@@ -57,6 +61,7 @@ impl Unstored {
             3 => Unstored::Control(ObjectId(number)),
             4 => Unstored::FileSnapshot(FileSnapshotId(number)),
             5 => Unstored::AsOf(ObjectId(number)),
+            6 => Unstored::Below(DatasetId(number)),
             _ => return None,
         })
     }
@@ -78,6 +83,7 @@ mod tests {
                 Unstored::Control(object),
                 Unstored::FileSnapshot(FileSnapshotId(number)),
                 Unstored::AsOf(object),
+                Unstored::Below(DatasetId(number)),
             ];
             for of in all {
                 assert_eq!(of.id().map(Unstored::of), Some(Some(of)));
@@ -86,7 +92,7 @@ mod tests {
         let last = FileSnapshotId::new(Txg(Txg::LIMIT - 1), u16::MAX);
         assert!(Unstored::FileSnapshot(last).id().is_some());
         assert_eq!(Unstored::Versions(ObjectId(NUMBER_LIMIT)).id(), None);
-        for other in [0, 3, 4, NUMBER_LIMIT, FIRST - 1, FIRST, FIRST | 6 << 58, 1 << 63, u64::MAX] {
+        for other in [0, 3, 4, NUMBER_LIMIT, FIRST - 1, FIRST, FIRST | 7 << 58, 1 << 63, u64::MAX] {
             assert_eq!(Unstored::of(ObjectId(other)), None, "{other:#x}");
         }
     }

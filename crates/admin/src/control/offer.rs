@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use aquifer_api::{Problem, codes};
 use aquifer_nfs::Export;
+use aquifer_nfs::lock::LockView;
+use aquifer_ondisk::ObjectId;
 
 use super::serving::Serving;
 use super::{Control, Offer, ServedPool, receive};
@@ -19,6 +21,16 @@ impl Control {
             (serving.collect(), awaited.map(|(name, _)| name.clone()).collect())
         };
         receive::keep_handles_apart(&serving);
+        for serving in &serving {
+            let frontend = Arc::clone(&self.frontend);
+            let count = move |guid, object: Option<ObjectId>| {
+                let is_there = |lock: &LockView| {
+                    lock.file.fs_guid == guid && object.is_none_or(|of| lock.file.object == of)
+                };
+                frontend.locks().0.iter().filter(|lock| is_there(lock)).count()
+            };
+            serving.service().datasets.count_locks_by(Arc::new(count));
+        }
         let served = serving.iter().map(|serving| ServedPool {
             name: serving.name().into(),
             files: serving.service().files.clone(),

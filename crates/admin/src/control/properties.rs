@@ -73,6 +73,7 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
         | DatasetError::HasLines(_)
         | DatasetError::Copy { .. }
         | DatasetError::WaitsForCommit(_)
+        | DatasetError::Locked { .. }
         | DatasetError::NoClone(_)
         | DatasetError::SameNames { .. }
         | DatasetError::OnAnotherLine(_)

@@ -1,11 +1,7 @@
 //! Rollback of a dataset, or of a file.
 
-use std::collections::BTreeSet;
-
 use aquifer_api::{ApiError, RollBack, RolledBack};
-use aquifer_dataset::{Dataset, FileVersion, RollbackOptions};
-use aquifer_nfs::lock::LockView;
-use aquifer_ondisk::ObjectId;
+use aquifer_dataset::{FileVersion, RollbackOptions};
 
 use super::datasets::act_on;
 use super::serving::Serving;
@@ -28,7 +24,6 @@ impl Control {
         let datasets = serving.service().datasets.clone();
         let (dataset, _) = datasets.snapshot_by_name(&name).map_err(properties::api_error)?;
         let full = datasets.full_name(&dataset);
-        self.check_locks(&full, force, |lock| is_in(lock, &dataset))?;
         let to = name.clone();
         let destroyed =
             act_on(&serving, async move { datasets.rollback(&to, options).await }).await?;
@@ -52,9 +47,6 @@ impl Control {
     ) -> Result<RolledBack, ApiError> {
         let (dataset, files) = snapshots::files::versions(serving, &name).await?;
         let of_files = name.rsplit_once('@').map_or(name.as_str(), |(files, _)| files).to_string();
-        let objects: BTreeSet<ObjectId> = files.iter().map(|(object, _)| *object).collect();
-        let is_of = |lock: &LockView| is_in(lock, &dataset) && objects.contains(&lock.file.object);
-        self.check_locks(&of_files, options.force, is_of)?;
         let count = files.len();
         let versions: Vec<FileVersion> = files.into_iter().map(|(_, version)| version).collect();
         let of = (dataset.clone(), versions);
@@ -68,29 +60,6 @@ impl Control {
         );
         Ok(RolledBack { name: of_files, destroyed })
     }
-
-    /// Refuses if clients hold such locks.
-    fn check_locks(
-        &self,
-        full: &str,
-        force: bool,
-        is_there: impl Fn(&LockView) -> bool,
-    ) -> Result<(), ApiError> {
-        let (locks, _) = self.frontend.locks();
-        let held = locks.iter().filter(|lock| is_there(lock)).count();
-        match held {
-            0 => Ok(()),
-            _ if force => Ok(()),
-            _ => Err(ApiError::conflict(format!(
-                "clients hold {held} locks in {full:?}, and would find other content under them: \
-                 `aquifer locks` shows whose they are. Stop them, or use -f"
-            ))),
-        }
-    }
-}
-
-fn is_in(lock: &LockView, dataset: &Dataset) -> bool {
-    lock.file.fs_guid == dataset.fs_guid
 }
 
 /// Those of files have full names.

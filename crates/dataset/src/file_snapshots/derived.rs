@@ -70,6 +70,8 @@ pub(crate) struct Gathering {
 #[derive(Debug, Clone)]
 pub(crate) struct Resolved {
     pub snapshot: Arc<FileSnapshot>,
+    /// Its full name, as it was asked for: a derived one has none that anybody sees.
+    pub full: String,
     /// It was named by a snapshot of the dataset.
     pub is_whole: bool,
 }
@@ -88,18 +90,21 @@ impl Datasets {
         if dataset.is_destroyed() {
             return Err(gone());
         }
-        let (snapshot, is_whole) = match version {
+        let (snapshot, full, is_whole) = match version {
             FileVersion::Own(id) => {
                 let known = dataset.snapshots.lock().files.get(*id);
-                (known.filter(|of| !of.record.hidden).ok_or_else(gone)?, false)
+                let known = known.filter(|of| !of.record.hidden).ok_or_else(gone)?;
+                let full = self.name_of_file(dataset, &known);
+                (known, full, false)
             }
             FileVersion::Whole { snapshot, object, path } => {
                 let known = dataset.listing.lock().list.get(snapshot).cloned();
                 let known = known.ok_or_else(gone)?;
-                (self.derive(dataset, &known, (*object, path), beside).await?, true)
+                let full = self.file_snapshot_name(dataset, path, &known.record.name);
+                (self.derive(dataset, &known, (*object, path), beside).await?, full, true)
             }
         };
-        Ok(Resolved { snapshot, is_whole })
+        Ok(Resolved { snapshot, full, is_whole })
     }
 
     async fn derive(

@@ -23,6 +23,7 @@ use crate::snapshots::ListChange;
 /// The snapshots of the files of a dataset.
 #[derive(Debug, Default)]
 pub(crate) struct FileSnapshots {
+    /// As of the last sync.
     pub(super) list: BTreeMap<FileSnapshotId, Arc<FileSnapshot>>,
     /// Their txgs.
     lists: FileLists,
@@ -33,6 +34,8 @@ pub(crate) struct FileSnapshots {
     by_name: BTreeSet<(u64, FileSnapshotId)>,
     /// The last change of the list, which may not be on disk yet, and the one before it.
     changed: [ListChange; 2],
+    /// What the last change found, by which the list is shown until that is on disk.
+    before: BTreeMap<FileSnapshotId, Arc<FileSnapshot>>,
     /// Derived ones whose file's dead blocks are not gathered yet, with the key from which to go
     /// on; an import begins once more.
     pub(super) gathers: BTreeMap<FileSnapshotId, Option<DeadKey>>,
@@ -121,6 +124,7 @@ impl FileSnapshots {
     /// One leaves the list, and leaves a sweep.
     fn take_out(&mut self, id: FileSnapshotId) -> Option<Arc<FileSnapshot>> {
         let gone = self.list.remove(&id)?;
+        self.note_before(&gone);
         self.by_file.remove(&(gone.object(), id));
         self.by_last.remove(&(last_of(gone.last_of_path()), id));
         for of in gone.names() {
@@ -164,6 +168,7 @@ impl FileSnapshots {
         name: &str,
     ) -> Option<(ItemKey, Option<Item>)> {
         let known = self.list.get(&id).filter(|of| !of.record.hidden)?.clone();
+        self.note_before(&known);
         for of in known.names() {
             self.by_name.remove(&(of, id));
         }
@@ -183,10 +188,12 @@ impl FileSnapshots {
         line: DatasetId,
         id: FileSnapshotId,
     ) -> Vec<(ItemKey, Option<Item>)> {
-        let Some(known) = self.list.get_mut(&id) else { return Vec::new() };
+        let Some(known) = self.list.get(&id).cloned() else { return Vec::new() };
+        self.note_before(&known);
         let record = FileSnapshotRecord { hidden: true, ..known.record.clone() };
-        *known = Arc::new(FileSnapshot { id, record });
-        let mut items = vec![known.item(line)];
+        let hidden = Arc::new(FileSnapshot { id, record });
+        let mut items = vec![hidden.item(line)];
+        self.list.insert(id, hidden);
         if let Some(open) = self.open.remove(&id) {
             open.leave();
         }
@@ -229,8 +236,35 @@ impl FileSnapshots {
         // An act may change it several times.
         if self.changed[0].txg != change.txg {
             self.changed[1] = self.changed[0];
+            self.before.clear();
         }
         self.changed[0] = change;
+    }
+
+    /// Before one changes in the last change, or without one: then nobody sees it.
+    fn note_before(&mut self, of: &Arc<FileSnapshot>) {
+        if !of.record.hidden {
+            self.before.entry(of.id).or_insert_with(|| of.clone());
+        }
+    }
+
+    /// Those of these that are shown, as they are on disk, in order: `now`, as they are in the
+    /// list, and `is_it` for what may have left it.
+    pub(super) fn on_disk<'a>(
+        &'a self,
+        committed: Txg,
+        now: impl Iterator<Item = &'a Arc<FileSnapshot>>,
+        is_it: impl Fn(&FileSnapshot) -> bool,
+    ) -> Vec<Arc<FileSnapshot>> {
+        let is_shown = |of: &&Arc<FileSnapshot>| of.txg() <= committed && !of.record.hidden;
+        let now = now.filter(is_shown).cloned();
+        if self.changed[0].txg <= committed || left_out(Rule::SeenWhenOnDisk) {
+            return now.collect();
+        }
+        let mut shown: BTreeMap<FileSnapshotId, _> = now.map(|of| (of.id, of)).collect();
+        let before = self.before.values().filter(|of| is_it(of));
+        shown.extend(before.filter(is_shown).map(|of| (of.id, of.clone())));
+        shown.into_values().collect()
     }
 
     pub(super) fn last_change(&self, committed: Txg) -> ListChange {

@@ -43,6 +43,13 @@ pub(crate) struct Pins {
     of_others: BTreeSet<FileSnapshotId>,
 }
 
+/// Snapshots of files of a dataset, and lines of its files, that would end together.
+#[derive(Debug, Default)]
+pub(crate) struct Ended {
+    snapshots: BTreeSet<FileSnapshotId>,
+    lines: BTreeSet<(ObjectId, Txg)>,
+}
+
 /// One of them needs a snapshot no more.
 fn unpin(counts: &mut BTreeMap<FileSnapshotId, usize>, snapshot: FileSnapshotId) {
     match counts.get_mut(&snapshot) {
@@ -173,11 +180,7 @@ impl FileSnapshots {
 
     /// Snapshots of files of other datasets that files of this one began as.
     pub fn needs_of_others(&self) -> Vec<(DatasetId, FileSnapshotId)> {
-        if self.pins.across == 0 || left_out(Rule::FileClonesPinAcross) {
-            return Vec::new();
-        }
-        let need = |line: &FileLine| Some((line.across?, line.record.snapshot));
-        self.pins.lines.values().filter_map(need).collect()
+        self.needs_left(&Ended::default())
     }
 
     /// A file of another dataset began as one.
@@ -250,39 +253,66 @@ impl FileSnapshots {
         }
         let left: Vec<Txg> =
             listed().into_iter().filter(|of| !these.snapshots.contains(of)).collect();
-        let wanted = |these: &These, of: &FileSnapshot| {
+        let wanted = |of: &FileSnapshot| {
             these.files.get(&of.object()).is_some_and(|txgs| txgs.contains(&of.txg()))
         };
-        let (mut counts, mut over) = (self.pins.counts.clone(), BTreeSet::new());
-        let mut goes: BTreeSet<FileSnapshotId> = BTreeSet::new();
+        let mut ended = Ended::default();
+        self.end_more(&left, &self.pins.of_others, wanted, &mut ended);
+        these.files.clear();
+        for of in ended.snapshots.iter().filter_map(|id| self.list.get(id)) {
+            these.files.entry(of.object()).or_default().insert(of.txg());
+        }
+        these
+    }
+
+    /// Adds what ends too: those of the `wanted` snapshots, and of the hidden ones, that nothing
+    /// needs, and lines that nothing shows then. `listed`: the snapshots of the dataset that stay,
+    /// in order. `needed`: what files of other datasets began as. Returns whether that is more.
+    pub fn end_more(
+        &self,
+        listed: &[Txg],
+        needed: &BTreeSet<FileSnapshotId>,
+        wanted: impl Fn(&FileSnapshot) -> bool,
+        ended: &mut Ended,
+    ) -> bool {
+        let mut counts = self.pins.counts.clone();
+        for key in &ended.lines {
+            let line = self.pins.lines.get(key).filter(|line| line.across.is_none());
+            line.iter().for_each(|line| unpin(&mut counts, line.record.snapshot));
+        }
+        let count = |ended: &Ended| (ended.snapshots.len(), ended.lines.len());
+        let first = count(ended);
         loop {
-            let before = (goes.len(), over.len());
+            let before = count(ended);
             for (id, of) in &self.list {
                 let is_hidden = of.record.hidden && !self.is_walked(*id);
-                let is_needed = counts.contains_key(id) || self.pins.of_others.contains(id);
-                if !is_needed && (wanted(&these, of) || is_hidden) {
-                    goes.insert(*id);
+                let is_needed = counts.contains_key(id) || needed.contains(id);
+                if !is_needed && (is_hidden || wanted(of)) {
+                    ended.snapshots.insert(*id);
                 }
             }
             for (key, line) in self.pins.lines.iter().filter(|(_, of)| of.record.died.is_some()) {
-                let of_it =
-                    self.list.iter().filter(|(id, of)| of.object() == key.0 && !goes.contains(id));
-                let of_it: Vec<Txg> = of_it.map(|(id, _)| id.txg()).collect();
-                if self.pins.is_over(*key, line, [&left, &of_it])
-                    && over.insert(*key)
+                let of_it = self.of_file(key.0).filter(|of| !ended.snapshots.contains(&of.id));
+                let of_it: Vec<Txg> = of_it.map(|of| of.txg()).collect();
+                if self.pins.is_over(*key, line, [listed, &of_it])
+                    && ended.lines.insert(*key)
                     && line.across.is_none()
                 {
                     unpin(&mut counts, line.record.snapshot);
                 }
             }
-            if before == (goes.len(), over.len()) {
-                break;
+            if before == count(ended) {
+                return first != before;
             }
         }
-        these.files.clear();
-        for of in goes.iter().filter_map(|id| self.list.get(id)) {
-            these.files.entry(of.object()).or_default().insert(of.txg());
+    }
+
+    /// As [`FileSnapshots::needs_of_others`], without what the lines that ended need.
+    pub fn needs_left(&self, ended: &Ended) -> Vec<(DatasetId, FileSnapshotId)> {
+        if self.pins.across == 0 || left_out(Rule::FileClonesPinAcross) {
+            return Vec::new();
         }
-        these
+        let left = self.pins.lines.iter().filter(|(key, _)| !ended.lines.contains(key));
+        left.filter_map(|(_, line)| Some((line.across?, line.record.snapshot))).collect()
     }
 }

@@ -127,9 +127,7 @@ impl Datasets {
     /// Returns why it stayed or went, if that was known.
     pub(crate) fn strike(&self, txg: Txg, snapshot: &Snapshot) -> Option<KeepRecord> {
         let lister = self.by_id(snapshot.lister?)?;
-        let mut listing = lister.listing.lock();
-        listing.list.remove(&snapshot.txg);
-        listing.note_change(self.change_in(txg));
+        lister.listing.lock().take_out(snapshot.txg, self.change_in(txg));
         lister.keeping.lock().remove(&snapshot.txg)
     }
 

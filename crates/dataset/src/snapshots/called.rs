@@ -163,11 +163,15 @@ impl Datasets {
         called: &Called,
         name: &str,
     ) -> Result<Arc<Snapshot>, DatasetError> {
-        let _act = self.acts.lock().await;
-        let dataset = self.of_call(called)?;
-        let snapshot = self.called(dataset, name)?;
-        let doomed = [(dataset.clone(), BTreeSet::from([snapshot.txg]))];
-        self.destroy_these(&doomed, false, Some(called)).await?;
+        let look = || {
+            let dataset = self.of_call(called)?;
+            let snapshot = self.called(dataset, name)?;
+            let these = [(dataset.clone(), BTreeSet::from([snapshot.txg]))];
+            let (doomed, lines) = self.check_destroy(&these, false)?;
+            Ok(((snapshot, doomed), lines))
+        };
+        let (_act, (snapshot, doomed)) = self.turn_when_filed(look).await?;
+        self.end(&doomed.datasets, doomed.unlisted, Some(called)).await?;
         Ok(snapshot)
     }
 

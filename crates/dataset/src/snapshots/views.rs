@@ -116,6 +116,7 @@ impl Dataset {
     /// Itself as of a snapshot, read-only. Its file system guid is the snapshot's.
     pub(crate) fn as_of(&self, snapshot: &Snapshot) -> Dataset {
         let record = self.record.lock().clone();
+        let (parent, own) = self.shown_place();
         let SnapshotRecord { guid, refer_bytes, saved_bytes, objects, name, .. } = &snapshot.record;
         let record = DatasetRecord {
             fs_guid: *guid,
@@ -124,7 +125,8 @@ impl Dataset {
             saved_bytes: *saved_bytes,
             objects: *objects,
             dead: None,
-            name: format!("{}@{name}", record.name),
+            parent,
+            name: format!("{own}@{name}"),
             ..record
         };
         let properties = Properties { readonly: true, ..Properties::clone(&self.properties()) };

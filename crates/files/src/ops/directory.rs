@@ -54,7 +54,11 @@ impl Files {
                 let part = (cookie, room);
                 Box::pin(self.list_hidden(cred, &directory, part, with_attributes)).await?
             }
-            false => self.list_stored(&directory, cookie, room, with_attributes).await?,
+            false => {
+                let stored = self.list_stored(&directory, cookie, room, with_attributes).await?;
+                let part = (cookie, room);
+                Box::pin(self.with_shadows(&directory, part, stored, with_attributes)).await?
+            }
         };
         list.extend(entries);
         Ok((list, eof && !is_cut, directory.attributes()))

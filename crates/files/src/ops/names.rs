@@ -87,6 +87,15 @@ impl Files {
         Ok(Found { entry, free_key })
     }
 
+    /// Why what no entry has cannot be removed or moved: clients see datasets below, which are not
+    /// theirs to take.
+    pub(crate) fn no_entry(&self, directory: &Target, name: &[u8]) -> FsError {
+        match self.is_dataset(directory, name) {
+            true => FsError::NotPermitted,
+            false => FsError::NotFound,
+        }
+    }
+
     /// Whether a name in a directory is that of a dataset below its own.
     fn is_dataset(&self, directory: &Target, name: &[u8]) -> bool {
         let Target { dataset, object, .. } = directory;

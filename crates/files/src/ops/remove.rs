@@ -64,14 +64,16 @@ impl Files {
             .admit_names(&directory.dataset, (SpaceClass::Remove, self.lane(directory)))
             .await?;
         loop {
-            let entry = self.find(cred, directory, name).await?.entry.ok_or(FsError::NotFound)?;
+            let entry = self.find(cred, directory, name).await?.entry;
+            let entry = entry.ok_or_else(|| self.no_entry(directory, name))?;
             let target = self.object(&directory.dataset, entry.object).await?;
             let locks = lock_all(&[&directory.object, &target.object, &orphans]).await;
             let old = directory.inode();
             if old.nlink == 0 {
                 return Err(FsError::Stale);
             }
-            let found = self.find(cred, directory, name).await?.entry.ok_or(FsError::NotFound)?;
+            let found = self.find(cred, directory, name).await?.entry;
+            let found = found.ok_or_else(|| self.no_entry(directory, name))?;
             if found.object != entry.object {
                 continue;
             }

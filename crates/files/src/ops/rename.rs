@@ -74,7 +74,8 @@ impl Files {
         let admission =
             self.admit_names(&from_dir.dataset, (SpaceClass::Remove, self.lane(from_dir))).await?;
         // Directories move one at a time: two moves at once could make a cycle together.
-        let source = self.find(cred, from_dir, from.1).await?.entry.ok_or(FsError::NotFound)?;
+        let source = self.find(cred, from_dir, from.1).await?.entry;
+        let source = source.ok_or_else(|| self.no_entry(from_dir, from.1))?;
         let move_lock = match source.kind {
             FileKind::Directory => Some(self.directory_moves.lock().await),
             _ => None,

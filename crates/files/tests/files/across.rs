@@ -9,6 +9,7 @@ use aquifer_files::file_snapshots::FileNameError;
 
 use crate::bed::{Bed, find, make, root, settle};
 use crate::file_rollback::{GENTLY, snapshot, take, with_disk};
+use crate::receive::{STANDBY, changes, receive, stream};
 use crate::spread::{self, PAGES, fill};
 
 const WITH_LATER: RollbackOptions = RollbackOptions { destroy_later: true, force: false };
@@ -325,6 +326,28 @@ fn what_cannot_be_cloned_elsewhere_is_refused() {
         make(&service, service.files.root("tank/e").unwrap(), "one").await;
         refused(from, &["tank/e:one"], "exist").await;
         assert!(dataset(&service, "tank/e").refer_bytes() == 0, "nothing was made");
+    });
+    bed.assert_clean();
+}
+
+/// A snapshot of a file that nobody sees is in the way of an increment, and has no name to tell.
+#[test]
+fn what_is_hidden_has_no_name() {
+    let mut bed = Bed::of_small_steps();
+    bed.life(async |service| {
+        with_both(&service).await;
+        let sent = stream(&service, "tank/d@x").await.unwrap();
+        receive(&service, "tank/copy", &sent, STANDBY).await.unwrap();
+        service.files.snapshot_files(&["tank/copy:disk@secret".into()]).await.unwrap();
+        service.files.clone_file("tank/copy:disk@secret", &["tank/e:one".into()]).await.unwrap();
+        destroy_own(&service, "tank/copy:disk@secret").await;
+        snapshot(&service, "y").await;
+        let sent = changes(&service, "tank/d@y", Some("@x")).await.unwrap();
+        let error = receive(&service, "tank/copy", &sent, STANDBY).await.unwrap_err().to_string();
+        assert!(error.contains("tank/e") && !error.contains("secret"), "{error}");
+        remove(&service, "tank/e", "one").await;
+        settle(&service, 200).await;
+        receive(&service, "tank/copy", &sent, STANDBY).await.unwrap();
     });
     bed.assert_clean();
 }

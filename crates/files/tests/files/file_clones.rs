@@ -438,3 +438,53 @@ fn a_clone_has_its_name_or_is_not() {
         bed.assert_clean();
     }
 }
+
+/// Of very many removed files, a sync looks a piece up to know the parts of a clone among them.
+#[test]
+fn a_sync_looks_up_a_piece_of_what_was_removed() {
+    const FILES: usize = 9_000;
+    let mut bed = Bed::new(1, 262_144);
+    bed.life(async |service| {
+        let (_, gold) = with_gold(&service).await;
+        fill(&service, gold, 1000).await;
+        clone(&service, "gold@v1", &["one"]).await.unwrap();
+        let one = find(&service, "tank/d", "one").await.unwrap();
+        spread::cut(&service, one, 7).await;
+        // Younger than the clone: the youngest are freed first.
+        let top = service.files.root("tank/d").unwrap();
+        for at in 0..FILES {
+            make(&service, top, &format!("x{at}")).await;
+        }
+        destroy(&service, "gold@v1").await;
+    });
+    // Nearly nothing is freed meanwhile.
+    let scale = bed.options.scale;
+    bed.options.scale.reap_entries_max = 1;
+    bed.short_life(async |service| {
+        let top = service.files.root("tank/d").unwrap();
+        for at in 0..FILES {
+            let name = format!("x{at}");
+            service.files.remove(&root(), top, name.as_bytes()).await.kept().await.0.unwrap();
+        }
+        remove(&service, "one").await;
+        // On the list on disk.
+        service.pool.sync().await.unwrap();
+    });
+    bed.options.scale = scale;
+    bed.life(async |service| {
+        let dataset = service.datasets.by_name("tank/d").unwrap();
+        // The import's own txgs looked at some.
+        let (mut most, first) = (0, service.pool.committed_txg().0);
+        for _ in 0..40 {
+            let before = dataset.orphans_looked_up();
+            service.pool.sync().await.unwrap();
+            most = most.max(dataset.orphans_looked_up() - before);
+        }
+        let all = dataset.orphans_looked_up();
+        assert!(most <= 4_000, "{most} in a txg");
+        assert!((5_000..=FILES as u64 + 100).contains(&all), "{all} from {first} on, none twice");
+        settle(&service, 10).await;
+        assert_eq!(dataset.dead_bytes(), 0, "nothing needs the snapshot");
+    });
+    bed.assert_clean();
+}

@@ -1,7 +1,7 @@
 //! A name in the top directory of a dataset means an entry, or a dataset below.
 
 use aquifer_dataset::DatasetError;
-use aquifer_files::{FsError, Service, SetAttributes};
+use aquifer_files::{CreateHow, DirectoryEntry, FsError, Service, SetAttributes, dataset_below};
 use aquifer_sim::Rng;
 use futures_util::future::join;
 
@@ -99,5 +99,111 @@ fn one_of_two_has_the_name() {
         won
     });
     assert!(won.into_iter().min() > Some(0), "{won:?}: only one came first");
+    bed.assert_clean();
+}
+
+async fn listed(service: &Service, limit: usize) -> Vec<DirectoryEntry> {
+    let top = service.files.root("tank").unwrap();
+    let (mut all, mut cookie) = (Vec::new(), 0);
+    loop {
+        let read = service.files.readdir(&root(), top, cookie, limit, true).await;
+        let (entries, eof, _) = read.unwrap();
+        assert!(entries.len() <= limit && (eof || !entries.is_empty()));
+        cookie = entries.last().map_or(cookie, |last| last.cookie);
+        all.extend(entries);
+        if eof {
+            return all;
+        }
+    }
+}
+
+/// The one above shows its datasets, in any pieces, among its entries, once each.
+#[test]
+fn a_dataset_shows_those_below() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        let datasets = &service.datasets;
+        for at in 0..20 {
+            datasets.create(&format!("tank/d{at}"), &[]).await.unwrap();
+            mkdir(&service, &format!("e{at}")).await.unwrap();
+        }
+        datasets.create("tank/d1/deep", &[]).await.unwrap();
+        let mut wanted: Vec<Vec<u8>> = vec![b".".to_vec(), b"..".to_vec()];
+        wanted.extend((0..20).flat_map(|at| [format!("d{at}").into(), format!("e{at}").into()]));
+        wanted.sort();
+        for limit in [1, 2, 3, 7, 41, 42, 43, 1000] {
+            let all = listed(&service, limit).await;
+            assert!(all.is_sorted_by_key(|entry| entry.cookie), "{limit}");
+            let mut names: Vec<_> = all.into_iter().map(|entry| entry.name).collect();
+            names.sort();
+            assert_eq!(names, wanted, "{limit}");
+        }
+        let top = service.files.root("tank").unwrap();
+        for entry in listed(&service, 100).await {
+            let found = service.files.lookup(&root(), top, &entry.name).await.0.unwrap();
+            assert_eq!(Some(found.handle), entry.attributes.map(|of| of.handle));
+            assert_eq!(service.files.getattr(found.handle).await.unwrap().handle, found.handle);
+        }
+        let d1 = datasets.by_name("tank/d1").unwrap().fs_guid;
+        let shadow = find(&service, "tank", "d1").await.unwrap();
+        assert_eq!((shadow.fs_guid, dataset_below(shadow)), (top.fs_guid, Some(d1)));
+        assert_eq!(dataset_below(service.files.root("tank/d1").unwrap()), None);
+    });
+    // A handle outlives a restart, and ends with the name.
+    bed.life(async |service| {
+        let (a, b) = (find(&service, "tank", "d1").await, find(&service, "tank", "d2").await);
+        let (a, b) = (a.unwrap(), b.unwrap());
+        service.datasets.rename("tank/d1", "tank/new").await.unwrap();
+        assert_eq!(service.files.getattr(a).await.unwrap().handle, a, "the directory is renamed");
+        assert_eq!(find(&service, "tank", "new").await.unwrap(), a);
+        assert_eq!(find(&service, "tank", "d1").await, Err(FsError::NotFound));
+        service.datasets.rename("tank/new", "tank/d3/new").await.unwrap();
+        assert_eq!(service.files.getattr(a).await, Err(FsError::Stale));
+        service.datasets.destroy("tank/d2", false).await.unwrap();
+        assert_eq!(service.files.getattr(b).await, Err(FsError::Stale));
+        snapshot(&service, "tank@s").await;
+        let shown = find(&service, "tank@s", "d4").await;
+        assert_eq!(shown, Err(FsError::NotFound), "a snapshot shows no other dataset");
+    });
+    bed.assert_clean();
+}
+
+/// Nobody changes the directory that shows a dataset, or puts anything into it.
+#[test]
+fn what_shows_a_dataset_is_not_changed() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        service.datasets.create("tank/d", &[]).await.unwrap();
+        let files = &service.files;
+        let top = files.root("tank").unwrap();
+        let (file, shadow) =
+            (make(&service, top, "file").await, find(&service, "tank", "d").await.unwrap());
+        let attributes = files.getattr(shadow).await.unwrap();
+        let set = SetAttributes { mode: Some(0o777), ..SetAttributes::default() };
+        let read_only = Err(FsError::ReadOnly);
+        let made = files.mkdir(&root(), shadow, b"x", &set).await.kept().await.0.map(drop);
+        assert_eq!(made, read_only);
+        let how = CreateHow::Guarded(SetAttributes::default());
+        let made = files.create(&root(), shadow, b"x", how).await.kept().await.0.map(drop);
+        assert_eq!(made, read_only);
+        let linked = files.link(&root(), file, shadow, b"x").await.kept().await.0.map(drop);
+        assert_eq!(linked, read_only);
+        let moved = files.rename(&root(), (top, b"file"), (shadow, b"x")).await.kept().await.0;
+        assert_eq!(moved, read_only);
+        let changed = files.setattr(&root(), shadow, &set, None).await.kept().await.0;
+        assert_eq!(changed, read_only);
+        let gone = files.rmdir(&root(), top, b"d").await.kept().await.0;
+        assert_eq!(gone, Err(FsError::NotPermitted));
+        let moved = files.rename(&root(), (top, b"d"), (top, b"e")).await.kept().await.0;
+        assert_eq!(moved, Err(FsError::NotPermitted));
+        let moved = files.rename(&root(), (top, b"file"), (top, b"d")).await.kept().await.0;
+        assert_eq!(moved, Err(FsError::Exists));
+        let (entries, eof, _) = files.readdir(&root(), shadow, 0, 100, true).await.unwrap();
+        let names: Vec<_> = entries.into_iter().map(|entry| entry.name).collect();
+        assert!(eof && names == [b".".to_vec(), b"..".to_vec()], "{names:?}");
+        let up = files.lookup(&root(), shadow, b"..").await.0.unwrap().handle;
+        assert_eq!((up, files.getattr(shadow).await.unwrap()), (top, attributes));
+        assert_eq!(files.lookup(&root(), shadow, b"x").await.0, Err(FsError::NotFound));
+    });
     bed.assert_clean();
 }

@@ -7,12 +7,12 @@ use aquifer_blockio::sabotage::{Rule, leave_out};
 use crate::{
     across, bookmarks, clones, control_file, damage, destroy, file_clones, file_lines,
     file_returns, file_rollback, file_versions, full, handles, head_lines, increments, l2arc,
-    large, places, quota, replay, rollback, scrub, version_acts, walk,
+    large, places, quota, replay, rollback, scrub, seen, turns, version_acts, walk,
 };
 
 type Scenario = fn();
 
-const FOUND_BY: [(Rule, Scenario); 39] = [
+const FOUND_BY: [(Rule, Scenario); 42] = [
     (
         Rule::ReplayRaisesIds,
         replay::a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names,
@@ -71,6 +71,9 @@ const FOUND_BY: [(Rule, Scenario); 39] = [
     (Rule::LeftHeadsDieWhenLeft, head_lines::a_later_bookmark_keeps_nothing_of_an_old_head),
     (Rule::LeftHeadsCount, head_lines::an_old_head_counts_until_it_is_filed),
     (Rule::NamesMeanOneThing, places::no_dataset_is_made_over_an_entry),
+    (Rule::NamesMeanOneThing, seen::a_name_is_given_up_on_disk_first),
+    (Rule::WaitersGiveTheTurnBack, turns::an_act_that_waits_for_a_rollback_holds_none_up),
+    (Rule::SeenWhenOnDisk, seen::what_was_seen_is_there_after_a_power_cut),
     (Rule::CopiesKeepTheirSnapshots, clones::a_clone_of_a_copy_is_not_promoted),
     (Rule::OrphansAreReadAgain, rollback::what_waited_to_be_freed_waits_again),
 ];

@@ -325,10 +325,21 @@ impl Locks {
         self.inner.lock().table.test(file, ask)
     }
 
-    /// Locks. The client of a monitored lock is on the durable list when this returns.
-    pub(crate) async fn lock(&self, file: FileHandle, ask: &Ask, manner: Manner) -> Locked {
+    /// Locks, unless the file `goes_back`. The client of a monitored lock is on the durable list
+    /// when this returns. A rollback first has `goes_back` say so, and then counts the locks: so
+    /// none is granted that it does not see.
+    pub(crate) async fn lock(
+        &self,
+        file: FileHandle,
+        ask: &Ask,
+        manner: Manner,
+        goes_back: impl FnOnce() -> bool,
+    ) -> Locked {
         let client = &ask.owner.client;
         let (outcome, is_new) = self.changing(|inner| {
+            if goes_back() {
+                return (Locked::Later, false);
+            }
             let outcome = inner.table.lock(file, ask, manner.may_wait);
             let locked = matches!(outcome, Locked::Granted | Locked::Blocked);
             if locked {
@@ -361,14 +372,19 @@ impl Locks {
         self.changing(|inner| inner.table.cancel(file, ask))
     }
 
+    /// Reserves a file, unless it `goes_back`: `None` then.
     pub(crate) fn share(
         &self,
         file: FileHandle,
         owner: &Arc<Owner>,
-        access: u32,
-        deny: u32,
-    ) -> Shared {
-        self.inner.lock().table.share(file, owner, access, deny)
+        (access, deny): (u32, u32),
+        goes_back: impl FnOnce() -> bool,
+    ) -> Option<Shared> {
+        let mut inner = self.inner.lock();
+        match goes_back() {
+            true => None,
+            false => Some(inner.table.share(file, owner, access, deny)),
+        }
     }
 
     pub(crate) fn unshare(&self, file: FileHandle, owner: &Owner) {

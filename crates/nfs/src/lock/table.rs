@@ -39,6 +39,8 @@ pub(crate) enum Locked {
     Blocked,
     /// There are too many locks.
     NoLocks,
+    /// The file is about to have other content.
+    Later,
 }
 
 /// The conflicting lock.

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use aquifer_files::{Credentials, FileHandle, FileKind};
+use aquifer_files::{Credentials, FileHandle, FileKind, dataset_below};
 use aquifer_rpc::auth::{AUTH_NONE, AUTH_SYS};
 
 use crate::attributes::nfs_fh3;
@@ -63,6 +63,10 @@ async fn directory(root: Root, beyond: Vec<&[u8]>) -> Result<FileHandle, MountSt
         let name = to_look_up(name).map_err(mountstat3)?;
         let (found, _) = files.lookup(&cred, at, name).await;
         let found = found.map_err(|error| mountstat3(nfsstat3(&error)))?;
+        // An export of the dataset would have been found by the path.
+        if dataset_below(found.handle).is_some() {
+            return Err(MountStat3::NoEnt);
+        }
         if found.kind != FileKind::Directory {
             return Err(MountStat3::NotDir);
         }

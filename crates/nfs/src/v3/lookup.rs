@@ -1,7 +1,7 @@
 //! LOOKUP (RFC 1813 section 3.3.3).
 
 use crate::attributes::nfs_fh3;
-use crate::proto::v3::{DirOpArgs3, Lookup3ResOk, PostOpAttr};
+use crate::proto::v3::{DirOpArgs3, Lookup3ResOk, Nfsstat3, PostOpAttr};
 
 use super::names;
 use super::request::{Fail, Outcome, Request, post_op_attr};
@@ -20,6 +20,9 @@ pub(super) async fn lookup(
     let (found, dir) = target.files.lookup(&target.cred, target.file, name).await;
     let dir_attributes = dir.as_ref().and_then(post_op_attr);
     match found {
+        Ok(object) if !request.sees(object.handle) => {
+            Err(Fail { status: Nfsstat3::NoEnt, resfail: dir_attributes })
+        }
         Ok(object) => Ok(Lookup3ResOk {
             object: nfs_fh3(object.handle),
             obj_attributes: post_op_attr(&object),

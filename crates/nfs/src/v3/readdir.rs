@@ -46,6 +46,9 @@ async fn list(
         Readdir3Encoder::begin(to, count, &attributes, NO_VERIFIER).map_err(too_small)?;
     let eof = loop {
         let Some(entry) = listing.next().await? else { break true };
+        if !request.sees(entry.handle) {
+            continue;
+        }
         let fit = reply.entry(&Entry3 {
             fileid: entry.handle.fileid(),
             name: &entry.name,

@@ -41,6 +41,9 @@ async fn list(
             .map_err(too_small)?;
     let eof = loop {
         let Some(entry) = listing.next().await? else { break true };
+        if !request.sees(entry.handle) {
+            continue;
+        }
         let fit = reply.entry(&EntryPlus3 {
             fileid: entry.handle.fileid(),
             name: &entry.name,

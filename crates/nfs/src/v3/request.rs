@@ -5,6 +5,7 @@ use std::sync::Arc;
 use aquifer_blockio::Page;
 use aquifer_files::{
     Attributes, CallId, Credentials, FileHandle, FsError, Made, Promised, SetAttributes,
+    dataset_below,
 };
 use aquifer_rpc::auth::Credential;
 
@@ -164,6 +165,12 @@ impl Request<'_> {
     /// A refusal of a change before `files` was called, with the object's attributes.
     pub(super) async fn refuse(&self, status: Nfsstat3, handle: &NfsFh3) -> Fail<WccData> {
         Fail { status, resfail: self.untouched(handle).await }
+    }
+
+    /// Whether the caller sees an object that a name leads to: not what shows a dataset below that
+    /// no export gives it.
+    pub(super) fn sees(&self, found: FileHandle) -> bool {
+        dataset_below(found).is_none_or(|guid| self.exports.admits(guid.0, self.origin))
     }
 
     /// The object, and its export's rights.

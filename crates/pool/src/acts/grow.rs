@@ -57,9 +57,9 @@ impl Pool {
         let _act = self.acts.turn.lock().await;
         let found = self.data_leaf_named(disk)?;
         let (vdev, before) = self.data_vdev(&found)?;
-        let config = grown(&vdev, &before).await?;
+        let (config, all) = grown(&vdev, &before).await;
         if config == before {
-            return Ok(0);
+            return all.map(|()| 0);
         }
         // The config tells of one metaslab that became longer. Slots tell of the one before, in
         // each root to which an import can go back.
@@ -71,7 +71,9 @@ impl Pool {
         self.txgs.check()?;
         let (tree, leaves) = (self.tree(), vdev.leaves.clone());
         let tree = tree.with_vdev(found.vdev, config, leaves, &self.world);
+        // Those that have grown get their end labels, also if another one could not.
         self.change_tree(tree, &[]).await?;
+        all?;
         let total = self.space.lock().space_use().total;
         self.use_space_of(found.vdev);
         // The slot of the metaslab that has become longer tells so from the next txg on.
@@ -112,17 +114,12 @@ impl Pool {
     }
 }
 
-/// The config of a vdev that uses all of its disks, which are looked at.
-async fn grown(vdev: &Vdev, before: &VdevConfig) -> Result<VdevConfig, ImportError> {
+/// The config of a vdev that uses all of its disks, which are looked at. From here on the end
+/// labels of those that have grown lie elsewhere, so they are in the config also if another one
+/// cannot grow.
+async fn grown(vdev: &Vdev, before: &VdevConfig) -> (VdevConfig, Result<(), ImportError>) {
     let mut config = before.clone();
-    for (leaf, of) in vdev.leaves.iter().zip(&mut config.leaves) {
-        let Some(disk) = leaf.disk().filter(|_| leaf.is_online()) else {
-            let why = format!("{} is not online: a vdev grows with all its disks", leaf.path);
-            return Err(ImportError::BadConfig(why));
-        };
-        // Its end labels lie elsewhere now, even if the vdev has to wait for its smallest disk.
-        of.sectors = disk.grow().await?;
-    }
+    let all = grow_all(vdev, &mut config).await;
     // The last segment of a leaf holds its end labels.
     let smallest = config.leaves.iter().map(|leaf| leaf_segments(leaf.sectors)).min();
     let segments = (smallest.unwrap_or(1) - 1).min(VDEV_SEGMENTS_MAX);
@@ -133,7 +130,21 @@ async fn grown(vdev: &Vdev, before: &VdevConfig) -> Result<VdevConfig, ImportErr
     if left_out(Rule::MetaslabSizeStays) {
         config.metaslab_segments = metaslab_segments(config.segments);
     }
-    Ok(config)
+    (config, all)
+}
+
+/// Lets disks show how large they are by now. None does if one of them is not online.
+async fn grow_all(vdev: &Vdev, config: &mut VdevConfig) -> Result<(), ImportError> {
+    let mut disks = Vec::new();
+    for leaf in &vdev.leaves {
+        let why = || format!("{} is not online: a vdev grows with all its disks", leaf.path);
+        let disk = leaf.disk().filter(|_| leaf.is_online());
+        disks.push(disk.ok_or_else(|| ImportError::BadConfig(why()))?);
+    }
+    for (disk, of) in disks.into_iter().zip(&mut config.leaves) {
+        of.sectors = disk.grow().await?;
+    }
+    Ok(())
 }
 
 /// A segment on a vdev, and one for second copies far from it, if there are such.

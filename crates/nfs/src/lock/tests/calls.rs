@@ -62,7 +62,7 @@ fn lock(locks: &Locks, ask: &Ask, is_monitored: bool) -> Locked {
 }
 
 pub(super) fn lock_as(locks: &Locks, ask: &Ask, manner: Manner) -> Locked {
-    let locking = pin!(locks.lock(file(1), ask, manner));
+    let locking = pin!(locks.lock(file(1), ask, manner, || false));
     match locking.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(locked) => locked,
         Poll::Pending => panic!("the disk answers at once"),
@@ -142,4 +142,18 @@ fn what_the_client_answers_is_read_with_care() {
     for results in [answer(1), answer(99), GrantAnswer::of(b""), GrantAnswer::of(&[255; 9])] {
         assert_eq!(results, GrantAnswer::Given);
     }
+}
+
+/// A rollback shuts the file first, and counts its locks then: none comes behind that.
+#[test]
+fn a_file_that_goes_back_is_not_locked() {
+    let (_, locks) = locks();
+    let ask = ask(&owner(1, 1), 0, 1, true);
+    let manner = Manner { may_wait: true, is_monitored: false, by_stream: true, state: 1 };
+    let locking = pin!(locks.lock(file(1), &ask, manner, || true));
+    let locked = locking.poll(&mut Context::from_waker(Waker::noop()));
+    assert_eq!(locked, Poll::Ready(Locked::Later));
+    assert_eq!(locks.share(file(1), &ask.owner, (1, 0), || true), None);
+    assert_eq!(locks.list(), []);
+    assert_eq!(lock(&locks, &ask, false), Locked::Granted);
 }

@@ -184,7 +184,7 @@ proptest! {
                         Locked::Granted => "granted",
                         Locked::Denied(_) => "denied",
                         Locked::Blocked => "blocked",
-                        Locked::NoLocks => "too many",
+                        Locked::NoLocks | Locked::Later => "too many",
                     };
                     let expected = model.lock(Wish { by, first, length, exclusive }, waits);
                     prop_assert_eq!(outcome, expected);

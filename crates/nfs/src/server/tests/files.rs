@@ -144,3 +144,58 @@ async fn a_listing_gives_handles_to_those_who_may_search() {
         }
     }
 }
+
+/// A listing shows the datasets below to those who may use them, as LOOKUP and MOUNT do.
+#[tokio::test]
+async fn a_client_sees_the_datasets_that_it_may_use() {
+    let image = tempfile::tempdir().unwrap();
+    let pool = pool(&image.path().join("disk")).await;
+    for name in ["tank/a", "tank/b", "tank/c"] {
+        pool.datasets.create(name, &[]).await.unwrap();
+    }
+    let (volume, files) = (Volume::new(pool.files.clone()), pool.files.clone());
+    let root_of = move |dataset: &str| Some(volume.root(files.root(dataset)?));
+    let access = Access::read_write_for(["10.0.0.1".parse().unwrap()]);
+    let exports = vec![
+        Export::new("/tank", "tank"),
+        Export::new("/tank/a", "tank/a"),
+        Export { access, ..Export::new("/tank/b", "tank/b") },
+    ];
+    let nfs = Nfs::new(Exports::new(exports, root_of).unwrap());
+    let top = pool.files.root("tank").unwrap();
+    let dir = NfsFh3::new(&top.encode()).unwrap();
+    for (from, sees) in [(1, vec!["a", "b"]), (2, vec!["a"])] {
+        let (cookie, cookieverf, count) = (0, [0; 8], 4096);
+        let args = Readdir3Args { dir, cookie, cookieverf, count };
+        let body = answer(&nfs, client(from), &nfs3(&Args3::Readdir(args))).await;
+        let mut names: Vec<String> = match Readdir3Res::decode(&mut reply_of(&body).1).unwrap() {
+            Res3::Ok(list) => {
+                let each = list.entries.iter();
+                each.map(|entry| String::from_utf8_lossy(entry.name).into_owned()).collect()
+            }
+            Res3::Fail { status, .. } => panic!("{status:?}"),
+        };
+        names.retain(|name| !name.starts_with('.'));
+        names.sort();
+        assert_eq!(names, sees, "client {from}");
+        let (dircount, maxcount) = (4096, 4096);
+        let args = Readdirplus3Args { dir, cookie, cookieverf, dircount, maxcount };
+        let body = answer(&nfs, client(from), &nfs3(&Args3::Readdirplus(args))).await;
+        match Readdirplus3Res::decode(&mut reply_of(&body).1).unwrap() {
+            Res3::Ok(list) => assert_eq!(list.entries.len(), sees.len() + 2),
+            Res3::Fail { status, .. } => panic!("{status:?}"),
+        }
+        for name in ["a", "b", "c"] {
+            let lookup = Args3::Lookup(DirOpArgs3 { dir, name: name.as_bytes() });
+            let wanted = match sees.contains(&name) {
+                true => Nfsstat3::Ok,
+                false => Nfsstat3::NoEnt,
+            };
+            assert_eq!(status(&nfs, client(from), &lookup).await, wanted, "{from} {name}");
+        }
+        let path = |name: &str| format!("/tank/{name}").into_bytes();
+        let c = super::mount::mnt(&nfs, from, &path("c")).await;
+        assert_eq!(c, crate::proto::mount::MountStat3::NoEnt, "no export has it");
+    }
+    drop((pool, image));
+}

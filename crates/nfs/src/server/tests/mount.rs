@@ -22,7 +22,7 @@ async fn results_at(
     results.remaining().to_vec()
 }
 
-async fn mnt(nfs: &Nfs, from: u8, path: &[u8]) -> MountStat3 {
+pub(super) async fn mnt(nfs: &Nfs, from: u8, path: &[u8]) -> MountStat3 {
     let results = results(nfs, from, VERSION, Procedure::Mnt, path).await;
     match MountRes3::decode(&mut Decoder::new(&results)).unwrap() {
         MountRes3::Ok { .. } => MountStat3::Ok,
