@@ -10,6 +10,8 @@ mod daemon;
 mod insiders;
 mod openapi;
 mod roles;
+#[cfg(debug_assertions)]
+mod silent;
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
