@@ -108,7 +108,8 @@ impl Control {
 pub(super) async fn expand_grown(serving: &Serving) {
     let datasets = &serving.service().datasets;
     let own = datasets.by_name(serving.name());
-    if !own.is_some_and(|own| datasets.value(&own, Property::Autoexpand).0 == "on") {
+    let is_on = own.is_some_and(|own| datasets.value(&own, Property::Autoexpand).0 == "on");
+    if !is_on {
         return;
     }
     let vdevs = serving.service().pool.status().vdevs;

@@ -1,7 +1,7 @@
 //! Import: looking for pools, and bringing one into service.
 //!
-//! Invariant: nothing here waits for ever for a disk. A search passes over those that do not answer,
-//! and names them. An import whose disks fall silent is given up.
+//! Invariant: nothing here waits for ever for a disk. A search passes over disks that do not
+//! answer, and names them. An import whose disks fall silent is given up.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

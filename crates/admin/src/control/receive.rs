@@ -144,7 +144,7 @@ impl Control {
         }
     }
 
-    /// A stream that brings nothing loses its place. Its pool may not answer: nobody waits for that.
+    /// A stream that brings nothing loses its place. Its pool may be silent: nobody waits for it.
     fn end_idle(self: &Arc<Self>, id: u64) {
         let Some(session) = self.receiving.streams.get(id) else { return };
         tracing::warn!(
