@@ -220,19 +220,21 @@ impl Cache {
         mended.map_err(|source| CacheError::Io { path: self.dir.clone(), source })
     }
 
-    /// Replaces the content of the file; it is on disk when this returns.
+    /// Replaces the content of the file; it is on disk when this returns. `kept` is asked when
+    /// nobody else writes, so that of two writers the later one has the newer state.
     ///
     /// # Errors
     /// The system's errors; the old list stays then.
-    pub fn store(&self, kept: &Kept) -> Result<(), CacheError> {
+    pub fn store(&self, kept: impl FnOnce() -> Kept) -> Result<(), CacheError> {
         let mut is_lost = self.is_lost.lock();
+        let kept = kept();
         let path = self.list.path();
         if *is_lost && path.exists() {
             // Somebody may still read from it where disks are.
             let aside = fs::rename(path, path.with_extension("lost"));
             aside.map_err(|source| CacheError::Io { path: path.to_path_buf(), source })?;
         }
-        let stored = bytes_of(kept).and_then(|bytes| self.list.store(&bytes));
+        let stored = bytes_of(&kept).and_then(|bytes| self.list.store(&bytes));
         stored.map_err(|source| CacheError::Io { path: path.to_path_buf(), source })?;
         *is_lost = false;
         Ok(())

@@ -1,9 +1,11 @@
-//! The administrator's side of the daemon: pools by name, one act at a time.
+//! The administrator's side of the daemon: pools by name, one act at a time on each.
 //!
 //! # Invariants
-//! - Acts change something. They run one after the other, each to its end. The caller runs them in
-//!   tasks of their own, so that a caller who hangs up leaves none half done. Questions are
-//!   answered at any time.
+//! - Acts change something. Those on one pool run one after the other ([`turns`]), each to its end.
+//!   The caller runs them in tasks of their own, so that a caller who hangs up leaves none half
+//!   done. Questions are answered at any time.
+//! - A pool whose disks do not answer holds up no other: not its acts, not what is done from time
+//!   to time ([`rounds`]), not the end of the daemon ([`stop`]).
 //! - The list in the state directory names a pool before the act that brings it into service is
 //!   answered. It names the pool until the act that takes it out is done. A daemon that was killed
 //!   imports the pools on the list when it comes back.
@@ -28,6 +30,7 @@ mod forced;
 pub(crate) mod free_space;
 mod freeing;
 pub mod history;
+mod import;
 #[cfg(debug_assertions)]
 mod inject;
 mod kept_events;
@@ -43,13 +46,16 @@ mod receive;
 mod replicate;
 mod revive;
 mod rollback;
+mod rounds;
 mod scrub;
 mod send;
 mod serving;
 mod shares;
 mod snapshots;
 mod startup;
+mod stop;
 mod tend;
+mod turns;
 mod vdevs;
 mod whole;
 mod widening;
@@ -74,7 +80,6 @@ use aquifer_ondisk::uberblock::{HOST_NAME_BYTES_MAX, Host};
 use aquifer_pool::{BoxFuture, Memory};
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::MutexGuard;
 
 use crate::cache::{Cache, CacheError, CachedPool, Kept};
 use crate::events::EventRing;
@@ -86,6 +91,7 @@ pub(crate) use counts::sum;
 pub use receive::{Bringer, PartLeave};
 pub use replicate::{Peer, Peers, check_peers, is_of_replication};
 use revive::Awaited;
+pub use rounds::Round;
 use serving::Serving;
 use tend::{PART_HOST, PART_LIST, not_kept};
 pub use widening::MayLetIn;
@@ -198,8 +204,14 @@ pub struct Control {
     /// The identity of this machine as a user of its pools.
     host: Host,
     frontend: Arc<dyn Frontend>,
-    /// Allows one act at a time. Holds whether the daemon is stopping.
-    acts: tokio::sync::Mutex<bool>,
+    /// Of acts.
+    turns: turns::Turns,
+    is_stopping: AtomicBool,
+    rounds: rounds::Rounds,
+    /// New disks that could not replace one that is gone.
+    refused: autoreplace::Refused,
+    /// Held while clients are offered what is in service. Whether that is over.
+    offering: tokio::sync::Mutex<bool>,
     pools: RwLock<BTreeMap<String, Listed>>,
     /// Losses of pools, imported here or exported, that are not cleared yet, by guid.
     dropped_logs: Mutex<BTreeMap<String, DroppedLog>>,
@@ -208,8 +220,8 @@ pub struct Control {
     export_notes: Mutex<Vec<String>>,
     /// The exports as of the last refresh.
     exported: Mutex<Vec<Export>>,
-    /// Allows one act at a time between its two looks at the state: see [`history`].
-    looks: tokio::sync::Mutex<()>,
+    /// Of acts with their two looks at the state: see [`history`].
+    looks: turns::Turns,
     /// The time when a forbidden act was last noted.
     forbidden: Mutex<Option<Instant>>,
     events: Arc<EventRing>,
@@ -276,7 +288,11 @@ impl Control {
             cache,
             host,
             frontend,
-            acts: tokio::sync::Mutex::new(false),
+            turns: Default::default(),
+            is_stopping: AtomicBool::new(false),
+            rounds: Default::default(),
+            refused: Default::default(),
+            offering: Default::default(),
             starting: AtomicBool::new(true),
             export_notes: Mutex::default(),
             exported: Mutex::default(),
@@ -338,10 +354,10 @@ impl Control {
             return Ok(status::absent_status(listed.summary(), dropped_log));
         };
         // During an act, the next look does it.
-        if let Ok(turn) = self.acts.try_lock()
-            && !*turn
+        if let Some(_turn) = self.turns.of(name).try_take("pool status")
+            && serving.silent().is_none()
         {
-            self.release_left().await;
+            self.release_left(serving).await;
         }
         let damaged = datasets::damaged(serving).await;
         let disks = self.disks_of(serving).await;
@@ -403,17 +419,6 @@ impl Control {
         }
     }
 
-    /// Waits for its turn, and releases what left the pools meanwhile. Refused once the daemon is
-    /// stopping.
-    async fn act(&self) -> Result<MutexGuard<'_, bool>, ApiError> {
-        let turn = self.acts.lock().await;
-        if *turn {
-            return Err(ApiError::conflict("the daemon is stopping"));
-        }
-        self.release_left().await;
-        Ok(turn)
-    }
-
     fn put(&self, cached: CachedPool, state: State) {
         let paths = cached.disks.iter().map(|path| path.display().to_string());
         self.events.know_disks(&cached.name, paths);
@@ -429,7 +434,7 @@ impl Control {
 
     /// Writes the list. An error goes into the answer: the list on disk is then out of date.
     fn store(&self) -> Result<(), ApiError> {
-        self.cache.store(&self.kept()).map_err(|error| {
+        self.cache.store(|| self.kept()).map_err(|error| {
             ApiError::failed(format!(
                 "{error}: the list of pools could not be written, the next start goes by the old \
                  one"

@@ -5,6 +5,7 @@
 //!   number of a block device, and for a loop device the file behind it.
 //! - A search writes nothing. It opens disks for inspection only, so it disturbs no other user.
 
+mod answers;
 #[cfg(debug_assertions)]
 mod inject;
 mod places;
@@ -22,12 +23,13 @@ use aquifer_ondisk::layout::{LEAF_SEGMENTS_MIN, leaf_segments};
 use aquifer_ondisk::types::SEGMENT_SECTORS;
 use aquifer_pool::create::NamedDisk;
 
+pub(crate) use answers::{Silent, unanswering_error, while_they_answer};
 #[cfg(debug_assertions)]
 pub(crate) use inject::Faults;
 pub use search::disks_of_pool;
 pub(crate) use search::{
     Claimed, Search, Sought, Unanswered, all_paths, claim, found_pool, is_complete, is_importable,
-    older_copies, search, search_patiently,
+    older_copies, search, search_answering, search_patiently,
 };
 pub(crate) use take::{TakeRequest, Taken, Taker, open_again, resolve, take};
 

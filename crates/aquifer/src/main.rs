@@ -121,7 +121,10 @@ fn run(Args { options, command }: Args) -> Result<(), Failure> {
         }
         Command::Serve(serve) => {
             let socket = options.api.api_socket;
-            aquifer_daemon::serve(&runtime, &socket, &serve, version::commit()).map_err(of_daemon)
+            let served = aquifer_daemon::serve(&runtime, &socket, &serve, version::commit());
+            // Not just dropped: that waits for blocking calls, and a disk may hang in one.
+            runtime.shutdown_background();
+            served.map_err(of_daemon)
         }
         Command::Ask(command) => runtime.block_on(aquifer_cli::run(command, &options)),
         Command::Inspect(args) => runtime.block_on(inspect::inspect(Output::of(&options), args)),

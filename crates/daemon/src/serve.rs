@@ -13,7 +13,8 @@
 //! is tried again: it keeps no other part from starting (see `parts` in aquifer-admin). SIGHUP,
 //! SIGUSR1 and SIGUSR2 change nothing: files of keys are read again by themselves, and settings
 //! hold until the next start. On SIGTERM or SIGINT, NFS stops listening and finishes what it
-//! has begun. Then every pool is exported, and the API ends last. A second signal ends the process
+//! has begun. Then every pool is exported, but for those whose disks do not answer, which are given
+//! up. The API ends last. A second signal ends the process
 //! at once, which is as safe as kill -9: the next start replays the log.
 
 mod events;
@@ -27,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use aquifer_admin::control::Round;
 use aquifer_admin::events::EventRing;
 use aquifer_admin::{Control, ControlConfig, Parts, Peers};
 use aquifer_api::keys::Identity;
@@ -240,12 +242,12 @@ async fn run(api: Api, listener: io::Result<UnixListener>, place: Place) -> Resu
         std::process::exit(1);
     });
     start.abort();
-    control.stop().await;
+    let given_up = control.stop().await;
     drop(stop_api);
     let all = async { while answering.join_next().await.is_some() {} };
     // Dropping the runtime cuts off all that has not ended by then.
     let _ = tokio::time::timeout(API_PATIENCE, all).await;
-    tracing::info!("stopped");
+    tracing::info!(given_up = given_up.join(", "), "stopped");
     Ok(())
 }
 
@@ -309,20 +311,18 @@ fn replicate_apart(control: &Arc<Control>) -> io::Result<oneshot::Sender<()>> {
 const LOOK_EVERY: Duration = Duration::from_secs(600);
 
 /// Begins the scrubs that are due and lets pools grow, as long as the daemon runs.
-async fn look_in_time(control: &Control) {
+async fn look_in_time(control: &Arc<Control>) {
     loop {
-        control.scrub_due().await;
-        control.expand_grown().await;
+        control.begin_round(Round::Disks);
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
 /// Takes away holds that have ended, and takes the snapshots that are due, as long as the daemon
 /// runs.
-async fn look_each_minute(control: &Control) {
+async fn look_each_minute(control: &Arc<Control>) {
     loop {
-        control.tend_holds().await;
-        control.snapshots_due().await;
+        control.begin_round(Round::Snapshots);
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
 }

@@ -18,6 +18,7 @@ use std::collections::HashMap;
 use aquifer_sync::atomic::{AtomicBool, Ordering};
 use aquifer_sync::{Mutex, Notify};
 
+use crate::error::PoolError;
 use crate::pool::Pool;
 
 /// After this many listens without an answer, one a second, a pool is silent. Clients hear
@@ -62,7 +63,8 @@ impl Silence {
 impl Pool {
     /// Looks whether the disks answer. Call it once a second.
     pub fn listen(&self) {
-        if self.txgs.check().is_err() {
+        // An export waits for the disks too.
+        if self.txgs.failure().is_some_and(|error| !matches!(error, PoolError::Exported)) {
             self.silence.is_silent.store(false, Ordering::Release);
             return;
         }
@@ -93,6 +95,13 @@ impl Pool {
     /// Whether the disks have owed answers for so long that nobody should begin to wait for them.
     pub fn is_silent(&self) -> bool {
         self.silence.is_silent.load(Ordering::Relaxed)
+    }
+
+    /// The disks for which a silent pool waits, by their paths.
+    pub fn silent_disks(&self) -> Vec<String> {
+        let tree = self.tree();
+        let owing = tree.vdevs.iter().filter(|vdev| vdev.owes().is_some());
+        owing.flat_map(|vdev| vdev.online()).map(|leaf| leaf.path.clone()).collect()
     }
 
     /// Waits until the pool is silent.

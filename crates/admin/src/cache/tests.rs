@@ -36,8 +36,8 @@ fn what_is_stored_is_loaded_by_the_next_daemon() {
     let state = dir.path().join("var/lib/aquifer");
     let cache = Cache::open(&state).unwrap();
     assert_eq!(cache.load().0, Kept::default());
-    cache.store(&kept(&["tank", "dozer"])).unwrap();
-    cache.store(&kept(&["dozer"])).unwrap();
+    cache.store(|| kept(&["tank", "dozer"])).unwrap();
+    cache.store(|| kept(&["dozer"])).unwrap();
     drop(cache);
     assert_eq!(Cache::open(&state).unwrap().load().0, kept(&["dozer"]));
     let mode = fs::metadata(state.join(FILE_NAME)).unwrap().permissions().mode();
@@ -60,10 +60,10 @@ fn two_daemons_do_not_share_a_directory() {
 fn half_a_replacement_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let cache = Cache::open(dir.path()).unwrap();
-    cache.store(&kept(&["tank"])).unwrap();
+    cache.store(|| kept(&["tank"])).unwrap();
     fs::write(dir.path().join("pools.new"), b"{\"pools\": [{\"na").unwrap();
     assert_eq!(cache.load().0, kept(&["tank"]));
-    cache.store(&kept(&["dozer"])).unwrap();
+    cache.store(|| kept(&["dozer"])).unwrap();
     assert_eq!(cache.load().0, kept(&["dozer"]));
 }
 
@@ -77,7 +77,7 @@ fn a_damaged_list_is_not_taken_for_an_empty_one() {
         let (kept_now, problem) = cache.load();
         assert!(problem.unwrap().contains("aquifer pool import") && cache.is_lost());
         assert_eq!(kept_now, Kept::default());
-        cache.store(&kept(&["dozer"])).unwrap();
+        cache.store(|| kept(&["dozer"])).unwrap();
         assert_eq!(fs::read(dir.path().join("pools.lost")).unwrap(), damaged);
         assert!(!cache.is_lost() && cache.load() == (kept(&["dozer"]), None));
         // From now on there is a copy.

@@ -20,8 +20,7 @@ impl Control {
     /// Vdevs of another redundancy than the pool's without `force`, or any reason to refuse a disk.
     /// Nothing was written then.
     pub async fn add_vdevs(&self, name: &str, request: AddVdevs) -> Result<PoolCreated, ApiError> {
-        let _act = self.act().await?;
-        let serving = self.serving(name)?;
+        let (_act, serving) = self.act(name, "pool add").await?;
         let beside = request.spares.is_empty() && request.caches.is_empty();
         if request.vdevs.is_empty() && request.logs.is_empty() && beside {
             return Err(ApiError::invalid("nothing is named that could be added"));
@@ -103,24 +102,21 @@ impl Control {
         };
         Ok((taken, shown))
     }
+}
 
-    /// Lets pools in service whose property `autoexpand` is on use disks that have become larger.
-    pub async fn expand_grown(&self) {
-        let Ok(_act) = self.act().await else { return };
-        for serving in self.all_serving() {
-            let datasets = &serving.service().datasets;
-            let own = datasets.by_name(serving.name());
-            let is_on = own.is_some_and(|own| datasets.value(&own, Property::Autoexpand).0 == "on");
-            if !is_on {
-                continue;
-            }
-            let vdevs = serving.service().pool.status().vdevs;
-            for vdev in vdevs.iter().filter(|vdev| vdev.class == Class::Data) {
-                let Some(leaf) = vdev.leaves.first() else { continue };
-                if let Err(error) = expand(&serving, leaf.guid, &leaf.path).await {
-                    tracing::debug!(pool = serving.name(), %error, "vdev does not grow");
-                }
-            }
+/// Lets a pool whose property `autoexpand` is on use disks that have become larger.
+pub(super) async fn expand_grown(serving: &Serving) {
+    let datasets = &serving.service().datasets;
+    let own = datasets.by_name(serving.name());
+    let is_on = own.is_some_and(|own| datasets.value(&own, Property::Autoexpand).0 == "on");
+    if !is_on {
+        return;
+    }
+    let vdevs = serving.service().pool.status().vdevs;
+    for vdev in vdevs.iter().filter(|vdev| vdev.class == Class::Data) {
+        let Some(leaf) = vdev.leaves.first() else { continue };
+        if let Err(error) = expand(serving, leaf.guid, &leaf.path).await {
+            tracing::debug!(pool = serving.name(), %error, "vdev does not grow");
         }
     }
 }

@@ -19,47 +19,68 @@ use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::VdevClass;
 use aquifer_pool::LeafStatus;
 use aquifer_vdev::LeafState;
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::Control;
+use super::rounds::Round;
 use super::serving::Serving;
 
-/// A new disk that was not taken, why, and when.
-type Refused = HashMap<(Guid, String), (String, Instant)>;
+/// New disks that were not taken, why, and when.
+#[derive(Debug, Default)]
+pub(super) struct Refused(Mutex<HashMap<(Guid, String), (String, Instant)>>);
+
+impl Refused {
+    fn forget_old(&self) {
+        self.0.lock().retain(|_, (_, at)| at.elapsed() < FORGET_AFTER);
+    }
+
+    /// What comes next is another one, even under the same name.
+    fn forget(&self, gone: Guid) {
+        self.0.lock().retain(|(disk, _), _| *disk != gone);
+    }
+
+    fn is_fresh(&self, key: &(Guid, String)) -> bool {
+        self.0.lock().get(key).is_some_and(|(_, at)| at.elapsed() < AGAIN_AFTER)
+    }
+
+    /// Whether that is news.
+    fn note(&self, key: (Guid, String), why: &str) -> bool {
+        let before = self.0.lock().insert(key, (why.into(), Instant::now()));
+        before.is_none_or(|(before, _)| before != why)
+    }
+}
 
 impl Control {
     /// Lets new disks replace those that are gone, in pools whose property `autoreplace` is on, as
     /// long as the daemon runs.
-    pub async fn replace_gone_disks(&self) {
-        let mut refused = Refused::new();
+    pub async fn replace_gone_disks(self: &Arc<Self>) {
         loop {
             sleep(LOOK_EVERY).await;
-            refused.retain(|_, (_, at)| at.elapsed() < FORGET_AFTER);
-            for serving in self.all_serving() {
-                self.replace_gone_in(&serving, &mut refused).await;
-            }
+            self.refused.forget_old();
+            self.begin_round(Round::Replacing);
         }
     }
 
-    async fn replace_gone_in(&self, serving: &Arc<Serving>, refused: &mut Refused) {
-        if !is_on(serving) {
-            return;
-        }
-        let away = away(serving);
-        if away.is_empty() {
-            return;
-        }
-        let known = self.disks_of(serving).await;
+    pub(super) async fn replace_gone_in(&self, pool: &str) {
+        let (away, known) = {
+            let Ok(serving) = self.serving(pool) else { return };
+            let away = if is_on(&serving) { away(&serving) } else { Vec::new() };
+            if away.is_empty() {
+                return;
+            }
+            let known = self.disks_of(&serving).await;
+            (away, known)
+        };
         for leaf in away {
             let gone = known.get(&leaf.guid).filter(|disk| disk.gone && disk.partition.is_none());
             let Some(port) = gone.and_then(|disk| disk.port.clone()) else { continue };
             let Some(new) = self.inventory.only_disk_at(port.clone()).await else {
-                // What comes next is another one, even under the same name.
-                refused.retain(|(disk, _), _| *disk != leaf.guid);
+                self.refused.forget(leaf.guid);
                 continue;
             };
-            if let Err(why) = self.replace_gone(serving, &leaf, &new, refused).await {
-                let (pool, disk) = (serving.name(), &leaf.path);
+            if let Err(why) = self.replace_gone(pool, &leaf, &new).await {
+                let disk = &leaf.path;
                 tracing::warn!(
                     class = "disk.not_replaced",
                     pool,
@@ -74,31 +95,23 @@ impl Control {
     }
 
     /// Replaces a disk. It logs an error once for each new disk and reason.
-    async fn replace_gone(
-        &self,
-        serving: &Serving,
-        leaf: &LeafStatus,
-        new: &str,
-        refused: &mut Refused,
-    ) -> Result<(), String> {
+    async fn replace_gone(&self, pool: &str, leaf: &LeafStatus, new: &str) -> Result<(), String> {
         let key = (leaf.guid, new.to_string());
-        if refused.get(&key).is_some_and(|(_, at)| at.elapsed() < AGAIN_AFTER) {
+        if self.refused.is_fresh(&key) {
             return Ok(());
         }
         let disk = guid_text(leaf.guid.0);
         let request = ReplaceDisk { disk, new: Some(new.into()), ..ReplaceDisk::default() };
-        let Err(error) = self.replace_disk(serving.name(), request).await else {
-            let (pool, path) = (serving.name(), &leaf.path);
+        let Err(error) = self.replace_disk(pool, request).await else {
             tracing::warn!(
-                class = "disk.autoreplaced", pool, leaf = %path, new,
+                class = "disk.autoreplaced", pool, leaf = %leaf.path, new,
                 "a new disk takes the place of one that is gone"
             );
             return Ok(());
         };
-        let why = error.message;
-        match refused.insert(key, (why.clone(), Instant::now())) {
-            Some((before, _)) if before == why => Ok(()),
-            _ => Err(why),
+        match self.refused.note(key, &error.message) {
+            true => Err(error.message),
+            false => Ok(()),
         }
     }
 }

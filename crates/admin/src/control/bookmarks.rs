@@ -14,9 +14,8 @@ impl Control {
     /// # Errors
     /// There is no such snapshot, it has one, the name is taken or is none.
     pub async fn make_bookmark(&self, request: MakeBookmark) -> Result<BookmarksDone, ApiError> {
-        let _act = self.act().await?;
         let MakeBookmark { snapshot, bookmark } = request;
-        let serving = self.pool_of_one(&snapshot)?;
+        let (_act, serving) = self.act_of_one(&snapshot, "bookmark").await?;
         if serving.service().files.names_files(&snapshot) {
             return Err(ApiError::invalid(format!(
                 "{snapshot:?} is a snapshot of a file, which has no bookmarks: hold it as long as \
@@ -39,9 +38,8 @@ impl Control {
         &self,
         request: DestroyBookmarks,
     ) -> Result<BookmarksDone, ApiError> {
-        let _act = self.act().await?;
         let DestroyBookmarks { names } = request;
-        let serving = self.pool_of_all(&names)?;
+        let (_act, serving) = self.act_of_all(&names, "destroy").await?;
         let (datasets, doomed) = (serving.service().datasets.clone(), names.clone());
         act_on(&serving, async move { datasets.destroy_bookmarks(&doomed).await }).await?;
         tracing::info!(

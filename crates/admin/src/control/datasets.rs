@@ -14,6 +14,7 @@ use aquifer_ondisk::Space;
 
 use super::serving::Serving;
 use super::snapshots::schedules::{take_due, take_due_of_files};
+use super::turns::name_of;
 use super::widening::{At, MayLetIn, export_at};
 use super::{Control, properties, shares, snapshots};
 use crate::sharenfs;
@@ -24,8 +25,7 @@ impl Control {
     /// # Errors
     /// Invalid names and values, or a parent that does not exist.
     pub async fn create_dataset(&self, request: CreateDataset) -> Result<DatasetDone, ApiError> {
-        let _act = self.act().await?;
-        let serving = self.pool_of(&request.name)?;
+        let (_act, serving) = self.act_of(&request.name, "create").await?;
         for (property, value) in &request.properties {
             properties::check(&request.name, property, value, &self.config.peers)?;
         }
@@ -54,8 +54,9 @@ impl Control {
         request: CloneSnapshot,
         may: MayLetIn,
     ) -> Result<DatasetDone, ApiError> {
-        let _act = self.act().await?;
         if let Some(serving) = snapshots::files::pool_of_file(self, &request.snapshot) {
+            let pool = name_of(serving);
+            let (_act, serving) = self.act(&pool, "clone").await?;
             return self.clone_file(&serving, request, may).await;
         }
         let CloneSnapshot { snapshot, name, more, properties } = request;
@@ -64,7 +65,8 @@ impl Control {
                 "{more:?} is one name too many: a snapshot of a dataset has one clone at a time"
             )));
         }
-        let (serving, of) = (self.pool_of(&name)?, snapshots::pool_name(&snapshot));
+        let (_act, serving) = self.act_of(&name, "clone").await?;
+        let of = snapshots::pool_name(&snapshot);
         if serving.name() != of {
             return Err(ApiError::invalid(format!(
                 "{snapshot:?} and {name:?} are in two pools: a clone shares its data with the \
@@ -98,8 +100,7 @@ impl Control {
     /// # Errors
     /// Unknown datasets and properties, invalid values, limits without room.
     pub async fn set_properties(&self, request: SetProperties) -> Result<DatasetDone, ApiError> {
-        let _act = self.act().await?;
-        let serving = self.pool_of(&request.name)?;
+        let (_act, serving) = self.act_of(&request.name, "set").await?;
         for (property, value) in &request.properties {
             match value {
                 Some(value) => {
@@ -178,14 +179,13 @@ impl Control {
     /// The name was not confirmed, or the dataset is unknown or the pool's own one. The same if
     /// there are datasets below it and the request is not recursive.
     pub async fn destroy_dataset(&self, request: DestroyDataset) -> Result<DatasetDone, ApiError> {
-        let _act = self.act().await?;
         let DestroyDataset { name, confirm, recursive, clones } = request;
         if confirm != name {
             return Err(ApiError::refused(format!(
                 "destroying {name:?} loses everything in it; it must be confirmed by its name"
             )));
         }
-        let serving = self.pool_of(&name)?;
+        let (_act, serving) = self.act_of(&name, "destroy").await?;
         let (datasets, doomed) = (serving.service().datasets.clone(), [name.clone()]);
         let destroy = async move { datasets.destroy_all(&doomed, recursive, clones).await };
         act_on(&serving, destroy).await?;
@@ -201,9 +201,8 @@ impl Control {
     /// # Errors
     /// Bad names, one that exists, one below itself or in another pool; no room there by quotas.
     pub async fn rename_dataset(&self, request: RenameDataset) -> Result<DatasetDone, ApiError> {
-        let _act = self.act().await?;
         let RenameDataset { name, new } = request;
-        let serving = self.pool_of(&name)?;
+        let (_act, serving) = self.act_of(&name, "rename").await?;
         self.check_room(shares::set_exported(&serving, &name, None))?;
         let was = export_at(&serving, At::there(&name));
         let datasets = serving.service().datasets.clone();
@@ -222,9 +221,8 @@ impl Control {
     /// # Errors
     /// There is no such damaged file.
     pub async fn clear_damage(&self, request: ClearDamage) -> Result<DatasetDone, ApiError> {
-        let _act = self.act().await?;
         let ClearDamage { name, file } = request;
-        let serving = self.pool_of(&name)?;
+        let (_act, serving) = self.act_of(&name, "clear").await?;
         let damages = serving.service().files.damages().await;
         let is_it = |damaged: &&Damaged| damaged.dataset == name && label(damaged) == file;
         let object = damages.iter().find(is_it).map(|damaged| damaged.damage.object);

@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 
 use super::counts::flow_of;
 use super::serving::Serving;
+use super::turns::name_of;
 use super::vdevs::{Member, on_pool};
 use super::{Control, scrub};
 
@@ -85,8 +86,10 @@ impl Control {
         name: &str,
         request: DrillRequest,
     ) -> Result<PoolDone, ApiError> {
-        let _act = self.act().await?;
-        let serving = self.serving(name)?;
+        let (_act, serving) = match request {
+            DrillRequest::Start { .. } => self.act(name, "pool drill").await?,
+            DrillRequest::Stop => (self.turn(name, "pool drill").await?, self.serving(name)?),
+        };
         let running = serving.drill.running();
         match (request, running) {
             (DrillRequest::Stop, None) => {
@@ -246,7 +249,8 @@ impl Place {
     /// Takes the disk away, if the pool still bears it.
     async fn take_away(&self) -> Result<Drilled, Ended> {
         let (control, serving) = self.now()?;
-        let _act = control.act().await?;
+        let pool = name_of(serving);
+        let (_act, serving) = control.act(&pool, "pool drill").await?;
         check(&serving, &self.member)?;
         let guid = self.member.guid.to_string();
         Ok(on_pool(&serving, async move |pool| pool.take_away(&guid).await).await?)

@@ -1,4 +1,5 @@
-//! Export by force: a pool leaves within a bounded time, also if its disks or another act hang.
+//! Export by force: a pool leaves within a bounded time, also if its disks or an act on it hang. An
+//! export whose disks fall silent ends so, too.
 //!
 //! Nothing acknowledged is lost: it is on the disks, and the next import replays the log. What
 //! cannot be ended stays behind as a [`Remnant`](super::serving::Remnant), which holds its disks
@@ -9,11 +10,11 @@ use std::time::Duration;
 
 use aquifer_api::{ApiError, PoolDone, guid_text};
 use aquifer_ondisk::Guid;
-use tokio::sync::MutexGuard;
 use tokio::time::timeout;
 
 use super::history::Leaving;
 use super::serving::{Serving, close};
+use super::turns::Held;
 use super::{Control, Listed, State};
 
 impl Control {
@@ -47,19 +48,22 @@ impl Control {
         Ok(PoolDone::new(name, notes))
     }
 
-    /// The turn of an act. One that waits for this pool gives up.
-    async fn act_by_force(&self, name: &str) -> Result<MutexGuard<'_, bool>, ApiError> {
-        if let Ok(act) = timeout(TURN_PATIENCE, self.act()).await {
-            return act;
+    /// The turn of the pool. An act that has it gives up.
+    async fn act_by_force(&self, name: &str) -> Result<Held, ApiError> {
+        self.check_goes_on()?;
+        let turn = self.turns.of(name);
+        if let Ok(held) = timeout(TURN_PATIENCE, turn.take(BY_FORCE)).await {
+            return Ok(held);
         }
         if let State::Serving(serving) = self.listed(name)?.state {
             tracing::warn!(pool = name, "an act does not end: its pool is abandoned");
             serving.abandon();
         }
-        timeout(TURN_PATIENCE, self.act()).await.unwrap_or_else(|_| {
-            Err(ApiError::conflict(
-                "another act is in progress and does not end: it waits for a disk of another \
-                 pool. Export that one by force first, or restart the daemon",
+        timeout(TURN_PATIENCE, turn.take(BY_FORCE)).await.map_err(|_| {
+            ApiError::conflict(format!(
+                "pool {name:?}: `{}` is in progress and does not end: try again later, or restart \
+                 the daemon",
+                turn.act().unwrap_or_default()
             ))
         })
     }
@@ -67,7 +71,7 @@ impl Control {
     /// Ends a pool that is off the list and has no clients, cleanly if its disks answer in time.
     async fn let_go_by_force(&self, name: &str, serving: Arc<Serving>) -> Vec<String> {
         let exported = timeout(EXPORT_PATIENCE, serving.export()).await;
-        let unclean = exported.unwrap_or_else(|_| Some("its disks do not answer".into()));
+        let unclean = exported.unwrap_or_else(|_| Some(SILENT.into()));
         tracing::info!(
             class = "pool.exported",
             pool = name,
@@ -76,15 +80,23 @@ impl Control {
             "pool exported"
         );
         let Some(error) = unclean else {
-            self.frontend.release().await;
+            self.release_frontend().await;
             close(serving.let_go().await).await;
             return Vec::new();
         };
+        self.leave_behind(serving, &error).await
+    }
+
+    /// Leaves a pool that is off the list and has no clients. Returns what that means, for people.
+    pub(super) async fn leave_behind(&self, serving: Arc<Serving>, why: &str) -> Vec<String> {
+        let name = serving.name().to_string();
         let remnant = serving.leave();
         self.note_remnant(remnant.clone());
+        // A stopped server has its files, and with them its disks.
+        self.release_frontend().await;
         let is_over = remnant.over_within(LEFT_PATIENCE).await;
         let mut notes = vec![format!(
-            "{name}: {error}; it is let go without the mark of a clean export, and the next \
+            "{name}: {why}; it is let go without the mark of a clean export, and the next \
              import replays its log"
         )];
         if !is_over {
@@ -118,6 +130,9 @@ impl Control {
     }
 }
 
+const BY_FORCE: &str = "pool export --force";
+/// Why a pool is not exported cleanly.
+pub(super) const SILENT: &str = "its disks do not answer";
 /// How long an export by force waits for another act, twice.
 const TURN_PATIENCE: Duration = Duration::from_secs(5);
 /// How long it waits for a clean end.

@@ -18,8 +18,7 @@ impl Control {
         name: &str,
         request: FreeWorkRequest,
     ) -> Result<PoolDone, ApiError> {
-        let _act = self.act().await?;
-        let serving = self.serving(name)?;
+        let (_act, serving) = self.act(name, "pool trim or initialize").await?;
         let pool = serving.service().pool.clone();
         let (work, verb) = match request.work {
             FreeWork::Trim => (pool::FreeWork::Trim, "trim"),

@@ -11,16 +11,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use aquifer_api::{self as api, ApiError, ErrorKind, HistoryEntry, HistoryOutcome};
+use aquifer_api::{self as api, ApiError, ErrorKind, HistoryEntry, HistoryOutcome, guid_text};
 use aquifer_dataset::PropertyName;
 use aquifer_dataset::history::{Act, Asked, HistoryChange, Noted, Outcome};
 use parking_lot::Mutex;
 use serde::Serialize;
-use tokio::sync::MutexGuard;
 
 use super::Control;
 use super::serving::Serving;
 use super::snapshots::SnapshotState;
+use super::turns::Held;
 use crate::status::{self, Beside};
 
 /// A state, as named values.
@@ -56,8 +56,8 @@ pub enum Concerned {
     Pool(String),
     /// All that are in service.
     All,
-    /// Those that the act brings into service.
-    New,
+    /// The one that the act brings into service, by its name or guid; empty: none.
+    New(String),
 }
 
 /// An act in progress.
@@ -65,8 +65,8 @@ pub enum Concerned {
 pub struct Noting {
     asked: Asked,
     begun: Vec<(Arc<Serving>, Act)>,
-    /// For [`Concerned::New`]: the pools in service before.
-    before: Option<BTreeSet<String>>,
+    /// For [`Concerned::New`]: which one, and the pools in service before.
+    new: Option<(String, BTreeSet<String>)>,
 }
 
 /// The note of an act that takes a pool out of service: its outcome must be noted before the pool
@@ -100,25 +100,33 @@ impl Control {
         Ok(noted.map_err(unread)?.into_iter().map(entry).collect())
     }
 
-    /// Waits until no other act is between its two looks at the state.
-    pub async fn look_turn(&self) -> MutexGuard<'_, ()> {
-        self.looks.lock().await
+    /// Waits until no other act on this pool is between its two looks at the state; `act` in words.
+    ///
+    /// # Errors
+    /// One is, and waits for disks that do not answer.
+    pub async fn look_turn(&self, pool: &str, act: &str) -> Result<Held, ApiError> {
+        self.take_turn(&self.looks, (pool, act)).await
+    }
+
+    /// The name of the pool that a dataset, snapshot or file is in, as far as it is in service.
+    pub fn pool_meant(&self, text: &str) -> String {
+        self.pool_of_one(text).map_or_else(|_| text.into(), |serving| serving.name().into())
     }
 
     /// Notes that an act begins.
     pub fn note_begin(&self, concerned: &Concerned, who: String, act: String) -> Noting {
         let asked = Asked { who, host: self.host.name.clone(), act };
-        let (serving, before) = match concerned {
+        let (serving, new) = match concerned {
             Concerned::Pool(name) => (self.pool_of_one(name).into_iter().collect(), None),
             Concerned::All => (self.all_serving(), None),
-            Concerned::New => (Vec::new(), Some(self.names_in_service())),
+            Concerned::New(which) => (Vec::new(), Some((which.clone(), self.names_in_service()))),
         };
         let begin = |serving: Arc<Serving>| {
             let act = serving.service().datasets.history().begin(asked.clone());
             (serving, act)
         };
         let begun = serving.into_iter().map(begin).collect();
-        Noting { asked, begun, before }
+        Noting { asked, begun, new }
     }
 
     /// Notes the outcome of an act.
@@ -135,10 +143,14 @@ impl Control {
             }
             Err(error) => (Outcome::Failed, error.message.clone()),
         };
-        let Noting { asked, mut begun, before } = noting;
-        if let Some(before) = before {
+        let Noting { asked, mut begun, new } = noting;
+        if let Some((which, before)) = new {
             let new = self.all_serving().into_iter();
-            let new = new.filter(|serving| !before.contains(serving.name()));
+            let is_it = |serving: &Arc<Serving>| {
+                let guid = guid_text(serving.service().pool.guid().0);
+                which == serving.name() || which == guid
+            };
+            let new = new.filter(|of| !before.contains(of.name()) && is_it(of));
             begun.extend(new.map(|serving| {
                 let act = serving.service().datasets.history().begin(asked.clone());
                 (serving, act)
@@ -170,7 +182,7 @@ impl Control {
         }
     }
 
-    fn names_in_service(&self) -> BTreeSet<String> {
+    pub(super) fn names_in_service(&self) -> BTreeSet<String> {
         self.all_serving().iter().map(|serving| serving.name().to_string()).collect()
     }
 

@@ -99,7 +99,9 @@ impl Control {
                 let Some(dataset) = datasets.by_guid(*guid) else { continue };
                 let name = datasets.full_name(&dataset);
                 let objects = locked.iter().map(|file| file.object).collect();
-                let paths = files.paths_of(&name, objects, SEARCH_ENTRIES_MAX).await;
+                let paths = files.paths_of(&name, objects, SEARCH_ENTRIES_MAX);
+                // Files of a pool that does not answer are named by their numbers.
+                let paths = serving.while_it_answers(paths).await.unwrap_or_default();
                 places.extend(
                     locked
                         .iter()

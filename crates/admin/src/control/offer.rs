@@ -12,8 +12,13 @@ use super::serving::Serving;
 use super::{Control, Offer, ServedPool, receive};
 
 impl Control {
-    /// Updates the exports that clients see. Call it in an act.
+    /// Updates the exports that clients see, to what the pools in service say now: of two acts that
+    /// end at the same time the later one offers what both did. Not once the daemon stops.
     pub(super) async fn refresh_exports(&self) -> Vec<String> {
+        let is_over = self.offering.lock().await;
+        if *is_over {
+            return Vec::new();
+        }
         let (serving, awaited): (Vec<Arc<Serving>>, BTreeSet<String>) = {
             let pools = self.pools.read();
             let serving = pools.values().filter_map(|listed| listed.serving().cloned());

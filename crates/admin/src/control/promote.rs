@@ -13,9 +13,8 @@ impl Control {
     /// There is no such dataset, it is no clone, or it has snapshots of the same names. Then
     /// nothing has changed.
     pub async fn promote(&self, request: Promote) -> Result<Promoted, ApiError> {
-        let _act = self.act().await?;
         let Promote { name } = request;
-        let serving = self.pool_of(&name)?;
+        let (_act, serving) = self.act_of(&name, "promote").await?;
         let (datasets, clone) = (serving.service().datasets.clone(), name.clone());
         let done = act_on(&serving, async move { datasets.promote(&clone).await }).await?;
         let names = done.snapshots.into_iter();

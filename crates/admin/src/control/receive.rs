@@ -95,6 +95,7 @@ impl Control {
         bringer: &Bringer,
     ) -> Result<ReceiveBegun, ApiError> {
         let serving = self.pool_of(&request.name)?;
+        self.check_answers(serving.name())?;
         self.check_partial(&request.name, bringer)?;
         if request.sender.is_some() && !request.dry_run {
             self.give_up_earlier(&request, bringer).await;
@@ -119,7 +120,7 @@ impl Control {
         let id = loop {
             match self.receiving.streams.enter(&session)? {
                 Place::Taken(id) => break id,
-                Place::After(idle) => self.end_idle(idle).await,
+                Place::After(idle) => self.end_idle(idle),
             }
         };
         if request.resumable {
@@ -143,19 +144,21 @@ impl Control {
         }
     }
 
-    /// A stream that brings nothing loses its place.
-    async fn end_idle(&self, id: u64) {
-        if let Some(session) = self.receiving.streams.get(id) {
-            tracing::warn!(
-                class = "receive.idle",
-                pool = session.pool,
-                dataset = session.into,
-                by = session.bringer.principal(),
-                "a stream that brings nothing ends: what came is given up, or waits if it may go on"
-            );
-        }
+    /// A stream that brings nothing loses its place. Its pool may be silent: nobody waits for it.
+    fn end_idle(self: &Arc<Self>, id: u64) {
+        let Some(session) = self.receiving.streams.get(id) else { return };
+        tracing::warn!(
+            class = "receive.idle",
+            pool = session.pool,
+            dataset = session.into,
+            by = session.bringer.principal(),
+            "a stream that brings nothing ends: what came is given up, or waits if it may go on"
+        );
         // It may have ended meanwhile.
-        let _ = self.give_up(id).await;
+        if self.receiving.streams.leave(id) {
+            let control = Arc::clone(self);
+            tokio::spawn(async move { control.end_left(id, &session).await });
+        }
     }
 
     /// The dataset that a stream makes, if it is being received, and the history is to have it:
@@ -172,6 +175,11 @@ impl Control {
         (!is_known && noted.insert(what, Instant::now()).is_none()).then_some(name)
     }
 
+    /// The pool that a stream goes into, if it is being received.
+    pub fn received_into(&self, id: u64) -> Option<String> {
+        self.receiving.streams.get(id).map(|session| session.pool.clone())
+    }
+
     /// Before a part of so many bytes is read: whether its stream is there, and this one's, and
     /// memory for it.
     ///
@@ -185,6 +193,8 @@ impl Control {
     ) -> Result<PartLeave, ApiError> {
         let session = self.receiving.streams.of(id, bringer)?;
         session.hear();
+        // Without memory, which is for parts of pools that answer.
+        self.until_it_answers(&session.pool, room::PATIENCE).await?;
         let Ok(turn) = session.body.clone().try_lock_owned() else {
             return Err(ApiError::conflict("another part of this stream comes just now"));
         };
@@ -300,6 +310,11 @@ impl Control {
         if !self.receiving.streams.leave(id) {
             return Err(unknown());
         }
+        self.end_left(id, &session).await
+    }
+
+    /// Ends a stream that has left its place.
+    async fn end_left(&self, id: u64, session: &Arc<Session>) -> Result<ReceiveSummary, ApiError> {
         self.part_before(id, &mut *session.part.lock().await).await?;
         let at = session.clone();
         let leave = async move {
@@ -309,7 +324,7 @@ impl Control {
                 false => Err(unknown()),
             }
         };
-        self.in_session(&session, leave).await
+        self.in_session(session, leave).await
     }
 
     /// Drops what came of a stream that broke off.
@@ -321,10 +336,9 @@ impl Control {
         request: GiveUpReceive,
         bringer: &Bringer,
     ) -> Result<DatasetDone, ApiError> {
-        let _act = self.act().await?;
         let name = request.name;
+        let (_act, serving) = self.act_of(&name, "receive -A").await?;
         self.check_partial(&name, bringer)?;
-        let serving = self.pool_of(&name)?;
         let (datasets, dataset) = (serving.service().datasets.clone(), name.clone());
         let feeder = bringer.feeder();
         let give_up = async move { datasets.give_up_partial_by(&dataset, Some(&feeder)).await };

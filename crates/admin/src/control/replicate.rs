@@ -63,7 +63,7 @@ impl Control {
     pub async fn replicate(self: Arc<Self>) {
         loop {
             self.begin_due();
-            for job in self.replication.to_begin() {
+            for job in self.replication.to_begin(|job| self.waits_for_disks(job)) {
                 tokio::spawn(Arc::clone(&self).carry_out(job));
             }
             let news = self.replication.news.notified();
@@ -146,6 +146,16 @@ impl Control {
             Some(info)
         };
         units.filter_map(unit).collect()
+    }
+
+    /// Whether a run waits, or would wait, for the disks of a pool that do not answer.
+    fn waits_for_disks(&self, job: &Job) -> bool {
+        let Wish { dataset, target, .. } = &job.wish;
+        let here = target.peer.is_none().then_some(&target.dataset);
+        [Some(dataset), here]
+            .into_iter()
+            .flatten()
+            .any(|dataset| self.pool_of(dataset).is_ok_and(|serving| serving.silent().is_some()))
     }
 
     /// Adds the runs that are due.

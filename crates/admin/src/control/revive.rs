@@ -134,6 +134,11 @@ impl Control {
         remnants.push(remnant);
     }
 
+    /// Disks that have not answered a search.
+    pub(super) fn unanswered_disks(&self) -> &Unanswered {
+        &self.awaited.unanswered
+    }
+
     /// What is left of old instances, and still holds disks.
     pub(super) fn remnants(&self) -> Vec<Remnant> {
         let remnants = self.awaited.remnants.lock();
@@ -287,7 +292,7 @@ impl Control {
     /// The old instance gives way: nobody must hold it any more. Not if the pool is in another
     /// state by now.
     async fn take_out(&self, listed: Listed, cached: &CachedPool) -> bool {
-        let Ok(act) = self.act().await else { return false };
+        let Ok(act) = self.turn(&cached.name, "a pool comes back").await else { return false };
         if !self.is_listed(&listed) {
             return false;
         }
@@ -364,7 +369,7 @@ impl Control {
 
     /// A pool is in service again, or was not imported.
     async fn put_in(&self, cached: CachedPool, imported: Result<Serving, ApiError>) {
-        let act = self.act().await;
+        let act = self.turn(&cached.name, "a pool comes back").await;
         let is_wanted = act.is_ok() && self.is_importing(&cached);
         match imported {
             Ok(serving) if is_wanted => {

@@ -14,9 +14,8 @@ impl Control {
     /// There is no such snapshot, there are later ones, or clients would lose locks' data or what
     /// waits for their COMMIT. Then nothing has changed.
     pub async fn roll_back(&self, request: RollBack) -> Result<RolledBack, ApiError> {
-        let _act = self.act().await?;
         let RollBack { name, destroy_later, force } = request;
-        let serving = self.pool_of_one(&name)?;
+        let (_act, serving) = self.act_of_one(&name, "rollback").await?;
         let options = RollbackOptions { destroy_later, force };
         if serving.service().files.names_files(&name) {
             return self.roll_files_back(&serving, name, options).await;

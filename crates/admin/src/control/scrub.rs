@@ -8,24 +8,9 @@ use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::scrub::{ScrubRecord, ScrubState as Recorded};
 
 use super::Control;
+use super::serving::Serving;
 
 impl Control {
-    /// Begins scrubs of the pools in service that are due, by their property `scrub`.
-    pub async fn scrub_due(&self) {
-        let Ok(_act) = self.act().await else { return };
-        for serving in self.all_serving() {
-            let files = serving.service().files.clone();
-            let begun = serving.run(async move {
-                let now = Time::from_ns(files.datasets().pool().world().wall_ns());
-                files.scrub_if_due(now).await
-            });
-            let begun = begun.await;
-            if let Ok(Err(error)) = begun {
-                tracing::warn!(pool = serving.name(), %error, "a scrub is due and does not begin");
-            }
-        }
-    }
-
     /// Begins, resumes, pauses or stops the scrub of a pool.
     ///
     /// # Errors
@@ -35,8 +20,7 @@ impl Control {
         name: &str,
         request: ScrubRequest,
     ) -> Result<PoolDone, ApiError> {
-        let _act = self.act().await?;
-        let serving = self.serving(name)?;
+        let (_act, serving) = self.act(name, "pool scrub").await?;
         let files = serving.service().files.clone();
         let scrub = async move {
             match request.act {
@@ -58,6 +42,18 @@ impl Control {
             },
         )?;
         Ok(PoolDone::new(name, Vec::new()))
+    }
+}
+
+/// Begins the scrub of a pool if it is due, by the property `scrub`.
+pub(super) async fn begin_due(serving: &Serving) {
+    let files = serving.service().files.clone();
+    let begun = serving.run(async move {
+        let now = Time::from_ns(files.datasets().pool().world().wall_ns());
+        files.scrub_if_due(now).await
+    });
+    if let Ok(Err(error)) = begun.await {
+        tracing::warn!(pool = serving.name(), %error, "a scrub is due and does not begin");
     }
 }
 

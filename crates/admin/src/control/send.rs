@@ -77,7 +77,8 @@ impl Control {
                     found => found,
                 }
             };
-            let found = serving.run(look).await;
+            // The stream of a pool that does not answer cannot go on now, and holds up no other.
+            let Ok(found) = serving.while_it_answers(serving.run(look)).await else { continue };
             all.extend(found.map_err(|error| ApiError::failed(error.to_string()))?);
         }
         // Of copies on one server, any has the same.

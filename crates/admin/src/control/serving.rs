@@ -23,7 +23,6 @@ use aquifer_dataset::{DatasetInfo, Property, SyncMode};
 use aquifer_files::{HostLimits, Service};
 use aquifer_ondisk::Guid;
 use aquifer_pool::import::ImportOptions;
-use aquifer_vdev::Leaf;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -229,6 +228,48 @@ impl Serving {
         }
     }
 
+    /// The disks that do not answer, if clients and acts should not wait for them.
+    pub fn silent(&self) -> Option<Vec<String>> {
+        let pool = &self.service.pool;
+        pool.is_silent().then(|| pool.silent_disks())
+    }
+
+    /// Waits for an answer of a pool in service.
+    ///
+    /// # Errors
+    /// The disks do not answer: these. The work goes on.
+    pub async fn while_it_answers<T>(
+        &self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Vec<String>> {
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            () = self.service.pool.silence() => Err(self.service.pool.silent_disks()),
+        }
+    }
+
+    /// Waits for work on a pool that is on no list, and to whose disks nobody listens else.
+    ///
+    /// # Errors
+    /// The disks do not answer: these. The work goes on.
+    pub async fn unless_silent<T>(&self, work: impl Future<Output = T>) -> Result<T, Vec<String>> {
+        let silence = async {
+            loop {
+                tokio::time::sleep(LISTEN_EVERY).await;
+                self.service.pool.listen();
+                if let Some(disks) = self.silent() {
+                    return disks;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            disks = silence => Err(disks),
+        }
+    }
+
     /// Ends the engine; returns the disks, still open.
     pub async fn let_go(self: Arc<Self>) -> Vec<OpenDisk> {
         let Serving { service, engine, disks, .. } = self.alone().await;
@@ -244,13 +285,9 @@ impl Serving {
     pub fn leave(self: Arc<Self>) -> Remnant {
         self.abandon();
         let pool = &self.service.pool;
-        let held = self.disks();
-        let of_leaf = |leaf: &Arc<Leaf>| {
-            let disk = held.iter().find(|disk| disk.path == leaf.path)?;
-            Some((leaf.guid, leaf.path.clone(), disk.file.remains()))
-        };
-        let disks = Arc::new(pool.leaves().iter().filter_map(of_leaf).collect());
-        let remnant = Remnant { name: pool.name().into(), guid: guid_text(pool.guid().0), disks };
+        let leaves = pool.leaves();
+        let leaves = leaves.iter().map(|leaf| (leaf.guid, leaf.path.as_str()));
+        let remnant = Remnant::new((pool.name(), pool.guid()), leaves, &self.disks());
         tokio::spawn(end(self, remnant.clone()));
         remnant
     }
@@ -279,6 +316,20 @@ pub(super) struct Remnant {
 }
 
 impl Remnant {
+    /// That of a pool with these leaves, on those of these disks that are theirs.
+    pub fn new<'a>(
+        (name, guid): (&str, Guid),
+        leaves: impl Iterator<Item = (Guid, &'a str)>,
+        held: &[OpenDisk],
+    ) -> Remnant {
+        let of_leaf = |(guid, path): (Guid, &str)| {
+            let disk = held.iter().find(|disk| disk.path == path)?;
+            Some((guid, path.to_string(), disk.file.remains()))
+        };
+        let disks = Arc::new(leaves.filter_map(of_leaf).collect());
+        Remnant { name: name.into(), guid: guid_text(guid.0), disks }
+    }
+
     /// The disks that it still holds.
     pub fn holds(&self) -> Vec<String> {
         self.held().map(|(_, path)| path.to_string()).collect()
@@ -366,6 +417,8 @@ fn may_have_lost(info: &DatasetInfo) -> bool {
     })
 }
 
+/// As the pool expects.
+const LISTEN_EVERY: Duration = Duration::from_secs(1);
 /// Time between two checks whether the others have released them.
 const POLL: Duration = Duration::from_millis(5);
 /// Looks at a disk that owes no answer before its pool's thread is stopped: half a second, in which

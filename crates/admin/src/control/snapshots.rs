@@ -2,7 +2,7 @@
 
 mod choice;
 pub(super) mod files;
-mod holds;
+pub(super) mod holds;
 mod pages;
 pub(super) mod schedules;
 
@@ -20,6 +20,7 @@ use aquifer_pool::{PoolError, Turns};
 use super::datasets::act_on;
 use super::history::Facts;
 use super::serving::Serving;
+use super::turns::name_of;
 use super::{Control, properties};
 use choice::Choice;
 use pages::{Cursor, Page};
@@ -42,9 +43,8 @@ impl Control {
     /// Names of several pools, bad names, datasets that do not exist, snapshots that do: then none
     /// is taken.
     pub async fn take_snapshots(&self, request: TakeSnapshots) -> Result<SnapshotsDone, ApiError> {
-        let _act = self.act().await?;
         let TakeSnapshots { names, recursive } = request;
-        let serving = self.pool_of_all(&names)?;
+        let (_act, serving) = self.act_of_all(&names, "snapshot").await?;
         let notes = if recursive { left_out(&serving, &names) } else { Vec::new() };
         let names = match files::are_named(&serving, &names, recursive)? {
             true => files::take(&serving, names).await?,
@@ -72,7 +72,6 @@ impl Control {
         &self,
         request: DestroySnapshots,
     ) -> Result<SnapshotsDestroyed, ApiError> {
-        let _act = self.act().await?;
         let DestroySnapshots { name, confirm, recursive, clones, dry_run, upto_txg } = request;
         if confirm != name && !dry_run {
             return Err(ApiError::refused(format!(
@@ -81,20 +80,19 @@ impl Control {
             )));
         }
         let is_seen = |txg: Txg| upto_txg.is_none_or(|upto| txg.0 <= upto);
-        let (serving, doomed) = match self.pool_of_one(&name) {
-            Ok(serving) if files::are_named(&serving, std::slice::from_ref(&name), recursive)? => {
-                let doomed = files::find(&serving, &name, is_seen).await?;
-                (serving, doomed)
-            }
-            _ => {
+        let (_act, serving) = match self.pool_of_one(&name) {
+            Ok(serving) => self.act(&name_of(serving), "destroy").await?,
+            Err(_) => self.act_of(Choice::parse(&name)?.0, "destroy").await?,
+        };
+        let doomed = match files::are_named(&serving, std::slice::from_ref(&name), recursive)? {
+            true => files::find(&serving, &name, is_seen).await?,
+            false => {
                 let (dataset, choice) = Choice::parse(&name)?;
-                let serving = self.pool_of(dataset)?;
                 let mut all = list(&serving, dataset, recursive)?;
                 for of in &mut all {
                     of.snapshots.retain(|snapshot| is_seen(snapshot.txg));
                 }
-                let doomed = choose(all, &choice, &name)?;
-                (serving, doomed)
+                choose(all, &choice, &name)?
             }
         };
         let snapshots = infos(&serving, doomed.clone(), true).await?;
@@ -127,9 +125,8 @@ impl Control {
         &self,
         request: RenameSnapshot,
     ) -> Result<SnapshotsDone, ApiError> {
-        let _act = self.act().await?;
         let RenameSnapshot { name, new, recursive } = request;
-        let serving = self.pool_of_one(&name)?;
+        let (_act, serving) = self.act_of_one(&name, "rename").await?;
         let names = match files::are_named(&serving, std::slice::from_ref(&name), recursive)? {
             true => files::rename(&serving, &name, new).await?,
             false => {

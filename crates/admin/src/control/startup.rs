@@ -1,4 +1,4 @@
-//! Start and end of the daemon: the pools on the list come into service, and leave it cleanly.
+//! Start of the daemon: the pools on the list come into service.
 //!
 //! # Invariants
 //! - A pool that cannot be imported stays on the list with the reason. It does not delay the
@@ -21,12 +21,11 @@ use std::time::Duration;
 use aquifer_api::{ApiError, guid_of};
 use aquifer_ondisk::Guid;
 use aquifer_pool::import::{FoundLeaf, ImportOptions};
-use futures_util::future::join_all;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::serving::{Serving, close};
-use super::{Control, Offer, State};
+use super::{Control, State};
 use crate::cache::CachedPool;
 use crate::devices::{Search, Sought, all_paths, claim, is_complete, search};
 
@@ -55,10 +54,8 @@ impl Control {
     }
 
     async fn let_clients_in(&self) {
-        if let Ok(_act) = self.act().await {
-            self.keep_list();
-            self.refresh_exports().await;
-        }
+        self.keep_list();
+        self.refresh_exports().await;
     }
 
     async fn import_listed(&self, cached: CachedPool) {
@@ -119,31 +116,6 @@ impl Control {
             host: Some(self.host.clone()),
             ..ImportOptions::default()
         }
-    }
-
-    /// Ends all service: clients first, then every pool is exported. The list stays, so the next
-    /// start brings the pools back.
-    pub async fn stop(&self) {
-        self.events.end();
-        let mut stopping = self.acts.lock().await;
-        *stopping = true;
-        self.frontend.serve(Offer::default()).await;
-        let pools = std::mem::take(&mut *self.pools.write());
-        let serving: Vec<Arc<Serving>> =
-            pools.values().filter_map(|listed| listed.serving().cloned()).collect();
-        drop(pools);
-        let exports = serving.iter().map(|serving| async move {
-            match serving.export().await {
-                None => tracing::info!(pool = serving.name(), "pool exported"),
-                Some(error) => {
-                    tracing::error!(pool = serving.name(), %error, "pool not exported cleanly");
-                }
-            }
-        });
-        join_all(exports).await;
-        self.frontend.release().await;
-        let disks = join_all(serving.into_iter().map(Serving::let_go)).await;
-        join_all(disks.into_iter().map(close)).await;
     }
 }
 

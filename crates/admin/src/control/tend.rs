@@ -16,9 +16,7 @@ impl Control {
     pub async fn tend_frontend(&self) {
         loop {
             sleep(RETRY).await;
-            if self.frontend.wants_another_offer()
-                && let Ok(_act) = self.act().await
-            {
+            if self.frontend.wants_another_offer() {
                 self.refresh_exports().await;
             }
         }

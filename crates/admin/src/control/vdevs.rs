@@ -82,8 +82,7 @@ impl Control {
         name: &str,
         request: DiskRequest,
     ) -> Result<PoolDone, ApiError> {
-        let _act = self.act().await?;
-        let serving = self.serving(name)?;
+        let (_act, serving) = self.act(name, "pool remove").await?;
         if let Some(guid) = spare(&serving, &request.disk) {
             return self.remove_spare(&serving, guid).await;
         }
@@ -138,8 +137,7 @@ impl Control {
         name: &str,
         request: ReplaceDisk,
     ) -> Result<PoolDone, ApiError> {
-        let _act = self.act().await?;
-        let serving = self.serving(name)?;
+        let (_act, serving) = self.act(name, "pool replace").await?;
         let member = self.one_disk(&serving, &request.disk)?;
         let new = match request.new.clone() {
             Some(new) => new,
@@ -200,8 +198,7 @@ impl Control {
         name: &str,
         request: ReplaceDisk,
     ) -> Result<PoolDone, ApiError> {
-        let _act = self.act().await?;
-        let serving = self.serving(name)?;
+        let (_act, serving) = self.act(name, "pool attach").await?;
         let guid = self.member(&serving, &request.disk)?.with_data()?.guid.to_string();
         let new = request.new.clone();
         let new = new.ok_or_else(|| ApiError::invalid("no new disk is named: name it"))?;
@@ -223,8 +220,7 @@ impl Control {
         name: &str,
         request: DiskRequest,
     ) -> Result<PoolDone, ApiError> {
-        let _act = self.act().await?;
-        let serving = self.serving(name)?;
+        let (_act, serving) = self.act(name, "pool detach").await?;
         let member = self.one_disk(&serving, &request.disk)?.with_data()?;
         let guid = member.guid;
         on_pool(&serving, async move |pool| pool.detach_disk(&guid.to_string()).await).await?;
@@ -273,8 +269,7 @@ impl Control {
     /// # Errors
     /// There is none of this name.
     pub async fn clear_disk(&self, name: &str, request: DiskRequest) -> Result<PoolDone, ApiError> {
-        let _act = self.act().await?;
-        let serving = self.serving(name)?;
+        let (_act, serving) = self.act(name, "pool clear").await?;
         let member = self.member(&serving, &request.disk)?;
         let pool = &serving.service().pool;
         let leaves = pool.status().vdevs.into_iter().flat_map(|vdev| vdev.leaves);
@@ -303,8 +298,7 @@ impl Control {
         request: OfflineDisk,
     ) -> Result<PoolDone, ApiError> {
         let temporary = request.temporary;
-        let _act = self.act().await?;
-        let serving = self.serving(name)?;
+        let (_act, serving) = self.act(name, "pool offline").await?;
         let member = self.one_disk(&serving, &request.disk)?;
         let guid = member.guid;
         on_pool(&serving, async move |pool| pool.offline_disk(&guid.to_string(), temporary).await)
@@ -325,8 +319,7 @@ impl Control {
     /// # Errors
     /// There is none of this name, it is in use, or another disk is there now.
     pub async fn online_disk(&self, name: &str, request: OnlineDisk) -> Result<PoolDone, ApiError> {
-        let _act = self.act().await?;
-        let serving = self.serving(name)?;
+        let (_act, serving) = self.act(name, "pool online").await?;
         let member = self.one_disk(&serving, &request.disk)?;
         let (guid, force) = (member.guid, request.force);
         if request.expand && member.state == LeafState::Online {
@@ -364,18 +357,16 @@ impl Control {
         Ok(found)
     }
 
-    /// Releases disks that left their pools by themselves. Only for who has the turn of an act.
-    pub(super) async fn release_left(&self) {
-        for serving in self.all_serving() {
-            if serving.left().is_empty() {
-                continue;
-            }
-            if let Some(error) = self.list_anew(&serving) {
-                tracing::warn!(%error, "the list of pools is not up to date");
-            }
-            let (pool, disk) = (serving.name(), serving.drop_left().await.join(", "));
-            tracing::info!(class = "disk.replaced", pool, disk, "a replaced disk has left");
+    /// Releases disks that left a pool by themselves. Only for who has its turn.
+    pub(super) async fn release_left(&self, serving: &Arc<Serving>) {
+        if serving.left().is_empty() {
+            return;
         }
+        if let Some(error) = self.list_anew(serving) {
+            tracing::warn!(%error, "the list of pools is not up to date");
+        }
+        let (pool, disk) = (serving.name(), serving.drop_left().await.join(", "));
+        tracing::info!(class = "disk.replaced", pool, disk, "a replaced disk has left");
     }
 
     /// Notes where the disks of a pool are now, and writes the list. The act is done even if the

@@ -16,6 +16,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
+use super::answers::{opened_in_time, while_they_answer};
 use super::take::open_error;
 use super::{Identity, OpenDisk, places};
 use crate::status::{class_of, health_of, kind_of, pool_health, vdev_name};
@@ -36,6 +37,8 @@ pub(crate) struct Search {
     pub pools: BTreeMap<Guid, Vec<FoundLeaf>>,
     /// Disks that cannot be used, with the reasons.
     pub refused: Vec<String>,
+    /// Disks that do not answer.
+    pub silent: Vec<PathBuf>,
     /// Pools with a leaf that was found on two different disks, and the message about it.
     twins: BTreeMap<Guid, String>,
 }
@@ -43,65 +46,92 @@ pub(crate) struct Search {
 /// Looks for pools.
 pub(crate) async fn search(sought: Sought) -> Search {
     let named = matches!(sought, Sought::Places(_));
-    let listed = tokio::task::spawn_blocking(move || match sought {
-        Sought::Usual(also) => places::usual(also),
-        Sought::Places(list) => places::named(&list),
-    });
+    let listed = tokio::task::spawn_blocking(move || listed(sought));
     let paths = listed.await.unwrap_or_default();
     let mut found = Search::default();
     for paths in paths.chunks(OPEN_MAX) {
-        let paths = paths.to_vec();
-        let opened = tokio::task::spawn_blocking(move || open_each(&paths, OpenOptions::inspect()));
-        let mut disks = Vec::new();
-        for result in opened.await.unwrap_or_default() {
-            match result {
-                Ok(disk) => disks.push(disk.named()),
-                Err(error) if named => found.refused.push(error.to_string()),
-                Err(error) => tracing::debug!(%error, "not looked at"),
-            }
-        }
-        found.add(disks, named).await;
+        found.merge(look_at(paths.to_vec(), named).await);
     }
     found
 }
 
-/// Disks that were asked and have not answered. They are not asked again meanwhile.
+fn listed(sought: Sought) -> Vec<PathBuf> {
+    match sought {
+        Sought::Usual(also) => places::usual(also),
+        Sought::Places(list) => places::named(&list),
+    }
+}
+
+/// Opens disks for inspection, and reads their labels.
+async fn look_at(paths: Vec<PathBuf>, named: bool) -> Search {
+    let mut found = Search::default();
+    let opened = tokio::task::spawn_blocking(move || open_each(&paths, OpenOptions::inspect()));
+    let mut disks = Vec::new();
+    for result in opened.await.unwrap_or_default() {
+        match result {
+            Ok(disk) => disks.push(disk.named()),
+            Err(error) if named => found.refused.push(error.to_string()),
+            Err(error) => tracing::debug!(%error, "not looked at"),
+        }
+    }
+    found.add(disks, named).await;
+    found
+}
+
+/// Disks that were asked and have not answered in time. They are not asked again meanwhile.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Unanswered(Arc<Mutex<BTreeSet<PathBuf>>>);
 
 impl Unanswered {
-    fn begin(&self, path: &Path) -> bool {
-        self.0.lock().insert(path.to_path_buf())
-    }
-
-    fn end(&self, path: &Path) {
-        self.0.lock().remove(path);
+    /// A disk as it was opened, and its labels; `None` if it does not answer in time.
+    async fn look(&self, path: PathBuf, named: bool, patience: Duration) -> Option<Search> {
+        if self.0.lock().contains(&path) {
+            return None;
+        }
+        let mut look = tokio::spawn(look_at(vec![path.clone()], named));
+        if let Ok(found) = timeout(patience, &mut look).await {
+            return Some(found.unwrap_or_default());
+        }
+        self.0.lock().insert(path.clone());
+        let silent = self.clone();
+        tokio::spawn(async move {
+            // What it found is too late.
+            let _ = look.await;
+            silent.0.lock().remove(&path);
+        });
+        None
     }
 }
 
-/// As [`search`], but passes over disks that do not answer.
+/// As [`search`], but passes over disks that do not answer, and names them.
+pub(crate) async fn search_answering(sought: Sought, unanswered: &Unanswered) -> Search {
+    let named = matches!(sought, Sought::Places(_));
+    let listed = tokio::task::spawn_blocking(move || listed(sought));
+    look_at_each(listed.await.unwrap_or_default(), named, (unanswered, ASKED_PATIENCE)).await
+}
+
+/// The same for disks that keep the names by which they are found.
 pub(crate) async fn search_patiently(sought: Sought, unanswered: &Unanswered) -> Search {
     let listed = tokio::task::spawn_blocking(move || match sought {
-        Sought::Usual(also) => places::usual(also),
         Sought::Places(list) => list,
+        usual => listed(usual),
     });
-    let paths = listed.await.unwrap_or_default();
+    look_at_each(listed.await.unwrap_or_default(), true, (unanswered, ANSWER_PATIENCE)).await
+}
+
+async fn look_at_each(
+    paths: Vec<PathBuf>,
+    named: bool,
+    (unanswered, patience): (&Unanswered, Duration),
+) -> Search {
     let mut found = Search::default();
     for paths in paths.chunks(OPEN_MAX) {
-        let mut looks = Vec::new();
-        for path in paths.iter().filter(|path| unanswered.begin(path)) {
-            let (path, unanswered) = (path.clone(), unanswered.clone());
-            looks.push(timeout(
-                ANSWER_PATIENCE,
-                tokio::spawn(async move {
-                    let found = search(Sought::Places(vec![path.clone()])).await;
-                    unanswered.end(&path);
-                    found
-                }),
-            ));
-        }
-        for look in join_all(looks).await.into_iter().flatten().flatten() {
-            found.merge(look);
+        let looks = paths.iter().map(|path| unanswered.look(path.clone(), named, patience));
+        for (path, look) in paths.iter().zip(join_all(looks).await) {
+            match look {
+                Some(look) => found.merge(look),
+                None => found.silent.push(path.clone()),
+            }
         }
     }
     found
@@ -109,11 +139,12 @@ pub(crate) async fn search_patiently(sought: Sought, unanswered: &Unanswered) ->
 
 impl Search {
     fn merge(&mut self, other: Search) {
-        let Search { pools, refused, twins } = other;
+        let Search { pools, refused, silent, twins } = other;
         for (guid, leaves) in pools {
             leaves.into_iter().for_each(|leaf| self.add_leaf(guid, leaf));
         }
         self.refused.extend(refused);
+        self.silent.extend(silent);
         self.twins.extend(twins);
     }
 
@@ -248,20 +279,26 @@ pub(crate) struct Claimed {
 /// Opens the disks of a pool exclusively and reads their labels again: until now another process
 /// could have written them.
 pub(crate) async fn claim(guid: Guid, paths: Vec<PathBuf>) -> Result<Claimed, ApiError> {
-    let opened = tokio::task::spawn_blocking(move || open_each(&paths, OpenOptions::exclusive()));
-    let opened = opened.await.map_err(|error| ApiError::failed(error.to_string()))?;
+    let opened = opened_in_time(move || open_each(&paths, OpenOptions::exclusive())).await?;
     let disks = opened.into_iter().collect::<Result<Vec<_>, _>>().map_err(open_error)?;
-    let claimed = Claimed::of(guid, disks).await;
+    let claimed = Claimed::of(guid, disks).await?;
     claimed.ok_or_else(|| ApiError::conflict("the disks were changed by somebody else meanwhile"))
 }
 
 impl Claimed {
     /// The disks that belong to a pool, if any does.
-    pub async fn of(guid: Guid, mut disks: Vec<OpenDisk>) -> Option<Claimed> {
-        let (mut pools, _) = scan(disks.iter().map(OpenDisk::named).collect()).await;
-        let leaves = pools.remove(&guid)?;
+    ///
+    /// # Errors
+    /// They do not answer.
+    pub async fn of(guid: Guid, mut disks: Vec<OpenDisk>) -> Result<Option<Claimed>, ApiError> {
+        let named = disks.iter().map(OpenDisk::named).collect();
+        let scanned = while_they_answer(&disks, scan(named)).await;
+        let (mut pools, _) = scanned.map_err(|silent| {
+            silent.error("the pool is not imported. Nothing was written; try again when they do")
+        })?;
+        let Some(leaves) = pools.remove(&guid) else { return Ok(None) };
         disks.retain(|disk| leaves.iter().any(|leaf| leaf.disk.path == disk.path));
-        Some(Claimed { leaves, disks })
+        Ok(Some(Claimed { leaves, disks }))
     }
 }
 
@@ -375,7 +412,9 @@ fn leaf_states(leaves: &[FoundLeaf]) -> Vec<Vec<(String, LeafState)>> {
         .collect()
 }
 
-/// How long a disk may take to show its labels.
+/// How long a disk may take to show its labels, if somebody asked for it: it may have to spin up.
+const ASKED_PATIENCE: Duration = Duration::from_secs(20);
+/// The same, if it is looked for by itself, again and again.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// Most disks that a search has open at the same time.
 const OPEN_MAX: usize = 64;

@@ -13,6 +13,7 @@ use aquifer_ondisk::held::held_until;
 use aquifer_pool::create::NamedDisk;
 use aquifer_pool::import::scan;
 
+use super::answers::{opened_in_time, while_they_answer};
 use super::{DISK_BYTES_MIN, Identity, OpenDisk, SECTOR, large_enough, loop_device_of};
 
 /// Requested disks, in order.
@@ -92,15 +93,21 @@ impl Drop for Taken {
 /// Opens the disks and checks that they may be used. Checks for labels of other pools too.
 pub(crate) async fn take(request: TakeRequest) -> Result<Taken, ApiError> {
     let (force, held) = (request.force, (request.own, request.held_until_s));
-    let opened = tokio::task::spawn_blocking(move || open_all(&request)).await;
-    let taken = opened.map_err(|error| ApiError::failed(error.to_string()))??;
-    for disk in taken.opened() {
-        match force {
-            true => refuse_held(disk.named(), held).await?,
-            false => refuse_member(disk.named()).await?,
+    let taken = opened_in_time(move || open_all(&request)).await??;
+    let (disks, looked_at) = (taken.opened(), taken.opened());
+    let look = async move {
+        for disk in looked_at {
+            match force {
+                true => refuse_held(disk.named(), held).await?,
+                false => refuse_member(disk.named()).await?,
+            }
         }
+        Ok(())
+    };
+    match while_they_answer(&disks, look).await {
+        Ok(looked) => looked.map(|()| taken),
+        Err(silent) => Err(silent.error("it is not taken, and nothing was written to it")),
     }
-    Ok(taken)
 }
 
 fn open_all(request: &TakeRequest) -> Result<Taken, ApiError> {
@@ -203,14 +210,14 @@ pub(crate) async fn open_again(
     path: String,
     held: Option<Arc<FileDisk>>,
 ) -> Result<OpenDisk, ApiError> {
-    let opened = tokio::task::spawn_blocking(move || {
+    let opened = opened_in_time(move || {
         let file = match held {
             Some(held) => held.open_again(Path::new(&path)),
             None => FileDisk::open(Path::new(&path), OpenOptions::exclusive()),
         };
         file.map(|file| OpenDisk { path, file: Arc::new(file) })
     });
-    opened.await.map_err(|error| ApiError::failed(error.to_string()))?.map_err(open_error)
+    opened.await?.map_err(open_error)
 }
 
 fn attached(disk: &FileDisk, identity: Identity) -> Option<PathBuf> {

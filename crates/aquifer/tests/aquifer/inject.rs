@@ -1,5 +1,7 @@
 //! Faults that are put before disks: what each does to a pool in service, and that it ends.
 
+use rustix::process::Signal;
+
 use crate::bed::{noise, with_file};
 use crate::eyes::client::Client;
 use crate::support::Place;
@@ -107,6 +109,32 @@ fn a_disk_that_hangs_is_left_and_one_that_vanished_is_waited_for() {
     place.wait_for(|| place.states("tank").1 == ["ONLINE", "ONLINE"]);
     let mut client = Client::new(&place, "127.0.0.1");
     assert_eq!(client.read_bytes(&file, 0, PIECE as u32).unwrap(), noise(3, PIECE));
+}
+
+/// With a client's call and an act that wait for the disk. The other pool is exported.
+#[test]
+fn a_daemon_ends_although_a_disk_hangs() {
+    let place = Place::new();
+    let [a, b] = ["a", "b"].map(|name| place.image(name));
+    let daemon = place.serve();
+    place.must(&["pool", "create", "dozer", &b]);
+    let file = with_content(&place, &[&a], 1);
+    inject(&place, &a, &["--hang"]);
+    let mut client = Client::new(&place, "127.0.0.1");
+    let call = std::thread::spawn(move || client.try_write(&file, 0, &noise(2, 4096), true));
+    let mut act = place.command(&["create", "tank/late"]).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    daemon.signal(Signal::TERM).unwrap();
+    // Less than a service manager waits.
+    let ended = daemon.wait(std::time::Duration::from_secs(110)).unwrap();
+    assert!(ended.success(), "{}", place.log());
+    assert!(place.log().contains("a pool is given up without an export"), "{}", place.log());
+    assert_ne!(act.wait().unwrap().code(), Some(0));
+    let _ = call.join();
+    let exported = |disk: &str| place.json(&["inspect", disk])["exported"].clone();
+    assert_eq!((exported(&b), exported(&a)), (true.into(), false.into()));
+    let _daemon = place.serve();
+    assert_eq!((place.health("tank"), place.health("dozer")), ("ONLINE".into(), "ONLINE".into()));
 }
 
 #[test]

@@ -1,8 +1,13 @@
 //! How an act is carried out: once, noted in the history of the pools that it concerns, with who
 //! asked for it, what came of it, and what it changed.
+//!
+//! Invariant: nobody waits for an answer as long as disks do not answer. An act that was not begun
+//! is refused. One that was begun goes on to its end, and its caller hears that.
 
 use std::future::Future;
 use std::net::IpAddr;
+use std::pin::pin;
+use std::time::Duration;
 
 use aquifer_admin::control::history::{Concerned, Facts, Leaving, State};
 use aquifer_admin::control::{Bringer, MayLetIn};
@@ -11,7 +16,9 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::response::Response;
 use serde::Serialize;
+use tokio::time::sleep;
 
+use super::gate::Early;
 use super::routes::answer;
 use super::{Api, refusal};
 use crate::caller::{Caller, Who};
@@ -27,6 +34,8 @@ pub(super) struct Told {
     pub needs: Role,
     /// It does not wait for an act that may hang.
     pub is_forced: bool,
+    /// The pool of an act that is noted nowhere.
+    pub of: Option<String>,
 }
 
 /// What an act is about.
@@ -36,8 +45,8 @@ pub(super) enum About {
     Pool(String),
     /// A pool that goes out of service.
     Leaving(String, Leaving),
-    /// A pool that comes into service.
-    Coming,
+    /// The pool of this name or guid, which comes into service.
+    Coming(String),
     /// These properties of a dataset, or all of it.
     Dataset(String, Vec<String>),
     /// Snapshots of a pool.
@@ -53,7 +62,7 @@ pub(super) enum About {
 impl Told {
     /// An act that needs no more than its route.
     pub fn new(words: String, about: About) -> Told {
-        Told { words, about, needs: Role::Metrics, is_forced: false }
+        Told { words, about, needs: Role::Metrics, is_forced: false, of: None }
     }
 }
 
@@ -61,6 +70,7 @@ impl Told {
 pub(super) struct Acting {
     caller: Caller,
     api: Api,
+    early: Option<Early>,
 }
 
 impl Acting {
@@ -85,21 +95,24 @@ impl Acting {
         told: Told,
         act: impl Future<Output = Result<T, ApiError>> + Send,
     ) -> Response {
-        let Told { words, about, needs, is_forced } = told;
+        let Told { words, about, needs, is_forced, of } = told;
         let (control, who) = (&self.api.control, self.caller.to_string());
         if let Err(refused) = self.caller.needs(needs) {
             control.note_forbidden(&about.concerned(), who, words);
             return answer::<T>(Err(refused));
         }
+        let pool = about.pool().or(of).map(|name| control.pool_meant(&name));
         if let About::Nothing = about {
-            return answer(act.await);
+            return answer(self.to_its_end(pool.as_deref(), act).await);
         }
         // What an act is about must not change by another one between the two looks at it. Tokens
         // and locks are not waited for: to take a right away is not to wait for an import.
-        let turn = match about {
-            About::Locks(_) | About::Token(_) => None,
-            _ if is_forced => None,
-            _ => Some(control.look_turn().await),
+        let turn = match &pool {
+            Some(pool) if !is_forced => match control.look_turn(pool, &words).await {
+                Ok(turn) => Some(turn),
+                Err(silent) => return answer::<T>(Err(silent)),
+            },
+            _ => None,
         };
         let before = self.state(&about);
         let noting = control.note_begin(&about.concerned(), who, words);
@@ -107,9 +120,10 @@ impl Acting {
             About::Leaving(_, leaving) => {
                 leaving.put(noting);
                 // Still there if it was not carried out.
-                (act.await, leaving.take())
+                let pool = pool.as_deref().filter(|_| !is_forced);
+                (self.to_its_end(pool, act).await, leaving.take())
             }
-            _ => (act.await, Some(noting)),
+            _ => (self.to_its_end(pool.as_deref(), act).await, Some(noting)),
         };
         if let Some(noting) = noting {
             let changed = before.changes(&self.state(&about));
@@ -117,6 +131,27 @@ impl Acting {
         }
         drop(turn);
         answer(result)
+    }
+
+    /// Carries out an act to its end. If the disks of its pool fall silent, its caller hears that
+    /// before.
+    async fn to_its_end<R>(&self, pool: Option<&str>, act: impl Future<Output = R>) -> R {
+        let mut act = pin!(act);
+        if let Some((pool, early)) = pool.zip(self.early.as_ref()) {
+            let control = &self.api.control;
+            let silence = async {
+                control.unanswered(pool).await;
+                // An act that waits for its turn hears it as well, and says more.
+                sleep(GRACE).await;
+                control.unanswered(pool).await
+            };
+            tokio::select! {
+                biased;
+                done = &mut act => return done,
+                disks = silence => early.answer(refusal(control.under_way(pool, &disks))),
+            }
+        }
+        act.await
     }
 
     fn state(&self, about: &About) -> State {
@@ -138,7 +173,7 @@ impl Acting {
                 });
                 of.collect()
             }
-            About::Leaving(..) | About::Coming | About::Nothing => Facts::new(),
+            About::Leaving(..) | About::Coming(_) | About::Nothing => Facts::new(),
         };
         State::Values(values)
     }
@@ -160,7 +195,20 @@ impl About {
                 Concerned::Pool(pool.into())
             }
             About::Locks(_) | About::Token(_) => Concerned::All,
-            About::Coming | About::Nothing => Concerned::New,
+            About::Coming(which) => Concerned::New(which.clone()),
+            About::Nothing => Concerned::New(String::new()),
+        }
+    }
+
+    /// The pool that an act is about, by a name that begins with its own.
+    fn pool(&self) -> Option<String> {
+        match self {
+            About::Pool(name)
+            | About::Leaving(name, _)
+            | About::Snapshots(name)
+            | About::Coming(name)
+            | About::Dataset(name, _) => Some(name.clone()),
+            About::Locks(_) | About::Token(_) | About::Nothing => None,
         }
     }
 }
@@ -172,9 +220,13 @@ impl FromRequestParts<Api> for Acting {
         let caller = parts.extensions.get::<Caller>().cloned();
         let bug = || refusal(ApiError::failed("the daemon has a bug: no caller"));
         let caller = caller.ok_or_else(bug)?;
-        Ok(Acting { caller, api: api.clone() })
+        let early = parts.extensions.get::<Early>().cloned();
+        Ok(Acting { caller, api: api.clone(), early })
     }
 }
+
+/// For the words of an act that waits for its turn.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// What an import needs.
 pub(super) fn import_needs(request: &ImportRequest) -> Role {

@@ -9,6 +9,8 @@ use aquifer_pool::BoxFuture;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use super::refusal;
 use crate::caller::Caller;
@@ -53,8 +55,12 @@ fn forbidden(caller: &Caller, request: &Request, gate: Gate) {
 
 /// Carries out an act in a task of its own, and logs it: whoever hangs up leaves nothing half done,
 /// and nothing unlogged.
-async fn carry_out(caller: Caller, request: Request, next: Next) -> Response {
+///
+/// The answer may come before the end: see [`Early`].
+async fn carry_out(caller: Caller, mut request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let (early, answered_early) = Early::new();
+    request.extensions_mut().insert(early);
     let act: BoxFuture<'static, Response> = Box::pin(async move {
         let response = match tokio::spawn(next.run(request)).await {
             Ok(response) => response,
@@ -67,7 +73,38 @@ async fn carry_out(caller: Caller, request: Request, next: Next) -> Response {
         tracing::info!(class = "api.act", %caller, %method, path, status, "an act was asked for");
         response
     });
-    tokio::spawn(act).await.unwrap_or_else(|_| bug())
+    let act = tokio::spawn(act);
+    let early = async {
+        match answered_early.await {
+            Ok(response) => response,
+            // There is none.
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        response = act => response.unwrap_or_else(|_| bug()),
+        response = early => response,
+    }
+}
+
+/// The way to answer an act that goes on, among a request's extensions.
+#[derive(Debug, Clone)]
+pub(super) struct Early(Arc<Mutex<Option<oneshot::Sender<Response>>>>);
+
+impl Early {
+    fn new() -> (Early, oneshot::Receiver<Response>) {
+        let (answer, answered) = oneshot::channel();
+        (Early(Arc::new(Mutex::new(Some(answer)))), answered)
+    }
+
+    /// Answers now.
+    pub fn answer(&self, response: Response) {
+        if let Some(answer) = self.0.lock().take() {
+            // Who asked may have hung up.
+            let _ = answer.send(response);
+        }
+    }
 }
 
 fn bug() -> Response {

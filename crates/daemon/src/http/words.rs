@@ -94,7 +94,7 @@ pub(super) fn create_pool(request: &CreatePool) -> Told {
         .words(spares)
         .flag(!caches.is_empty(), "cache")
         .words(caches);
-    words.told(unless(*dry_run, About::Coming))
+    words.told(unless(*dry_run, About::Coming(name.clone())))
 }
 
 pub(super) fn add_vdevs(name: &str, request: &AddVdevs) -> Told {
@@ -203,7 +203,8 @@ pub(super) fn import_pool(request: &ImportRequest) -> Told {
         .iter()
         .fold(words, |words, place| words.flag(true, "-d").word(&place.to_string_lossy()));
     let words = request.new_name.iter().fold(words.word(pool), |words, new| words.word(new));
-    Told { needs: import_needs(request), ..words.told(About::Coming) }
+    let name = request.new_name.as_ref().unwrap_or(pool);
+    Told { needs: import_needs(request), ..words.told(About::Coming(name.clone())) }
 }
 
 pub(super) fn create_dataset(request: &CreateDataset) -> Told {
@@ -284,7 +285,7 @@ pub(super) fn receive(request: &ReceiveRequest) -> Told {
     // Who may only receive takes nothing away, and brings no dataset into service.
     let is_admins = *force || *new_handles || !request.properties.is_empty();
     let needs = if is_admins { Role::Admin } else { told.needs };
-    Told { needs, ..told }
+    Told { needs, of: Some(name.clone()), ..told }
 }
 
 pub(super) fn give_up_receive(GiveUpReceive { name }: &GiveUpReceive) -> Told {

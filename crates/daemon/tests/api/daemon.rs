@@ -46,7 +46,8 @@ impl Frontend for Recorder {
         Box::pin(async {
             let withdrawn = std::mem::take(&mut *self.withdrawn.lock());
             for pool in withdrawn {
-                let refused = pool.files.datasets().create("tank/late", &[]).await;
+                let late = format!("{}/late", pool.name);
+                let refused = pool.files.datasets().create(&late, &[]).await;
                 let exported = matches!(
                     refused,
                     Err(aquifer_dataset::DatasetError::Pool(PoolError::Exported))
@@ -145,9 +146,14 @@ impl Daemon {
     }
 
     pub async fn make_tank(&self) {
-        let disk = self.dir.path().join("disk").to_str().unwrap().to_string();
+        self.make_pool("tank", "disk").await;
+    }
+
+    /// Makes a pool of one image file, which lies at this name below the daemon's directory.
+    pub async fn make_pool(&self, name: &str, disk: &str) {
+        let disk = self.path(disk);
         let request = CreatePool {
-            name: "tank".into(),
+            name: name.into(),
             vdevs: vec![VdevRequest { kind: VdevKind::Single, disks: vec![disk] }],
             logs: Vec::new(),
             spares: Vec::new(),
@@ -159,6 +165,11 @@ impl Daemon {
             held_until_s: None,
         };
         self.client.create_pool(&request).await.unwrap();
+    }
+
+    /// The path of what lies there below the daemon's directory.
+    pub fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).to_str().unwrap().to_string()
     }
 
     pub fn told(&self) -> Vec<String> {

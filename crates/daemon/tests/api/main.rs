@@ -11,6 +11,8 @@ mod insiders;
 mod openapi;
 mod pages;
 mod roles;
+#[cfg(debug_assertions)]
+mod silent;
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;

@@ -24,7 +24,6 @@ use super::streams::Session;
 
 /// A copy, and what goes of it.
 struct Doomed {
-    serving: Arc<Serving>,
     /// Its full name.
     name: String,
     dataset: Arc<Dataset>,
@@ -52,9 +51,10 @@ impl Control {
             );
             return;
         }
-        let Ok(_act) = self.act().await else { return };
-        let Ok(doomed) = self.find_doomed(into, names, bringer.is_admin()) else { return };
-        let Doomed { serving, name, dataset, snapshots } = doomed;
+        let Ok((_act, serving)) = self.act_of(into, "receive (prune)").await else { return };
+        let doomed = find_doomed(&serving, into, names, bringer.is_admin());
+        let Ok(doomed) = doomed else { return };
+        let Doomed { name, dataset, snapshots } = doomed;
         if snapshots.is_empty() {
             return;
         }
@@ -90,31 +90,29 @@ impl Control {
         let result = kept.as_ref().filter(|_| changes.is_empty());
         self.note_end(noting, result.map_or(Ok(()), Err), changes);
     }
+}
 
-    /// The snapshots of these names that may go. The caller has the turn of acts.
-    fn find_doomed(
-        &self,
-        into: &str,
-        names: &[SnapshotName],
-        is_admin: bool,
-    ) -> Result<Doomed, ApiError> {
-        let serving = self.pool_of(into)?;
-        let service = serving.service();
-        let gone = || ApiError::not_found(format!("{into:?} is gone"));
-        let dataset = service.datasets.by_name(into).ok_or_else(gone)?;
-        if !dataset.is_standby() {
-            return Err(ApiError::conflict(format!("{into:?} is in service")));
-        }
-        let mut snapshots = dataset.snapshots(service.pool.committed_txg());
-        // What was brought just now, or came later.
-        snapshots.pop();
-        snapshots.retain(|of| {
-            let name = of.record.name.as_str();
-            names.iter().any(|wanted| wanted.as_str() == name)
-                && (is_admin || is_of_replication(name))
-        });
-        Ok(Doomed { name: service.datasets.full_name(&dataset), serving, dataset, snapshots })
+/// The snapshots of these names that may go. The caller has the pool's turn.
+fn find_doomed(
+    serving: &Serving,
+    into: &str,
+    names: &[SnapshotName],
+    is_admin: bool,
+) -> Result<Doomed, ApiError> {
+    let service = serving.service();
+    let gone = || ApiError::not_found(format!("{into:?} is gone"));
+    let dataset = service.datasets.by_name(into).ok_or_else(gone)?;
+    if !dataset.is_standby() {
+        return Err(ApiError::conflict(format!("{into:?} is in service")));
     }
+    let mut snapshots = dataset.snapshots(service.pool.committed_txg());
+    // What was brought just now, or came later.
+    snapshots.pop();
+    snapshots.retain(|of| {
+        let name = of.record.name.as_str();
+        names.iter().any(|wanted| wanted.as_str() == name) && (is_admin || is_of_replication(name))
+    });
+    Ok(Doomed { name: service.datasets.full_name(&dataset), dataset, snapshots })
 }
 
 async fn destroy_one(

@@ -20,7 +20,7 @@ const BYTES_MIN: u64 = (super::STREAMS_MAX * PART_BYTES_MAX) as u64;
 /// A permit is of so many bytes.
 const UNIT: u64 = 4096;
 /// Room comes when a part before was taken in. A client waits for its answer no longer.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Memory for parts.
 #[derive(Debug)]

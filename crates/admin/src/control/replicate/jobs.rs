@@ -338,11 +338,15 @@ impl Replication {
         Ok(id)
     }
 
-    /// Those that may begin now.
-    pub(super) fn to_begin(&self) -> Vec<Arc<Job>> {
+    /// Those that may begin now. One that waits for silent disks takes no place from others, and
+    /// none begins that would.
+    pub(super) fn to_begin(&self, is_stuck: impl Fn(&Job) -> bool) -> Vec<Arc<Job>> {
         let jobs = self.jobs.lock();
-        let running = jobs.iter().filter(|job| job.is_running()).count();
-        let waiting = jobs.iter().filter(|job| job.is_waiting());
+        let of = |wanted: fn(&Job) -> bool| {
+            jobs.iter().filter(|job| wanted(job) && !is_stuck(job)).collect::<Vec<_>>()
+        };
+        let running = of(Job::is_running).len();
+        let waiting = of(Job::is_waiting).into_iter();
         let begun = waiting.take(RUNS_MAX.saturating_sub(running)).cloned().collect::<Vec<_>>();
         begun.iter().for_each(|job| job.begins());
         begun

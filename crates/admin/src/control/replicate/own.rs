@@ -153,8 +153,7 @@ pub(super) async fn take(
     name: &str,
 ) -> Result<Vec<Member>, ApiError> {
     let Some(first) = members.first() else { return Ok(Vec::new()) };
-    let _act = control.act().await?;
-    let serving = control.pool_of(&first.dataset)?;
+    let (_act, serving) = control.act_of(&first.dataset, "replicate (snapshot)").await?;
     let datasets = serving.service().datasets.clone();
     let all = names(&datasets);
     let (here, gone): (Vec<_>, Vec<_>) =
@@ -185,8 +184,7 @@ fn names(datasets: &Datasets) -> BTreeSet<String> {
 
 /// The copy has this snapshot on disk: it is held instead of the one that the copy had before.
 pub(super) async fn settle(control: &Control, member: &Member, guid: &str) -> Result<(), ApiError> {
-    let _act = control.act().await?;
-    let serving = control.pool_of(&member.dataset)?;
+    let (_act, serving) = control.act_of(&member.dataset, "replicate (hold)").await?;
     let dataset = find(&serving, &member.dataset)?;
     let (datasets, tag) = (serving.service().datasets.clone(), member.target.tag());
     let all = listed(&serving, &datasets, &dataset);
@@ -227,8 +225,7 @@ pub(super) async fn prune(control: &Control, member: &Member, needed: &[String])
 }
 
 async fn destroy(control: &Control, dataset: &str, txg: Txg) -> Result<(), ApiError> {
-    let _act = control.act().await?;
-    let serving = control.pool_of(dataset)?;
+    let (_act, serving) = control.act_of(dataset, "replicate (prune)").await?;
     let (datasets, found) = (serving.service().datasets.clone(), find(&serving, dataset)?);
     let acts = [(found, BTreeSet::from([txg]))];
     act_on(&serving, async move { datasets.destroy_snapshots(&acts, false).await }).await.map(drop)

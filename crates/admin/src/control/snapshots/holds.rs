@@ -18,9 +18,8 @@ impl Control {
     /// # Errors
     /// A snapshot does not exist, or cannot take the hold: then none has it.
     pub async fn hold_snapshots(&self, request: HoldSnapshots) -> Result<SnapshotsDone, ApiError> {
-        let _act = self.act().await?;
         let HoldSnapshots { tag, names, recursive, until_s } = request;
-        let serving = self.pool_of_all(&names)?;
+        let (_act, serving) = self.act_of_all(&names, "hold").await?;
         let found = named(&serving, &names, recursive).await?;
         let (names, on): (Vec<_>, Vec<_>) = each(&found).unzip();
         let (datasets, called) = (serving.service().datasets.clone(), tag.clone());
@@ -46,9 +45,8 @@ impl Control {
         &self,
         request: ReleaseSnapshots,
     ) -> Result<SnapshotsDone, ApiError> {
-        let _act = self.act().await?;
         let ReleaseSnapshots { tag, names, recursive } = request;
-        let serving = self.pool_of_all(&names)?;
+        let (_act, serving) = self.act_of_all(&names, "release").await?;
         let datasets = serving.service().datasets.clone();
         let mut found = named(&serving, &names, recursive).await?;
         if recursive {
@@ -99,16 +97,13 @@ impl Control {
         };
         Ok(infos(&serving, &found))
     }
+}
 
-    /// Takes away the holds that have ended, in all pools.
-    pub async fn tend_holds(&self) {
-        let Ok(_act) = self.act().await else { return };
-        for serving in self.all_serving() {
-            let datasets = serving.service().datasets.clone();
-            if let Err(error) = act_on(&serving, async move { datasets.tend_holds().await }).await {
-                tracing::warn!(pool = serving.name(), %error, "ended holds are not taken away");
-            }
-        }
+/// Takes away the holds of a pool that have ended.
+pub(in super::super) async fn tend_holds(serving: &Serving) {
+    let datasets = serving.service().datasets.clone();
+    if let Err(error) = act_on(serving, async move { datasets.tend_holds().await }).await {
+        tracing::warn!(pool = serving.name(), %error, "ended holds are not taken away");
     }
 }
 

@@ -12,23 +12,23 @@ use super::super::serving::Serving;
 use super::files::api_error;
 
 impl Control {
-    /// Takes and prunes the snapshots of the pools in service that are due, by the properties
-    /// `snapshots` and `filesnapshots` of their datasets.
-    pub async fn snapshots_due(&self) {
-        {
-            let Ok(_act) = self.act().await else { return };
-            for serving in self.all_serving() {
-                // The pool told of a failure, once.
-                let _ = take_due(&serving).await;
-            }
-        }
-        for serving in self.all_serving() {
-            // Many names may be looked up: no act waits for that.
-            let Ok(found) = find_files(&serving).await else { continue };
-            let Ok(_act) = self.act().await else { return };
-            if self.serving(serving.name()).is_ok_and(|now| Arc::ptr_eq(&now, &serving)) {
-                let _ = tend_files(&serving, found).await;
-            }
+    /// Takes and prunes the snapshots of a pool that are due, by the properties `snapshots` and
+    /// `filesnapshots` of its datasets.
+    pub(in super::super) async fn snapshots_due_of(&self, pool: &str) {
+        let serving = {
+            let Ok((_act, serving)) = self.act(pool, ROUND).await else { return };
+            // The pool told of a failure, once.
+            let _ = take_due(&serving).await;
+            serving
+        };
+        // Many names may be looked up: no act waits for that.
+        let found = find_files(&serving).await;
+        let before = Arc::downgrade(&serving);
+        drop(serving);
+        let Ok(found) = found else { return };
+        let Ok((_act, serving)) = self.act(pool, ROUND).await else { return };
+        if std::ptr::eq(before.as_ptr(), &*serving) {
+            let _ = tend_files(&serving, found).await;
         }
     }
 }
@@ -77,3 +77,6 @@ async fn tend_files(serving: &Serving, found: Scheduled) -> Result<(), ApiError>
     let done = serving.run(tend).await.map_err(|error| ApiError::failed(error.to_string()))?;
     done.map_err(api_error)
 }
+
+/// What the schedules do, in words.
+const ROUND: &str = "snapshots by schedule";

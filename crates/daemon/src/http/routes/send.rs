@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::{Acting, Body, Control_, Name, Question, answer, refusal, words};
 use crate::caller::Caller;
+use crate::http::acts::Told;
 
 /// A part has come by then: also one of the greatest size by the slowest line on which replication
 /// makes sense.
@@ -99,6 +100,7 @@ pub(super) async fn end(
     };
     let prunes_others = !request.prune.iter().all(|name| is_of_replication(name.as_str()));
     let told = words::end_receive(control.received_name(id), request.give_up, prunes_others);
+    let told = Told { of: control.received_into(id), ..told };
     let bringer = acting.bringer();
     acting.carry_out(told, async move { control.end_receive(id, request, &bringer).await }).await
 }
