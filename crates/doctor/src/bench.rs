@@ -155,9 +155,15 @@ async fn find(client: &Client, dataset: &str) -> Result<Ground, String> {
     let mut report = Report::default();
     let ground = rules::ground(client, &server, &open, (&state, share), &mut report).await;
     match ground {
-        Some(ground) if ground.writes => Ok(ground),
-        Some(ground) => Err(format!("{} may only be read from here: aquifer share", ground.path)),
-        None => Err(why(&report)),
+        Ok(Some(ground)) if ground.writes => Ok(ground),
+        Ok(Some(ground)) => {
+            Err(format!("{} may only be read from here: aquifer share", ground.path))
+        }
+        Ok(None) => Err(why(&report)),
+        Err(rules::NotAdmitted) => {
+            report.add(rules::not_admitted(&[share.path.as_str()], &server));
+            Err(why(&report))
+        }
     }
 }
 

@@ -109,7 +109,7 @@ pub(crate) async fn grounds(
     state: &State,
     report: &mut Report,
 ) -> Vec<Ground> {
-    let mut grounds = Vec::new();
+    let (mut grounds, mut elsewhere) = (Vec::new(), Vec::new());
     let served = |share: &&ShareInfo| {
         let stands_by = state.dataset(&share.dataset).is_some_and(|dataset| dataset.standby);
         share.problem.is_none() && !stands_by && !open.is_empty()
@@ -124,7 +124,7 @@ pub(crate) async fn grounds(
             let what = format!("{} and further exports are not replayed", share.path);
             report
                 .add(Finding::new(codes::NOT_REPLAYED, what).mend("aquifer doctor --dataset NAME"));
-            return grounds;
+            break;
         }
         let asks = options(&share.options).find_map(|option| option.strip_prefix("xprtsec="));
         if asks.is_some_and(|kinds| !kinds.split(':').any(|kind| kind == "none")) {
@@ -133,29 +133,62 @@ pub(crate) async fn grounds(
             report.add(Finding::new(codes::NEEDS_TLS, what).mend(mend));
             continue;
         }
-        grounds.extend(ground(client, server, open, (state, share), report).await);
+        match ground(client, server, open, (state, share), report).await {
+            Ok(ground) => grounds.extend(ground),
+            Err(NotAdmitted) => elsewhere.push(share.path.as_str()),
+        }
+    }
+    if !elsewhere.is_empty() {
+        report.add(not_admitted(&elsewhere, server));
     }
     grounds
 }
 
-/// Where clients of an export can be replayed from here; else `None`, and a finding.
+/// This machine is none of an export's clients.
+#[derive(Debug)]
+pub(crate) struct NotAdmitted;
+
+/// That exports are not replayed, in one note: a server is rarely a client of its own, and that is
+/// as it should be.
+pub(crate) fn not_admitted(paths: &[&str], server: &Server) -> Finding {
+    let (first, others) = (paths.first().copied().unwrap_or_default(), paths.len() - 1);
+    let what = match (server.is_local, others) {
+        (true, 0) => format!("{first} lets its hosts in, and not the server itself"),
+        (true, 1) => {
+            format!("{first} and another export let their hosts in, and not the server itself")
+        }
+        (true, _) => format!(
+            "{first} and {others} other exports let their hosts in, and not the server itself"
+        ),
+        (false, 0) => format!("{first} does not let this machine in"),
+        (false, 1) => format!("{first} and another export do not let this machine in"),
+        (false, _) => format!("{first} and {others} other exports do not let this machine in"),
+    };
+    let what = format!("{what}: not replayed from here");
+    let mend = "aquifer --api https://SERVER:9443 --api-certificate FILE --api-token FILE doctor   \
+                # on a hypervisor";
+    Finding::new(codes::NOT_ADMITTED_HERE, what).mend(mend)
+}
+
+/// Where clients of an export can be replayed from here; `None`, and a finding, if only some cannot.
+///
+/// # Errors
+/// It does not let this machine in.
 pub(crate) async fn ground(
     client: &Client,
     server: &Server,
     open: &[SocketAddr],
     (state, share): (&State, &ShareInfo),
     report: &mut Report,
-) -> Option<Ground> {
+) -> Result<Option<Ground>, NotAdmitted> {
     let path = share.path.clone();
-    let (mut best, mut asked): (Option<(SocketAddr, IpAddr, bool)>, Vec<String>) =
-        Default::default();
+    let mut best: Option<(SocketAddr, IpAddr, bool)> = None;
     for at in open {
         // On the server itself each of its addresses calls itself.
         let from = if server.is_local { Ok(at.ip()) } else { here::source_to(at.ip()) };
         let Ok(from) = from else { continue };
         let query = ShareQuery { host: from.to_string(), path: path.clone() };
         let Ok(why) = patient(client.share_why(&query)).await else { continue };
-        asked.push(from.to_string());
         let writes = match why.answers.first().map(|answer| answer.access) {
             Some(ShareAccess::ReadWrite) => true,
             Some(ShareAccess::ReadOnly) => false,
@@ -165,25 +198,19 @@ pub(crate) async fn ground(
             best = Some((*at, from, writes));
         }
     }
-    let Some((nfs, from, writes)) = best else {
-        let what = format!("{path} is not replayed: it does not let {} in", asked.join(", "));
-        let mend = "aquifer --api https://SERVER:9443 --api-certificate FILE --api-token FILE \
-                    doctor   # on a hypervisor";
-        report.add(Finding::new(codes::NOT_ADMITTED_HERE, what).mend(mend));
-        return None;
-    };
+    let Some((nfs, from, writes)) = best else { return Err(NotAdmitted) };
     let insecure = options(&share.options).any(|option| option == "insecure");
     let is_root = rustix::process::geteuid().is_root();
     if !is_root && !insecure {
         let what = format!("{path} is not replayed: it takes calls of superusers alone");
         report.add(Finding::new(codes::NOT_ROOT, what).mend("sudo aquifer doctor"));
-        return None;
+        return Ok(None);
     }
     let dataset = share.dataset.clone();
     let sync = state.dataset(&dataset).map(|info| property(info, "sync")).unwrap_or_default();
     let any: IpAddr = Ipv4Addr::UNSPECIFIED.into();
     let from = if server.is_local || nfs.is_ipv6() { from } else { any };
-    Some(Ground {
+    Ok(Some(Ground {
         nfs,
         portmap: server.portmap.address(),
         from: if is_root { Source::root(from) } else { Source::user(from) },
@@ -194,7 +221,7 @@ pub(crate) async fn ground(
         insecure,
         sync_always: sync == "always",
         grace: state.locks.grace,
-    })
+    }))
 }
 
 /// Each takes a moment, and some hosts have thousands.

@@ -177,6 +177,14 @@ fn a_hypervisor_is_judged_as_share_why_judges_it_and_the_command_mends_it() {
     place.must(&["create", "-o", "sharenfs=rw=10.1.0.0/16,secure", "tank/vms"]);
     let (is_well, report) = doctor(&place, &["10.2.0.9"]);
     assert!(!is_well);
+    place.must(&["create", "-o", "sharenfs=rw=10.2.0.9", "tank/iso"]);
+    // Of a server that is none of its own clients, and should not be, there is one note for all.
+    let (_, both) = doctor(&place, &["10.2.0.9"]);
+    let notes = both["findings"].as_array().unwrap().iter();
+    let notes: Vec<_> = notes.filter(|found| found["code"] == "not-admitted-here").collect();
+    let what = notes[0]["what"].as_str().unwrap();
+    assert!(notes.len() == 1 && what.contains("and another export"), "{both:#}");
+    place.must(&["destroy", "-f", "tank/iso"]);
     let refused = finding(&report, "export-refuses-host").unwrap();
     let why = place.json(&["share", "why", "10.2.0.9", "/tank/vms"]);
     let why = why["answers"][0]["why"][0].as_str().unwrap();
