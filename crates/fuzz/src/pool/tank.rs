@@ -8,6 +8,7 @@ use aquifer_blockio::{Disk, World};
 use aquifer_files::history::{Asked, Outcome};
 use aquifer_files::{
     CreateHow, Credentials, FileHandle, FileKind, Files, Service, SetAttributes, Stability,
+    dataset_below,
 };
 use aquifer_inspect::{Options, inspect};
 use aquifer_ondisk::config::Redundancy;
@@ -143,6 +144,10 @@ impl Reader {
                         continue;
                     }
                     self.entries += 1;
+                    // The tree of a dataset is read by its own root.
+                    if dataset_below(entry.handle).is_some() {
+                        continue;
+                    }
                     let name = String::from_utf8_lossy(&entry.name).into_owned();
                     self.expect(is_name(&name), || format!("a name {name:?}"));
                     let found = files.lookup(&Credentials::root(), dir, &entry.name).await;
