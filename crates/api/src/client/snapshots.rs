@@ -8,8 +8,8 @@ use crate::{
 };
 
 impl Client {
-    /// Lists snapshots; those of which is counted what they take in pages, unless the query asks for
-    /// one page.
+    /// Lists snapshots. Those of which is counted what they take come in pages, unless the query
+    /// asks for one.
     pub async fn snapshots(&self, query: &SnapshotQuery) -> Answer<Vec<SnapshotInfo>> {
         if !query.used || query.limit.is_some() {
             return self.snapshot_page(query).await;

@@ -8,7 +8,7 @@ use aquifer_blockio::World;
 use aquifer_blockio::buf::pages_of;
 use aquifer_files::{
     CallId, CreateHow, Credentials, FileHandle, Files, FsError, Piece, SetAttributes, Stability,
-    TOGETHER_MAX, TOGETHER_PAGES_MAX,
+    TOGETHER_MAX, TOGETHER_PAGES_MAX, dataset_below,
 };
 use aquifer_sim::Rng;
 
@@ -390,7 +390,8 @@ pub async fn snapshot(
         for entry in entries {
             cookie = entry.cookie;
             let name = String::from_utf8(entry.name).unwrap();
-            if name == "." || name == ".." {
+            // Datasets below are no files of this one.
+            if name == "." || name == ".." || dataset_below(entry.handle).is_some() {
                 continue;
             }
             let size = entry.attributes.ok_or(format!("{name}: no attributes"))?.size;

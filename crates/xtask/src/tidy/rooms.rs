@@ -69,7 +69,9 @@ const ROOMS: [Room; 34] = [
     },
     Room {
         name: "files",
-        uses: &["dataset", "object", "pool", "vdev", "blockio", "ondisk", "stream", "sync"],
+        uses: &[
+            "dataset", "object", "pool", "vdev", "blockio", "meter", "ondisk", "stream", "sync",
+        ],
         why: "POSIX terms; the highest room that knows types of the disk",
     },
     Room {
