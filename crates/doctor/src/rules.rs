@@ -170,7 +170,7 @@ pub(crate) fn not_admitted(paths: &[&str], server: &Server) -> Finding {
     Finding::new(codes::NOT_ADMITTED_HERE, what).mend(mend)
 }
 
-/// Where clients of an export can be replayed from here; `None`, and a finding, if only some cannot.
+/// Where clients of an export can be replayed from here; `None`, and a finding, if only some can.
 ///
 /// # Errors
 /// It does not let this machine in.
