@@ -152,19 +152,13 @@ pub(crate) struct NotAdmitted;
 /// as it should be.
 pub(crate) fn not_admitted(paths: &[&str], server: &Server) -> Finding {
     let (first, others) = (paths.first().copied().unwrap_or_default(), paths.len() - 1);
-    let what = match (server.is_local, others) {
-        (true, 0) => format!("{first} lets its hosts in, and not the server itself"),
-        (true, 1) => {
-            format!("{first} and another export let their hosts in, and not the server itself")
-        }
-        (true, _) => format!(
-            "{first} and {others} other exports let their hosts in, and not the server itself"
-        ),
-        (false, 0) => format!("{first} does not let this machine in"),
-        (false, 1) => format!("{first} and another export do not let this machine in"),
-        (false, _) => format!("{first} and {others} other exports do not let this machine in"),
+    let exports = match others {
+        0 => first.to_string(),
+        1 => format!("{first} and another export"),
+        _ => format!("{first} and {others} other exports"),
     };
-    let what = format!("{what}: not replayed from here");
+    let who = if server.is_local { "the server itself" } else { "this machine" };
+    let what = format!("{exports}: not replayed from here, as {who} is none of the hosts let in");
     let mend = "aquifer --api https://SERVER:9443 --api-certificate FILE --api-token FILE doctor   \
                 # on a hypervisor";
     Finding::new(codes::NOT_ADMITTED_HERE, what).mend(mend)
