@@ -163,22 +163,16 @@ impl Dataset {
 
     /// The dataset above it, and its last name component, as they are on disk.
     pub(crate) fn shown_place(&self) -> (DatasetId, String) {
-        let was = self.was.lock();
-        if let Some(was) = &*was {
-            return was.clone();
-        }
-        let record = self.record.lock();
-        (record.parent, record.name.clone())
+        self.look_at_place(|above, name| (above, name.to_string()))
     }
 
-    /// Whether its place is such a one: the dataset above it, and its last name component, as they
-    /// are on disk.
-    pub(crate) fn is_shown_at(&self, is_it: impl Fn(DatasetId, &str) -> bool) -> bool {
+    /// A look at the same, without a copy: many are asked for one name.
+    pub(crate) fn look_at_place<T>(&self, look: impl Fn(DatasetId, &str) -> T) -> T {
         if let Some((above, name)) = &*self.was.lock() {
-            return is_it(*above, name);
+            return look(*above, name);
         }
         let record = self.record.lock();
-        is_it(record.parent, &record.name)
+        look(record.parent, &record.name)
     }
 
     /// The first object id that is free.

@@ -285,7 +285,7 @@ impl Datasets {
     pub fn by_name(&self, name: &str) -> Option<Arc<Dataset>> {
         let last = name.rsplit_once('/').map_or(name, |(_, last)| last);
         // A full name is made of all above: only of those that may be it.
-        let may_be = |dataset: &Arc<Dataset>| dataset.is_shown_at(|_, name| name == last);
+        let may_be = |dataset: &Arc<Dataset>| dataset.look_at_place(|_, name| name == last);
         let is_it = |dataset: &Arc<Dataset>| may_be(dataset) && self.full_name(dataset) == name;
         self.all().into_iter().find(is_it)
     }

@@ -59,7 +59,7 @@ impl Datasets {
     pub fn children(&self, parent: &Dataset) -> Vec<Arc<Dataset>> {
         let state = self.state.lock();
         let shown = state.datasets.values().filter(|of| !state.hidden.contains(&of.id));
-        shown.filter(|of| of.is_shown_at(|above, _| above == parent.id)).cloned().collect()
+        shown.filter(|of| of.look_at_place(|above, _| above == parent.id)).cloned().collect()
     }
 
     /// A dataset below one, by its last name component, as it is on disk.
@@ -68,7 +68,7 @@ impl Datasets {
         let state = self.state.lock();
         // Each LOOKUP of a name that is not there asks.
         let mut shown = state.datasets.values().filter(|of| !state.hidden.contains(&of.id));
-        shown.find(|of| of.is_shown_at(|above, own| above == parent.id && own == name)).cloned()
+        shown.find(|of| of.look_at_place(|above, own| above == parent.id && own == name)).cloned()
     }
 
     /// Reserves a name below a dataset. The caller holds the lock of acts.
