@@ -232,7 +232,7 @@ async fn a_copy_prunes_what_schedules_took_by_a_rule_of_its_own() {
     daemon.control.stop().await;
 }
 
-fn pool_on(disk: &str, name: &str) -> CreatePool {
+pub fn pool_on(disk: &str, name: &str) -> CreatePool {
     CreatePool {
         name: name.into(),
         vdevs: vec![VdevRequest { kind: VdevKind::Single, disks: vec![disk.into()] }],

@@ -8,13 +8,14 @@ use std::time::Duration;
 use aquifer_admin::control::Round;
 use aquifer_api::client::{Answer, ClientError};
 use aquifer_api::{
-    CreateDataset, CreatePool, DatasetQuery, DestroyDataset, DestroyPool, DestroySnapshots,
-    ExportPool, FreeWork, FreeWorkAct, FreeWorkRequest, HistoryOutcome, ImportRequest,
-    InjectRequest, ReplicateRequest, ReplicationQuery, ScanRequest, ScrubAct, ScrubRequest,
-    SetProperties, SnapshotQuery, TakeSnapshots, VdevKind, VdevRequest,
+    CreateDataset, DatasetQuery, DestroyDataset, DestroyPool, DestroySnapshots, ExportPool,
+    FreeWork, FreeWorkAct, FreeWorkRequest, HistoryOutcome, ImportRequest, InjectRequest,
+    ReplicateRequest, ReplicationQuery, ScanRequest, ScrubAct, ScrubRequest, SetProperties,
+    SnapshotQuery, TakeSnapshots,
 };
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::copies::pool_on;
 use crate::daemon::Daemon;
 
 /// For what waits for no silent disk.
@@ -260,18 +261,7 @@ async fn an_import_that_looks_at_a_hanging_disk_holds_up_nobody() {
     let found = bounded("the scan", daemon.client.scan(&scan)).await.unwrap();
     assert!(found.pools.is_empty() && found.refused.concat().contains(&disk), "{found:?}");
     // A new pool on it is refused as well, and writes nothing.
-    let request = CreatePool {
-        name: "fourth".into(),
-        vdevs: vec![VdevRequest { kind: VdevKind::Single, disks: vec![disk.clone()] }],
-        logs: Vec::new(),
-        spares: Vec::new(),
-        caches: Vec::new(),
-        properties: Default::default(),
-        force: true,
-        dry_run: false,
-        create_bytes: None,
-        held_until_s: None,
-    };
+    let request = pool_on(&disk, "fourth");
     let why = message(bounded("pool create", daemon.client.create_pool(&request)).await);
     assert!(why.contains(&disk), "{why}");
     answer(&daemon, "tank.disk");
