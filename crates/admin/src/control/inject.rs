@@ -29,7 +29,7 @@ impl Control {
         }
         let disk = Identity::of(Path::new(&path))
             .map_err(|error| ApiError::not_found(format!("{path}: {error}")))?;
-        Faults::of(disk).change(request);
+        Faults::of(disk, Path::new(&path)).change(request);
         tracing::warn!(
             class = "disk.injected",
             pool = name,

@@ -3,12 +3,15 @@
 //!
 //! Invariants:
 //! - Faults belong to a disk, not to its name or an open handle: they stay when it is opened again.
+//!   A new image file is another disk, also with the inode of one that was removed.
 //! - A share is exact and in turn: of `1/100`, the first operation of each hundred is hit.
 
 use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use aquifer_api::{InjectRequest, Share};
 use aquifer_blockio::{Disk, DiskError, FileDisk, IoFuture, Page, PageMut};
@@ -19,7 +22,10 @@ use tokio::time::sleep;
 use super::Identity;
 
 /// The faults of all disks that this process has opened.
-static FAULTS: LazyLock<Mutex<HashMap<Identity, Arc<Faults>>>> = LazyLock::new(Mutex::default);
+static FAULTS: LazyLock<Mutex<HashMap<Known, Arc<Faults>>>> = LazyLock::new(Mutex::default);
+
+/// A disk, and the birth of an image file: inodes are used again.
+type Known = (Identity, Option<SystemTime>);
 
 /// The faults of a disk.
 #[derive(Debug)]
@@ -42,13 +48,21 @@ enum Kind {
 const ROT: usize = 4;
 
 impl Faults {
-    /// Those of a disk.
-    pub fn of(disk: Identity) -> Arc<Faults> {
+    /// Those of a disk at `path`.
+    pub fn of(disk: Identity, path: &Path) -> Arc<Faults> {
         let new = || {
             let (wanted, turns) = (watch::Sender::default(), Default::default());
             Arc::new(Faults { wanted, turns })
         };
-        FAULTS.lock().entry(disk).or_insert_with(new).clone()
+        let image = fs::metadata(path).ok().filter(|meta| meta.is_file());
+        let born = image.and_then(|meta| meta.created().ok());
+        FAULTS.lock().entry((disk, born)).or_insert_with(new).clone()
+    }
+
+    /// Those that are wanted now.
+    #[cfg(test)]
+    pub fn wanted(&self) -> InjectRequest {
+        self.wanted.borrow().clone()
     }
 
     /// Changes them.
@@ -131,7 +145,10 @@ impl Injected {
     /// A disk as the engine sees it.
     pub fn before(disk: Arc<FileDisk>) -> Arc<dyn Disk> {
         match Identity::of_opened(&disk) {
-            Ok(identity) => Arc::new(Injected { faults: Faults::of(identity), disk }),
+            Ok(identity) => {
+                let faults = Faults::of(identity, Path::new(disk.name()));
+                Arc::new(Injected { faults, disk })
+            }
             Err(_) => disk,
         }
     }

@@ -152,3 +152,20 @@ fn a_persistent_name_is_kept_while_it_leads_to_the_disk() {
     assert!(!lasts(Path::new(&a), &a));
     assert!(!lasts(&persistent.join("../a"), &a));
 }
+
+#[test]
+fn a_new_image_has_no_faults_of_one_that_was_removed() {
+    // Most file systems give it the old inode.
+    let dir = tempfile::tempdir().unwrap();
+    for _ in 0..50 {
+        let path = PathBuf::from(image(dir.path(), "a", DISK_BYTES_MIN));
+        let identity = Identity::of(&path).unwrap();
+        let faults = Faults::of(identity, &path);
+        assert!(!faults.wanted().hang, "it is new");
+        faults.change(aquifer_api::InjectRequest { hang: true, ..Default::default() });
+        assert!(Faults::of(identity, &path).wanted().hang, "it stays");
+        fs::remove_file(&path).unwrap();
+        // Longer than one tick of the file system's clock.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
