@@ -68,7 +68,13 @@ pub enum Life {
     Once,
     /// This many calls; all count.
     Calls(u32),
-    /// Until a time; calls answered before `from` do not count.
+    /// Calls are sent until a time, at least one; all count, however late they are answered.
+    Sent {
+        /// The end.
+        until: Instant,
+    },
+    /// Until a time; calls answered before `from` or behind the end do not count. A window much
+    /// longer than the slowest call leaves few out.
     Window {
         /// The end of the warm-up.
         from: Instant,
@@ -236,6 +242,7 @@ impl Worker<'_, '_> {
         let over = match self.life {
             Life::Once => self.next_block >= self.share.blocks(),
             Life::Calls(calls) => self.calls >= calls,
+            Life::Sent { until } => now >= until && self.calls > 0,
             Life::Window { until, .. } => now >= until,
         };
         let commits = self.plan.commit_after.is_some_and(|after| self.uncommitted >= after);
@@ -296,7 +303,7 @@ impl Worker<'_, '_> {
         self.outstanding -= 1;
         self.judge(call.what, from)?;
         let counts = match self.life {
-            Life::Once | Life::Calls(_) => true,
+            Life::Once | Life::Calls(_) | Life::Sent { .. } => true,
             Life::Window { from, until } => now >= from && now < until,
         };
         if counts {
