@@ -161,8 +161,8 @@ bench-snapshots:
 	cargo build --release -p aquifer -p aquifer-bench
 	target/release/aquifer-bench snapshots $(BENCH)
 
-# What a host that is let in is served under each of nine attacks, in about seven minutes; fails if a
-# limit is broken. For instance make attacks ATTACKS="--seconds 300" (an hour).
+# What a host that is let in is served under each of 15 attacks, in about eleven minutes; fails if a
+# limit is broken. For instance make attacks ATTACKS="--seconds 300" (100 minutes).
 attacks:
 	scripts/setup-deps.sh build guest
 	cargo build --release -p aquifer -p aquifer-bench

@@ -9,6 +9,8 @@
 
 mod admitted;
 mod attackers;
+mod grounds;
+mod http;
 mod place;
 pub mod verdict;
 mod watch;
@@ -28,6 +30,8 @@ use crate::{Error, Result, idle};
 use admitted::{Served, Work};
 use attackers::Field;
 pub use attackers::{ATTACKS, Attack};
+pub use grounds::Lab;
+use grounds::Made;
 use place::{HOST, PROMISED_BYTES, Place};
 use verdict::{Broken, Figures, Percentiles};
 
@@ -46,6 +50,8 @@ pub struct Options {
     pub image_bytes: u64,
     /// Size of the file that the host reads and writes.
     pub file_bytes: usize,
+    /// The dataset of insiders.
+    pub lab: Lab,
 }
 
 /// All figures of a run.
@@ -79,7 +85,7 @@ pub fn run(options: &Options) -> Result<Results> {
     idle::allow_connections()?;
     let before = load_average();
     eprintln!("starting aquifer");
-    let place = Place::start(&options.aquifer, options.image_bytes)?;
+    let place = Place::start(&options.aquifer, options.image_bytes, options.lab)?;
     let pid = place.pid()?;
     let mut pages = Pages::new(options.file_bytes, true);
     let mut shares = pages.shares(WORK.len(), PAGE_BYTES)?;
@@ -135,6 +141,9 @@ struct Phase {
     listed: usize,
     local: watch::Answers,
     remote: watch::Answers,
+    acts: watch::Answers,
+    mounts: watch::Answers,
+    missing: Vec<String>,
     seen: watch::Seen,
     sent: (u64, u64),
     cores: (f64, f64),
@@ -150,6 +159,7 @@ fn phase(
     let pid = place.pid()?;
     let over = AtomicBool::new(false);
     let field = Field::new(place, &over);
+    let made = Made::now(place.socket())?;
     let counts = Instant::now() + WARM_UP;
     std::thread::scope(|scope| {
         let (over, field) = (&over, &field);
@@ -162,6 +172,8 @@ fn phase(
         let locks = inside(scope, pid, move || admitted::watch_locks(&place.locked, over));
         let remote = inside(scope, pid, move || Ok(watch::ask_remotely(&place.api, over)));
         let local = scope.spawn(move || Ok(watch::ask_locally(place.socket(), over)));
+        let acts = scope.spawn(move || Ok(grounds::act(place.socket(), over)));
+        let mounts = inside(scope, pid, move || Ok(grounds::mount_anew(place.file, over)));
         let seen = scope.spawn(move || watch::look(pid, place.log(), over));
         let before = Usage::now(Some(pid));
         let crew: Vec<_> = attack
@@ -182,6 +194,7 @@ fn phase(
         let working: Vec<_> = working.into_iter().map(joined).collect();
         let (locks, monitor) = (joined(locks), joined(monitor));
         let (remote, local, seen) = (joined(remote), joined(local), joined(seen));
+        let (acts, mounts) = (joined(acts), joined(mounts));
         let crew: Vec<_> = crew.into_iter().map(joined).collect();
         let mut served = Served::default();
         for worked in working {
@@ -205,6 +218,9 @@ fn phase(
             listed: watch::locks_held(&listed, &HOST.to_string(), &name),
             local: local?,
             remote: remote?,
+            acts: acts?,
+            mounts: mounts?,
+            missing: made.missing(place.socket())?,
             seen: seen?,
             sent: field.counts(),
             cores: (cores(|usage| usage.process), cores(|usage| usage.own)),
@@ -223,6 +239,9 @@ impl Phase {
         self.listed = self.listed.min(other.listed);
         self.local.add(&other.local);
         self.remote.add(&other.remote);
+        self.acts.add(&other.acts);
+        self.mounts.add(&other.mounts);
+        self.missing.extend(other.missing);
         self.seen.add(&other.seen);
         self.cores.0 = self.cores.0.midpoint(other.cores.0);
         self.cores.1 = self.cores.1.midpoint(other.cores.1);
@@ -252,6 +271,11 @@ impl Phase {
             api_local: Percentiles::of(&self.local.times),
             api_remote: Percentiles::of(&self.remote.times),
             api_failed: self.local.failed + self.remote.failed,
+            acts: Percentiles::of(&self.acts.times),
+            acts_failed: self.acts.failed,
+            mounts: Percentiles::of(&self.mounts.times),
+            mounts_failed: self.mounts.failed,
+            missing: self.missing.clone(),
             server_cores: self.cores.0,
             own_cores: self.cores.1,
         }

@@ -167,7 +167,8 @@ struct AttacksArgs {
     /// How long each attack lasts. The calm before each lasts a fifth of it, at least 5 s.
     #[arg(long, default_value_t = 30.0)]
     seconds: f64,
-    /// Only these: elsewhere, idle, garbage, calls, guest, names, datagrams, api, tls, all.
+    /// Only these: elsewhere, idle, garbage, calls, guest, names, datagrams, api, tls, addresses,
+    /// readers, snapshots, tokens, senders, inside, all.
     #[arg(long, value_name = "ATTACK", value_delimiter = ',')]
     only: Vec<String>,
     /// Print everything as JSON instead of a table.
@@ -303,6 +304,7 @@ fn attacks(args: &AttacksArgs) -> ExitCode {
             only: args.only.clone(),
             image_bytes: setup.image_bytes,
             file_bytes: 64 << 20,
+            lab: attacks::Lab { files: 5000, snapshots: 200 },
         })
     });
     match ran {

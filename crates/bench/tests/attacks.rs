@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use aquifer_bench::attacks::verdict::{LOG_LINES_MAX, text};
-use aquifer_bench::attacks::{self, ATTACKS, Options};
+use aquifer_bench::attacks::{self, ATTACKS, Lab, Options};
 
 /// No lock is lost, memory and log stay within their limits, strangers get their share of
 /// connections and no more. Times are not checked.
@@ -17,11 +17,12 @@ fn attacks_take_nothing_from_a_host() {
     let bench = PathBuf::from(env!("CARGO_BIN_EXE_aquifer-bench"));
     let options = Options {
         aquifer: common::aquifer(&bench),
-        length: Duration::from_secs(2),
+        length: Duration::from_secs(3),
         calm: Duration::from_millis(100),
         only: Vec::new(),
         image_bytes: 512 << 20,
         file_bytes: 4 << 20,
+        lab: Lab { files: 200, snapshots: 20 },
     };
     let results = attacks::run(&options).unwrap();
     let shown = text(&results);
@@ -36,6 +37,9 @@ fn attacks_take_nothing_from_a_host() {
         // A sixteenth of 4096 for strangers; in `garbage`, users of the host hold some, too.
         assert!(with.connections_most <= 1000, "{name}: {shown}");
         assert_eq!(with.api_failed, 0, "{name}: {shown}");
+        let (acts, mounts) = (with.acts_failed, with.mounts_failed);
+        assert_eq!((acts, mounts, &with.missing), (0, 0, &vec![]), "{name}: {shown}");
+        assert!(with.acts.count > 0 && with.mounts.count > 0, "{name}: {shown}");
     }
     let idle = results.attacks.iter().find(|with| with.name == "idle").unwrap();
     assert!(idle.connections_most > 200, "nobody came: this tests nothing; {shown}");

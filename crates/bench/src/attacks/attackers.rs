@@ -6,8 +6,10 @@
 //! and none of it reaches the daemon.
 
 mod doors;
+mod insiders;
 mod lockers;
 mod strangers;
+mod tokens;
 
 use std::collections::VecDeque;
 use std::io;
@@ -48,7 +50,7 @@ impl Attack {
 const ELSEWHERE: &str = "elsewhere";
 
 /// All attacks, in the order in which they come.
-pub const ATTACKS: [Attack; 10] = [
+pub const ATTACKS: [Attack; 16] = [
     Attack {
         name: ELSEWHERE,
         what: "the counterproof: connections, datagrams and arithmetic that the daemon never sees",
@@ -95,8 +97,44 @@ pub const ATTACKS: [Attack; 10] = [
         crew: &[&doors::TLS],
     },
     Attack {
+        name: "addresses",
+        what: "hosts that are let in hold connections from thousands of addresses and high ports",
+        crew: &[&insiders::ADDRESSES],
+    },
+    Attack {
+        name: "readers",
+        what: "hosts that are let in list all files of all snapshots",
+        crew: &[&insiders::READERS],
+    },
+    Attack {
+        name: "snapshots",
+        what: "a host takes and destroys snapshots on 16 connections, and a user of it tries to",
+        crew: &[&insiders::SNAPSHOTS],
+    },
+    Attack {
+        name: "tokens",
+        what: "tokens of each role hold the API, ask for much, and try what they may not",
+        crew: &[&tokens::TOKENS],
+    },
+    Attack {
+        name: "senders",
+        what: "a token that may receive sends rubbish, under ever new names, and halves of streams",
+        crew: &[&tokens::SENDERS],
+    },
+    Attack {
+        name: "inside",
+        what: "all that are let in or have a token, at once",
+        crew: &[
+            &insiders::ADDRESSES,
+            &insiders::READERS,
+            &insiders::SNAPSHOTS,
+            &tokens::TOKENS,
+            &tokens::SENDERS,
+        ],
+    },
+    Attack {
         name: "all",
-        what: "all attacks at once",
+        what: "all attacks of strangers and neighbours at once",
         crew: &[
             &strangers::IDLE,
             &strangers::GARBAGE,

@@ -23,6 +23,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
+use super::grounds::{Grounds, Lab};
 use crate::target::image;
 use crate::{Error, Result};
 
@@ -67,6 +68,8 @@ pub(super) struct Place {
     pub tls: Arc<ClientConfig>,
     /// TLS configuration and token for the API over TCP.
     pub api: (Arc<ClientConfig>, String),
+    /// What insiders have.
+    pub grounds: Grounds,
     /// Dropped after the daemon, whose files are in it.
     _scratch: Scratch,
 }
@@ -76,7 +79,7 @@ impl Place {
     ///
     /// # Errors
     /// The daemon's error; [`Error::MissingTool`].
-    pub fn start(program: &Path, image_bytes: u64) -> Result<Self> {
+    pub fn start(program: &Path, image_bytes: u64, lab: Lab) -> Result<Self> {
         if !program.is_file() {
             return Err(Error::MissingTool { tool: program.display().to_string(), group: "build" });
         }
@@ -113,7 +116,8 @@ impl Place {
         let api = api_keys(&scratch.join("state"))?;
         let pid = daemon.process()?.pid();
         let (root, file, locked) = within(pid, make_files)??;
-        Ok(Place { daemon, root, file, locked, tls, api, _scratch: scratch })
+        let grounds = within(pid, || Grounds::make(&daemon, lab))??;
+        Ok(Place { daemon, root, file, locked, tls, api, grounds, _scratch: scratch })
     }
 
     /// The daemon's process.

@@ -14,6 +14,9 @@ pub const LOG_LINES_MAX: u64 = 100;
 /// Longest time of an answer of the API, in milliseconds.
 pub const API_MS_MAX: f64 = 100.0;
 
+/// Longest time of an act of the administrator's, in milliseconds.
+pub const ACT_MS_MAX: f64 = 1000.0;
+
 /// Percentiles of a set of times.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Percentiles {
@@ -74,6 +77,16 @@ pub struct Figures {
     pub api_remote: Percentiles,
     /// Requests to the API without a good answer.
     pub api_failed: u64,
+    /// Acts of the administrator's over the Unix socket.
+    pub acts: Percentiles,
+    /// Those of them that came to nothing.
+    pub acts_failed: u64,
+    /// New connections of the host's, with the answer to a call.
+    pub mounts: Percentiles,
+    /// Those of them that came to nothing.
+    pub mounts_failed: u64,
+    /// What the administrator had made and was gone in the end: snapshots, lines of the history.
+    pub missing: Vec<String>,
     /// Processors that the daemon kept busy.
     pub server_cores: f64,
     /// Processors that this program kept busy: attackers, host and watchers.
@@ -147,6 +160,20 @@ pub fn judge(results: &Results) -> Vec<Broken> {
         if with.api_failed > 0 {
             is_broken(format!("{} requests to the API came to nothing", with.api_failed));
         }
+        let act_ms = with.acts.max_us / 1e3;
+        if act_ms > ACT_MS_MAX {
+            is_broken(format!("an act took {act_ms:.0} ms, above {ACT_MS_MAX}"));
+        }
+        if with.acts_failed > 0 {
+            is_broken(format!("{} acts came to nothing", with.acts_failed));
+        }
+        if with.mounts_failed > 0 {
+            let (failed, all) = (with.mounts_failed, with.mounts.count);
+            is_broken(format!("{failed} of {all} new connections of the host came to nothing"));
+        }
+        if !with.missing.is_empty() {
+            is_broken(format!("gone: {}", with.missing.join(", ")));
+        }
     }
     broken
 }
@@ -172,7 +199,7 @@ pub fn text(results: &Results) -> String {
          sent, answered: by attackers and to them, per second; p99 of the host's calls in us, x: \
          to calm ({} reads and {} writes in its parts);\nlocks: held of {}, new ones refused; \
          MiB: resident, at most {}; lines: of the log in the worst minute; api: p99 and slowest \
-         in ms,\nby socket and by TCP; cores busy: daemon, generator\n\n{HEAD}",
+         in ms,\nby socket and by TCP; act, mount: slowest in ms; cores busy: daemon, generator\n\n{HEAD}",
         results.seconds,
         spread(|calm| calm.0),
         spread(|calm| calm.1),
@@ -185,7 +212,7 @@ pub fn text(results: &Results) -> String {
         let _ = writeln!(
             out,
             "{:<10} {:>7.0} {:>8.0} {:>6.0} {:>5.2} {:>7.0} {:>5.2} {:>5} {:>3} {:>5} {:>5} {:>5} \
-             {:>6.1} {:>6.1} {:>6.1} {:>6.1} {:>5.2} {:>5.2}",
+             {:>6.1} {:>6.1} {:>6.1} {:>6.1} {:>6.1} {:>6.1} {:>5.2} {:>5.2}",
             figures.name,
             figures.sent_per_s,
             figures.answered_per_s,
@@ -202,6 +229,8 @@ pub fn text(results: &Results) -> String {
             local.max_us / 1e3,
             remote.p99_us / 1e3,
             remote.max_us / 1e3,
+            figures.acts.max_us / 1e3,
+            figures.mounts.max_us / 1e3,
             figures.server_cores,
             figures.own_cores,
         );
@@ -216,7 +245,7 @@ pub fn text(results: &Results) -> String {
 }
 
 const HEAD: &str = "attack        sent answered  reads     x  writes     x locks new   MiB conns \
-                    lines  api local    api remote    daemon  own";
+                    lines  api local    api remote       act  mount daemon  own";
 
 #[cfg(test)]
 mod tests {
@@ -272,6 +301,10 @@ mod tests {
         one(&|with| with.log_lines_in_worst_minute = 101, "101 lines of the log");
         one(&|with| with.api_remote.max_us = 101_000.0, "an answer of the API took 101 ms");
         one(&|with| with.api_failed = 2, "2 requests to the API");
+        one(&|with| with.acts.max_us = 1_001_000.0, "an act took 1001 ms");
+        one(&|with| with.acts_failed = 3, "3 acts");
+        one(&|with| with.mounts_failed = 4, "4 of 0 new connections of the host");
+        one(&|with| with.missing = vec!["snapshot a@b".into()], "gone: snapshot a@b");
     }
 
     #[test]

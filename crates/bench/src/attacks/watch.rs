@@ -1,9 +1,8 @@
 //! The daemon as seen from outside: answers of its API, its memory, its log.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use aquifer_rig::wire::call::Source;
 use hdrhistogram::Histogram;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, Stream};
+use rustls::ClientConfig;
 
-use super::place::{ADMINISTRATOR, POOL, SERVER, api};
+use super::http::{Request, good};
+use super::place::{ADMINISTRATOR, POOL, api};
 use crate::system::status_bytes;
 use crate::{Error, Result};
 
@@ -44,7 +43,11 @@ impl Answers {
     }
 
     /// Asks at a steady pace, each time on a new connection.
-    fn ask(pause: Duration, over: &AtomicBool, mut ask: impl FnMut(&mut Answers, usize)) -> Self {
+    pub fn ask(
+        pause: Duration,
+        over: &AtomicBool,
+        mut ask: impl FnMut(&mut Answers, usize),
+    ) -> Self {
         let mut answers = Answers::default();
         for number in 0.. {
             if over.load(Ordering::Relaxed) {
@@ -57,7 +60,7 @@ impl Answers {
         answers
     }
 
-    fn note(&mut self, begun: Instant, answered: io::Result<String>) -> String {
+    pub fn note(&mut self, begun: Instant, answered: io::Result<String>) -> String {
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let recorded = self.times.record(took).is_ok();
         self.failed += u64::from(answered.is_err() || !recorded);
@@ -82,9 +85,7 @@ pub(super) fn ask_locally(socket: &Path, over: &AtomicBool) -> Answers {
 
 /// One answer of the API over the Unix socket.
 pub(super) fn ask_once(socket: &Path, path: &str) -> io::Result<String> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    get(&mut stream, path, "")
+    Request::get(path).send_locally(socket)
 }
 
 /// Asks over TCP, with the administrator's token.
@@ -92,45 +93,12 @@ pub(super) fn ask_remotely(
     (config, token): &(Arc<ClientConfig>, String),
     over: &AtomicBool,
 ) -> Answers {
-    let authorization = format!("Authorization: Bearer {token}\r\n");
+    let request = Request::get("/v1/daemon").by(token);
     Answers::ask(REMOTE_PAUSE, over, |answers, _| {
         let begun = Instant::now();
-        let answered = Source::user(ADMINISTRATOR).connect(api()).and_then(|mut stream| {
-            let mut session = session(config)?;
-            get(&mut Stream::new(&mut session, &mut stream), "/v1/daemon", &authorization)
-        });
-        answers.note(begun, answered);
+        let answered = request.send_from(Source::user(ADMINISTRATOR), config);
+        answers.note(begun, answered.and_then(good));
     })
-}
-
-/// A client's side of TLS with the API.
-pub(super) fn session(config: &Arc<ClientConfig>) -> io::Result<ClientConnection> {
-    let name = ServerName::from(std::net::IpAddr::from(SERVER));
-    ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)
-}
-
-/// Sends a request and returns the body of its answer, which must have status 200.
-fn get(stream: &mut (impl Read + Write), path: &str, more: &str) -> io::Result<String> {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: pool\r\n{more}Connection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut answer = Vec::new();
-    match stream.read_to_end(&mut answer) {
-        // The peer closed without close_notify; the check below shows whether all of the answer
-        // came.
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
-        read => drop(read?),
-    }
-    let answer = String::from_utf8_lossy(&answer);
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
-    let length = head
-        .lines()
-        .find_map(|line| line.to_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
-    match head.starts_with("HTTP/1.1 200 ")
-        && length.is_none_or(|length: usize| length == body.len())
-    {
-        true => Ok(body.to_owned()),
-        false => Err(io::Error::other(head.lines().next().unwrap_or("no answer").to_owned())),
-    }
 }
 
 /// Connections to NFS, in the answer to `/nfs`.
@@ -216,7 +184,6 @@ const LOCAL_PAUSE: Duration = Duration::from_millis(100);
 const REMOTE_PAUSE: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_millis(200);
 const MINUTE: Duration = Duration::from_secs(60);
-const PATIENCE: Duration = Duration::from_secs(20);
 
 #[cfg(test)]
 mod tests {

@@ -13,8 +13,9 @@ use rustls::{ClientConfig, ClientConnection, Stream};
 
 use super::strangers::{HELD_MAX, answer, null};
 use super::{Attacker, Field, Held, Pace};
+use crate::attacks::http::session;
 use crate::attacks::place::{nfs, stranger};
-use crate::attacks::watch::{knock, session};
+use crate::attacks::watch::knock;
 
 /// Attackers of the API.
 pub(super) const API: [Attacker; 3] = [silent, half, wrong];
