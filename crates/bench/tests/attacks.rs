@@ -34,8 +34,10 @@ fn attacks_take_nothing_from_a_host() {
         assert_eq!(with.new_locks_refused, 0, "{name}: {shown}");
         assert!(with.resident_bytes <= results.promised_bytes, "{name}: {shown}");
         assert!(with.log_lines_in_worst_minute <= LOG_LINES_MAX, "{name}: {shown}");
-        // A sixteenth of 4096 for strangers; in `garbage`, users of the host hold some, too.
-        assert!(with.connections_most <= 1000, "{name}: {shown}");
+        // A sixteenth of 4096 for strangers; in `garbage`, users of the host hold some, too. Those
+        // that are let in may have all.
+        let most = if ["addresses", "inside"].contains(&name.as_str()) { 4200 } else { 1000 };
+        assert!(with.connections_most <= most, "{name}: {shown}");
         assert_eq!(with.api_failed, 0, "{name}: {shown}");
         let (acts, mounts) = (with.acts_failed, with.mounts_failed);
         assert_eq!((acts, mounts, &with.missing), (0, 0, &vec![]), "{name}: {shown}");
