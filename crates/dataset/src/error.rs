@@ -248,6 +248,19 @@ pub enum DatasetError {
     Pool(#[from] PoolError),
 }
 
+impl DatasetError {
+    /// The same in words that stay as long as the reason does: without numbers that change.
+    pub fn lasting(&self) -> String {
+        match self {
+            DatasetError::NoRoomForSnapshot { name, reserved, within, .. } => format!(
+                "after a snapshot of {name:?}, less would be free in {within} than its \
+                 refreservation={reserved} keeps"
+            ),
+            error => error.to_string(),
+        }
+    }
+}
+
 fn what(name: &str) -> &'static str {
     if name.contains('@') { "snapshot" } else { "dataset" }
 }

@@ -222,7 +222,7 @@ impl Datasets {
             let guid = by.and_then(Called::guid).unwrap_or_else(|| self.new_guid());
             takes.push(Take { new, guid, index: 0, reply: None, created, schedule, tails_known });
         }
-        let asked = self.ask_for_files(&takes).await?;
+        let asked = self.ask_for_files(takes.iter().map(|take| &take.new)).await?;
         let txg = {
             let hold = self.hold_act_with(takes.len() as u64).await?;
             self.number(hold.txg(), &mut takes)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use aquifer_ondisk::{DatasetId, ObjectId, Txg};
 
-use super::{FileSnapshot, FileSnapshots, Take};
+use super::{FileSnapshot, FileSnapshots, NewFileSnapshot};
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
@@ -69,9 +69,12 @@ impl FileSnapshots {
 
 impl Datasets {
     /// Asks for the room that snapshots of files take of others.
-    pub(super) async fn ask_for_files(&self, takes: &[Take]) -> Result<Asked, DatasetError> {
+    pub(super) async fn ask_for_files(
+        &self,
+        all: impl Iterator<Item = &NewFileSnapshot>,
+    ) -> Result<Asked, DatasetError> {
         let mut of: BTreeMap<DatasetId, (Arc<Dataset>, u64)> = BTreeMap::new();
-        for Take { new, .. } in takes {
+        for new in all {
             if new.dataset.refreserved_bytes() == 0 {
                 continue;
             }
