@@ -120,6 +120,10 @@ pub enum Rule {
     SnapshotsLeaveNoRoom,
     /// A snapshot of a dataset with a `refreservation` asks for room.
     SnapshotsAskForRoom,
+    /// What snapshots of files show makes no room either.
+    FilesCoverToo,
+    /// What a rollback brings back is shown by the snapshot.
+    RollbackCovers,
     /// How much of a head snapshots show is on disk.
     CoveredIsOnDisk,
     /// The writes of a replay count against quotas and reservations.

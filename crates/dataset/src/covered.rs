@@ -69,7 +69,9 @@ impl Snapshots {
 
     /// The head went back: the newest snapshot says how much it shows.
     pub fn covers_what_is_newest(&mut self) {
-        self.covered.of_dataset = None;
+        if !left_out(Rule::RollbackCovers) {
+            self.covered.of_dataset = None;
+        }
     }
 
     /// These died in a sync, and snapshots show them.

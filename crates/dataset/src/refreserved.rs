@@ -96,6 +96,11 @@ impl Dataset {
         self.lacking_for(self.refreserved_bytes())
     }
 
+    /// Whether writes are under way.
+    pub fn has_promises(&self) -> bool {
+        self.promised_bytes() > 0
+    }
+
     /// Whether a write is one that its `refreservation` is for.
     pub(crate) fn is_refreserved(&self, bytes: u64) -> bool {
         self.lacking_bytes() >= bytes && self.refreserved_bytes() > 0

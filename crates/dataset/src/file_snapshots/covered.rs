@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::{DatasetId, ObjectId, Txg};
 
 use super::{FileSnapshot, FileSnapshots, NewFileSnapshot};
@@ -57,6 +58,9 @@ impl FileSnapshots {
 
     /// The sums of files of which a snapshot was taken after a txg.
     pub fn covered_after(&self, txg: Txg) -> u64 {
+        if left_out(Rule::FilesCoverToo) {
+            return 0;
+        }
         let later = self.covered.iter().filter(|(id, _)| self.newest_of(**id) > Some(txg));
         later.fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
