@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use aquifer_api::{Problem, Severity, codes};
-use aquifer_blockio::Standing;
+use aquifer_blockio::{DiskNumbers, Standing};
 use parking_lot::Mutex;
 
 use super::disks::asked;
@@ -31,9 +31,15 @@ impl Serving {
         let (disks, pool) = (asked(self), self.name().to_string());
         tokio::task::spawn_blocking(move || {
             let files = disks.iter().filter_map(|disk| Some((&disk.path, disk.file.upgrade()?)));
+            let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
             let standing = files.filter_map(|(path, file)| {
                 // What cannot be asked now is asked again.
-                Some((path.clone(), file.standing().ok()?))
+                let standing = file.standing().ok()?;
+                let is_in_place = standing == Standing::InPlace;
+                match is_in_place && file.numbers().is_ok_and(|of| is_given_up(&mounts, of)) {
+                    true => Some((path.clone(), Standing::ReadOnly)),
+                    false => Some((path.clone(), standing)),
+                }
             });
             let found = standing.filter(|(_, standing)| *standing != Standing::InPlace).collect();
             astray.note(&pool, found);
@@ -62,6 +68,17 @@ impl Astray {
         }
         *known = found;
     }
+}
+
+/// Whether the kernel lets nobody write to the file system of an image any more, by its list of
+/// mounts: after an error, newer kernels say that there alone.
+fn is_given_up(mounts: &str, numbers: DiskNumbers) -> bool {
+    let DiskNumbers::Image { device, .. } = numbers else { return false };
+    let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let of_it = mounts.lines().filter(|line| line.split(' ').nth(2) == Some(device.as_str()));
+    // Behind the last field are options of the file system itself.
+    let options = of_it.filter_map(|line| line.rsplit(' ').next());
+    options.flat_map(|options| options.split(',')).any(|of| matches!(of, "ro" | "emergency_ro"))
 }
 
 fn problems(pool: &str, found: &[(String, Standing)]) -> Vec<Problem> {
@@ -113,6 +130,20 @@ fn problems(pool: &str, found: &[(String, Standing)]) -> Vec<Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_system_that_was_given_up_is_known_by_its_options() {
+        let mounts = "31 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro\n\
+                      40 31 7:0 / /images rw - ext4 /dev/loop0 rw,errors=remount-ro,emergency_ro\n\
+                      41 31 7:1 / /mnt rw - xfs /dev/loop1 ro,attr2\n";
+        let of = |major, minor| DiskNumbers::Image {
+            device: rustix::fs::makedev(major, minor),
+            inode: 12,
+        };
+        let given_up = [(8, 1), (7, 0), (7, 1), (7, 2)].map(|(a, b)| is_given_up(mounts, of(a, b)));
+        assert_eq!(given_up, [false, true, true, false]);
+        assert!(!is_given_up(mounts, DiskNumbers::Block(rustix::fs::makedev(7, 0))));
+    }
 
     #[test]
     fn each_kind_is_one_problem_with_all_its_files() {
