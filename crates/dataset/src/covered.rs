@@ -39,6 +39,13 @@ pub(crate) struct Covered {
     on_disk: BTreeMap<u64, u64>,
 }
 
+impl Covered {
+    /// The keys of its items.
+    pub fn keys(&self, line: DatasetId) -> impl Iterator<Item = ItemKey> {
+        self.on_disk.keys().map(move |number| ItemKey::new(line, ItemClass::Covered, *number))
+    }
+}
+
 /// Items have numbers below that.
 const NUMBER_LIMIT: u64 = 1 << 56;
 
