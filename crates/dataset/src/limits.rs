@@ -123,8 +123,8 @@ impl Datasets {
             ),
             false => format!(
                 "{} is less than the {} that are used or reserved in {name:?} and below it; set \
-                 more, or a smaller reservation first: `aquifer get -r reservation {name}` shows \
-                 them",
+                 more, or a smaller reservation first: `aquifer get -r \
+                 reservation,refreservation {name}` shows them",
                 bytes(quota),
                 bytes(claimed)
             ),

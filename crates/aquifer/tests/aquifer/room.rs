@@ -31,7 +31,7 @@ fn a_snapshot_without_room_is_refused_and_the_disk_is_written_over() {
     place.must(&["pool", "create", "tank", &image]);
     let create = ["create", "-o", "sharenfs=insecure", "-o", "compression=off"];
     place.must(&[&create[..], &["-o", "refreservation=32M", "tank/vms"]].concat());
-    assert_eq!(cells(&place, "used,usedbyrefreservation,refer", "tank/vms"), ["32M", "32M", "0"]);
+    assert_eq!(cells(&place, "used,usedbyrefreservation,refer", "tank/vms"), ["32M", "32M", "0B"]);
     place.refuses(&["set", "usedbyrefreservation=1", "tank/vms"], "cannot be set, only read");
     place.refuses(&["set", "refreservation=10G", "tank/vms"], "cannot be kept free");
     place.refuses(&["set", "quota=16M", "tank/vms"], "reserved");
@@ -40,7 +40,7 @@ fn a_snapshot_without_room_is_refused_and_the_disk_is_written_over() {
     let root = client.mount("/tank/vms");
     let file = client.create(&root, "disk.raw");
     fill(&mut client, &file, 1, 0, 32);
-    place.wait_for(|| cells(&place, "usedbyrefreservation", "tank/vms") == ["0"]);
+    place.wait_for(|| cells(&place, "usedbyrefreservation", "tank/vms") == ["0B"]);
     place.must(&["snapshot", "tank/vms@a"]);
     assert_eq!(cells(&place, "used,usedbyrefreservation", "tank/vms"), ["64M", "32M"]);
     let listed = place.json(&["list", "tank/vms"]);
@@ -49,7 +49,7 @@ fn a_snapshot_without_room_is_refused_and_the_disk_is_written_over() {
     // The quota has room for one snapshot of all.
     place.must(&["set", "quota=72M", "tank/vms"]);
     fill(&mut client, &file, 2, 0, 32);
-    place.wait_for(|| cells(&place, "usedbyrefreservation", "tank/vms") == ["0"]);
+    place.wait_for(|| cells(&place, "usedbyrefreservation", "tank/vms") == ["0B"]);
     let said = place.ask(&["snapshot", "tank/vms@b"]);
     assert!(said.code == 1 && said.err.contains("refreservation=32M"), "{said:?}");
     assert!(said.err.contains("bytes lack for it in the quota of tank/vms"), "{said:?}");

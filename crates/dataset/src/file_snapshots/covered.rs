@@ -71,6 +71,16 @@ impl FileSnapshots {
     }
 }
 
+impl Dataset {
+    /// Bytes of a file that count by themselves: of which a snapshot is the newest of all.
+    fn counted_of(&self, object: ObjectId) -> u64 {
+        let snapshots = self.snapshots.lock();
+        let is_newest = snapshots.files.newest_of(object) > snapshots.newest();
+        let bytes = snapshots.files.covered.get(&object).filter(|_| is_newest);
+        bytes.copied().unwrap_or_default()
+    }
+}
+
 impl Datasets {
     /// Asks for the room that snapshots of files take of others.
     pub(super) async fn ask_for_files(
@@ -85,6 +95,7 @@ impl Datasets {
             let file = new.dataset.object(&self.pool, new.object).await?;
             let inode = file.map(|file| file.inode());
             let bytes = inode.map_or(0, |inode| inode.refer().minus(inode.inherited()).bytes);
+            let bytes = bytes.saturating_sub(new.dataset.counted_of(new.object));
             // What is written to it before the snapshot counts too.
             let promised = || (new.dataset.clone(), new.dataset.promised_bytes());
             let (_, sum) = of.entry(new.dataset.id).or_insert_with(promised);

@@ -218,3 +218,39 @@ async fn loop_until_refused(service: &Service, file: FileHandle) -> (u64, FsErro
     }
     unreachable!()
 }
+
+/// A file asks for what was written to it since its last snapshot, and not for all again.
+#[test]
+fn a_snapshot_of_a_file_asks_for_what_is_new() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        let vm = create(&service, "tank/vm", &[OFF, ("refreservation", "64M")]).await;
+        write_all(&service, vm, 1).await;
+        settle(&service, 1).await;
+        let lacking = || dataset(&service, "tank/vm").lacking_bytes();
+        assert_eq!(lacking(), SIZE_PAGES * 4096);
+        let take = async |name: &str| {
+            service.files.snapshot_files(&[format!("tank/vm:disk@{name}")]).await.map(drop)
+        };
+        take("1").await.unwrap();
+        assert_eq!(lacking(), 2 * SIZE_PAGES * 4096);
+        let rest = create(&service, "tank/rest", &[OFF]).await;
+        let pages = fill(&service, rest, 0).await;
+        for page in 0..64 {
+            write(&service, vm, page, &noise(page, 1), Stability::Unstable).await.unwrap();
+        }
+        settle(&service, 4).await;
+        assert_eq!(lacking(), (2 * SIZE_PAGES - 64) * 4096);
+        let refused = take("2").await.unwrap_err().to_string();
+        assert!(refused.contains("refreservation=64M"), "{refused}");
+        // Room for more than these pages, and for far less than the file.
+        let size = Some((pages - 256) * 4096);
+        let cut = aquifer_files::SetAttributes { size, ..Default::default() };
+        service.files.setattr(&root(), rest, &cut, None).await.kept().await.0.unwrap();
+        settle(&service, 8).await;
+        take("2").await.unwrap();
+        assert_eq!(lacking(), 2 * SIZE_PAGES * 4096);
+        overwrite_all(&service, vm, 3).await.unwrap();
+    });
+    bed.assert_clean();
+}

@@ -152,7 +152,7 @@ pub(super) async fn end(world: Arc<dyn World>, disks: &[SimDisk], top: &Top) -> 
         return Err(format!("{} bytes are left of snapshots", dataset.dead_bytes()));
     }
     if !model.lock().unwrap().lines {
-        reserved::check_end(&service, &name)?;
+        reserved::check_end(&service, &name).await?;
     }
     let root = service.files.root(&name).ok_or("the dataset is gone")?;
     let found = look(&service.files, root).await.map_err(|error| error.to_string())?;

@@ -92,7 +92,9 @@ pub(super) async fn check(service: &Service, name: &str) -> Result<(), String> {
 }
 
 /// Nothing shows any of it any more.
-pub(super) fn check_end(service: &Service, name: &str) -> Result<(), String> {
+pub(super) async fn check_end(service: &Service, name: &str) -> Result<(), String> {
+    // What was replayed counts as promised until it is on disk.
+    service.pool.sync().await.map_err(|error| error.to_string())?;
     let Some(dataset) = service.datasets.by_name(name) else { return Ok(()) };
     let reserved = dataset.properties().refreservation_bytes;
     let own = dataset.own_bytes() - dataset.dead_bytes();
