@@ -14,6 +14,7 @@
 
 mod add;
 mod alerts;
+mod astray;
 mod autoreplace;
 mod beside;
 mod bookmarks;

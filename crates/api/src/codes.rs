@@ -80,6 +80,8 @@ codes! {
     }
     "alerts.md" "" {
         POOL_IMPORTING = "pool-importing",
+        DISK_REMOVED = "disk-removed",
+        DISK_READ_ONLY = "disk-read_only",
         DISK_OFFLINE = "disk-offline",
         DISK_DRILL = "disk-drill",
         DISK_RESILVERING = "disk-resilvering",

@@ -152,12 +152,16 @@ pub struct DatasetDone {
 pub struct DatasetInfo {
     /// Full name.
     pub name: String,
-    /// Bytes that it and the datasets below it refer to.
+    /// Bytes that it and the datasets below it refer to, that snapshots of them alone show, and that
+    /// `refreservation` keeps free for them.
     pub used_bytes: u64,
     /// Bytes that can be written to it.
     pub available_bytes: u64,
     /// Bytes that it refers to itself.
     pub refer_bytes: u64,
+    /// Bytes that `refreservation` keeps free for it itself.
+    #[serde(default)]
+    pub refreserved_bytes: u64,
     /// What `used_bytes` would be without compression. `null`: a pool that an earlier release
     /// created does not count it.
     #[serde(default)]

@@ -6,6 +6,7 @@
 
 use std::future::Future;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -84,6 +85,18 @@ impl FileDisk {
     /// What may stay of it when it is dropped.
     pub fn remains(&self) -> Remains {
         Remains(Arc::downgrade(&self.backing))
+    }
+
+    pub(crate) fn stat(&self) -> io::Result<rustix::fs::Stat> {
+        Ok(rustix::fs::fstat(self.backing.as_fd())?)
+    }
+
+    pub(crate) fn file_system(&self) -> io::Result<rustix::fs::StatVfs> {
+        Ok(rustix::fs::fstatvfs(self.backing.as_fd())?)
+    }
+
+    pub(crate) fn name_at_opening(&self) -> &str {
+        &self.backing.name
     }
 
     /// Whether it is a file or a device.

@@ -17,6 +17,7 @@ mod page_pool;
 mod pread;
 mod request;
 pub mod sabotage;
+mod standing;
 mod tokio_world;
 mod uring;
 pub mod world;
@@ -29,6 +30,7 @@ pub use open::{Access, DiskNumbers, ENGINE_VARIABLE, OpenError, OpenOptions, cre
 pub use page_pool::pool_bytes;
 #[cfg(feature = "permute")]
 pub use page_pool::settle;
+pub use standing::Standing;
 pub use tokio_world::TokioWorld;
 pub use world::{World, ms};
 

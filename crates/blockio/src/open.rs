@@ -186,7 +186,7 @@ pub enum DiskNumbers {
 }
 
 impl DiskNumbers {
-    fn of(stat: &Stat) -> Self {
+    pub(crate) fn of(stat: &Stat) -> Self {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::BlockDevice => DiskNumbers::Block(stat.st_rdev),
             _ => DiskNumbers::Image { device: stat.st_dev, inode: stat.st_ino },

@@ -116,6 +116,16 @@ pub enum Rule {
     PromisesInTurn,
     /// What reservations still lack is not promised to others.
     ReservationsAreKept,
+    /// What snapshots show makes no room for what is written over it.
+    SnapshotsLeaveNoRoom,
+    /// A snapshot of a dataset with a `refreservation` asks for room.
+    SnapshotsAskForRoom,
+    /// What snapshots of files show makes no room either.
+    FilesCoverToo,
+    /// What a rollback brings back is shown by the snapshot.
+    RollbackCovers,
+    /// How much of a head snapshots show is on disk.
+    CoveredIsOnDisk,
     /// The writes of a replay count against quotas and reservations.
     ReplaysCount,
     /// A reservation is released when the disk says so.

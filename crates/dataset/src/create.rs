@@ -15,7 +15,7 @@ use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::property::{LocalValues, Properties, Property, SyncMode};
 use crate::property_name::{PropertyName, check_values, items_of, value_items};
-use crate::quota::Wanted;
+use crate::room::{Sizes, Wanted};
 use crate::snapshots::{inherited_item, labels_error};
 use crate::tree::split_new;
 use crate::values::bytes_of;
@@ -131,8 +131,12 @@ impl Datasets {
             Some(above) => Some(Box::pin(self.reserve_name(&above, &record.name)).await?),
             None => None,
         };
-        let reserves = local.get(&Property::Reservation.into());
-        let reserves = reserves.map(|value| Wanted::Below(parent, bytes_of(Some(value))));
+        let bytes = |property: Property| local.get(&property.into()).map(|of| bytes_of(Some(of)));
+        let sizes = Sizes {
+            reservation: bytes(Property::Reservation),
+            refreservation: bytes(Property::Refreservation),
+        };
+        let reserves = sizes.are_any().then_some(Wanted::Below(parent, sizes));
         self.admit_names(local.keys()).await?;
         if let Some(wanted) = reserves {
             self.make_room(wanted).await?;
@@ -219,13 +223,16 @@ impl Datasets {
 
 /// Fails if a reservation is larger than the quota that comes with it.
 fn check_together(local: &LocalValues) -> Result<(), DatasetError> {
-    let [quota, reservation] = [Property::Quota, Property::Reservation]
-        .map(|property| bytes_of(local.get(&property.into())));
-    if quota == 0 || reservation <= quota {
-        return Ok(());
+    let bytes = |property: Property| bytes_of(local.get(&property.into()));
+    let quota = bytes(Property::Quota);
+    for property in [Property::Reservation, Property::Refreservation] {
+        let reserved = bytes(property);
+        if quota > 0 && reserved > quota {
+            let why = format!("{reserved} bytes are more than its quota of {quota} allows");
+            return Err(DatasetError::BadProperty { property: property.name().into(), why });
+        }
     }
-    let why = format!("{reservation} bytes are more than its quota of {quota} allows");
-    Err(DatasetError::BadProperty { property: Property::Reservation.name().into(), why })
+    Ok(())
 }
 
 fn put(items: &mut BTreeMap<ItemKey, Option<Item>>, key: ItemKey, value: Vec<u8>) {

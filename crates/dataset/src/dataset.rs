@@ -82,6 +82,12 @@ pub struct Dataset {
     pub(crate) emptied_to: AtomicU64,
     /// A reservation that the disk may still know, while a smaller one is being set.
     pub(crate) kept_bytes: AtomicU64,
+    /// The same of a `refreservation`.
+    pub(crate) kept_refreserved_bytes: AtomicU64,
+    /// Bytes of its head that snapshots show, at most: see [`crate::covered`].
+    pub(crate) covered_bytes: AtomicU64,
+    /// Bytes that snapshots which are about to be taken will show.
+    pub(crate) asked_bytes: AtomicU64,
     /// Bytes that the syncs of these txgs may add to what it refers to.
     dirty: Mutex<BTreeMap<Txg, u64>>,
     /// Bytes promised to writes that have not entered a txg yet.
@@ -150,6 +156,9 @@ impl Dataset {
             table_damaged: AtomicBool::new(false),
             emptied_to: AtomicU64::new(0),
             kept_bytes: AtomicU64::new(0),
+            kept_refreserved_bytes: AtomicU64::new(0),
+            covered_bytes: AtomicU64::new(0),
+            asked_bytes: AtomicU64::new(0),
             dirty: Mutex::new(BTreeMap::new()),
             pending: AtomicU64::new(0),
             table: Objects::new(shelf, table),

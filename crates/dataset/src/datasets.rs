@@ -29,6 +29,7 @@ use crate::locks::LockCount;
 use crate::namespace::Found;
 use crate::property::{LocalValues, PROPERTIES, Properties, Property, SyncMode};
 use crate::quota::Usage;
+use crate::refreserved::Asked;
 use crate::replies::Replies;
 use crate::schedule::Told;
 use crate::scrub::Scrubbed;
@@ -39,7 +40,7 @@ use crate::snapshots::{Act, Snapshots, Views};
 pub struct DatasetInfo {
     /// Full name.
     pub name: String,
-    /// What it and its children take, with what only snapshots show.
+    /// What it and its children take, with what only snapshots show, and without what is kept free.
     pub used: Space,
     /// What it refers to itself.
     pub refer: Space,
@@ -47,6 +48,10 @@ pub struct DatasetInfo {
     pub counts_saved: bool,
     /// Bytes that can be written to it.
     pub available_bytes: u64,
+    /// Bytes that `refreservation` keeps free for it and its children.
+    pub refreserved_bytes: u64,
+    /// The same for it alone.
+    pub own_refreserved_bytes: u64,
     /// The snapshot that it is a clone of.
     pub origin: Option<String>,
     /// It is not in service: see [`crate::standby`].
@@ -74,6 +79,8 @@ pub(crate) struct State {
     pub items: BTreeMap<Txg, BTreeMap<ItemKey, Option<Item>>>,
     /// Acts on snapshots that the sync of each txg carries out.
     pub snapshot_acts: BTreeMap<Txg, Vec<Act>>,
+    /// The room that snapshots of each txg asked for.
+    pub asked: BTreeMap<Txg, Vec<Asked>>,
     /// Snapshots of files that it takes.
     pub file_takes: BTreeMap<Txg, Vec<Take>>,
     /// Files that it rolls back.
@@ -130,6 +137,7 @@ impl State {
             reserved_names: BTreeSet::new(),
             items: BTreeMap::new(),
             snapshot_acts: BTreeMap::new(),
+            asked: BTreeMap::new(),
             file_takes: BTreeMap::new(),
             file_backs: BTreeMap::new(),
             file_clones: BTreeMap::new(),
@@ -217,6 +225,7 @@ impl Datasets {
             datasets.fill_listings(&found.listers);
             datasets.know_needs();
             datasets.refresh_properties();
+            datasets.living().iter().for_each(|of| of.sum_covered());
             for (id, error) in damaged {
                 if let Some(dataset) = datasets.by_id(id) {
                     datasets.note_damage(&dataset, ObjectId(0), Txg(0), only(error), false);
@@ -341,6 +350,8 @@ impl Datasets {
             name: self.full_name(dataset),
             used: usage.used.get(&dataset.id).copied().unwrap_or_default(),
             refer: dataset.refer(),
+            refreserved_bytes: usage.lacking.get(&dataset.id).copied().unwrap_or_default(),
+            own_refreserved_bytes: dataset.lacking_bytes(),
             counts_saved: self.pool.counts_saved(),
             available_bytes: self.available_in(dataset, usage),
             next_snapshot: self.next_snapshot(dataset, now),

@@ -216,6 +216,22 @@ pub enum DatasetError {
     /// What changed cannot be received.
     #[error("{0}")]
     Increment(#[from] IncrementError),
+    /// What a snapshot shows would have to stay free once more.
+    #[error(
+        "{name:?} has refreservation={reserved}: after a snapshot all of that must be free to be \
+         written once more, and {lacking_bytes} bytes lack for it in {within}. No snapshot was \
+         taken. Destroy older snapshots or free other space, or set a smaller refreservation"
+    )]
+    NoRoomForSnapshot {
+        /// The dataset, or the first of them.
+        name: String,
+        /// Its `refreservation`, for people.
+        reserved: String,
+        /// Bytes that are not free.
+        lacking_bytes: u64,
+        /// The pool, or the quota.
+        within: String,
+    },
     /// The client that asked for it waits no more.
     #[error("the client that asked for it waits no more: nothing was done")]
     GaveUp,
@@ -230,6 +246,19 @@ pub enum DatasetError {
     /// The pool failed.
     #[error("{0}")]
     Pool(#[from] PoolError),
+}
+
+impl DatasetError {
+    /// The same in words that stay as long as the reason does: without numbers that change.
+    pub fn lasting(&self) -> String {
+        match self {
+            DatasetError::NoRoomForSnapshot { name, reserved, within, .. } => format!(
+                "after a snapshot of {name:?}, less would be free in {within} than its \
+                 refreservation={reserved} keeps"
+            ),
+            error => error.to_string(),
+        }
+    }
 }
 
 fn what(name: &str) -> &'static str {

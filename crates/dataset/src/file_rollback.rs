@@ -372,7 +372,12 @@ impl Datasets {
         for FileBack { snapshot, .. } in backs.into_iter().filter(|back| !back.again) {
             let record =
                 FileRollbackRecord { object: snapshot.object(), txg: sync.txg(), pending: true };
-            dataset.snapshots.lock().files.load_rollback(snapshot.id, record);
+            {
+                let mut snapshots = dataset.snapshots.lock();
+                snapshots.files.load_rollback(snapshot.id, record);
+                snapshots.files.covers_again(&snapshot);
+                snapshots.covers_what_is_newest();
+            }
             let key = ItemKey::new(dataset.id, ItemClass::FileRollback, snapshot.id.0);
             items.push((key, Some(Item { key, value: record.encode() })));
         }

@@ -13,6 +13,7 @@
 //! - What such a snapshot shows dies into its file's group of buckets ([`aquifer_object::Gate`]).
 //!   One that leaves the list leaves a sweep of that group, in the same txg ([`crate::dead`]).
 
+mod covered;
 mod derived;
 mod list;
 mod pins;
@@ -221,6 +222,7 @@ impl Datasets {
             let guid = by.and_then(Called::guid).unwrap_or_else(|| self.new_guid());
             takes.push(Take { new, guid, index: 0, reply: None, created, schedule, tails_known });
         }
+        let asked = self.ask_for_files(takes.iter().map(|take| &take.new)).await?;
         let txg = {
             let hold = self.hold_act_with(takes.len() as u64).await?;
             self.number(hold.txg(), &mut takes)?;
@@ -228,6 +230,7 @@ impl Datasets {
                 take.reply = called.join(self, (&hold, take.index))?;
             }
             let mut state = self.state.lock();
+            state.asked.entry(hold.txg()).or_default().push(asked);
             state.file_takes.entry(hold.txg()).or_default().extend(takes.clone());
             hold.txg()
         };

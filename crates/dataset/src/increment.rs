@@ -379,6 +379,7 @@ impl Datasets {
         let (before, after) = self.values_with(dataset, wanted);
         self.admit_names(after.keys()).await?;
         self.admit_marks(wanted.feeder.as_ref(), &wanted.snapshot).await?;
+        let asked = self.ask_for_one(dataset).await?;
         {
             let hold = self.hold_act_with(items_of(&after).saturating_add(1)).await?;
             let coming = dataset.increment.get().filter(|of| of.stage == Stage::Comes);
@@ -395,6 +396,7 @@ impl Datasets {
             let (keep, moved) = self.marks(wanted.feeder.as_ref(), of, Some(coming.from));
             let take = Act::Take { dataset: dataset.id, record, keep };
             let mut state = self.state.lock();
+            state.asked.entry(hold.txg()).or_default().push(asked);
             let items = state.items.entry(hold.txg()).or_default();
             items.extend([no_record(dataset.id)]);
             items.extend(moved);

@@ -18,7 +18,7 @@ use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::property::Property;
-use crate::quota::Wanted;
+use crate::room::{Sizes, Wanted};
 use crate::tree::children_first;
 use crate::values::{Changes, bytes_of};
 
@@ -27,18 +27,21 @@ use crate::values::{Changes, bytes_of};
 pub(crate) struct NewLimits {
     dataset: Arc<Dataset>,
     quota: Option<u64>,
-    reservation: u64,
     sets_quota: bool,
-    /// The change has a reservation.
-    pub reserves: bool,
+    /// The reservations that the change has.
+    sizes: Sizes,
 }
 
 impl NewLimits {
     /// Of a change; `None` if it has none.
     pub fn of(dataset: &Arc<Dataset>, changes: &Changes) -> Option<NewLimits> {
-        let [quota, reservation] =
-            [Property::Quota, Property::Reservation].map(|property| changes.get(&property.into()));
-        if quota.is_none() && reservation.is_none() {
+        let [quota, reservation, refreservation] =
+            [Property::Quota, Property::Reservation, Property::Refreservation]
+                .map(|property| changes.get(&property.into()));
+        let bytes = |value: Option<&Option<String>>| value.map(|value| bytes_of(value.as_ref()));
+        let (reservation, refreservation) = (bytes(reservation), bytes(refreservation));
+        let sizes = Sizes { reservation, refreservation };
+        if quota.is_none() && !sizes.are_any() {
             return None;
         }
         let properties = dataset.properties();
@@ -48,18 +51,32 @@ impl NewLimits {
                 Some(value) => Some(bytes_of(value.as_ref())).filter(|bytes| *bytes > 0),
                 None => properties.quota_bytes,
             },
-            reservation: match reservation {
-                Some(value) => bytes_of(value.as_ref()),
-                None => properties.reservation_bytes,
-            },
             sets_quota: quota.is_some(),
-            reserves: reservation.is_some(),
+            sizes,
         })
     }
 
-    /// The wanted reservation, if the change has one.
+    /// Whether the change has a reservation.
+    pub fn reserves(&self) -> bool {
+        self.sizes.are_any()
+    }
+
+    /// The wanted reservations, if the change has any.
     fn wanted(&self) -> Option<Wanted> {
-        self.reserves.then_some(Wanted::Of(self.dataset.id, self.reservation, self.quota))
+        self.reserves().then_some(Wanted::Of(self.dataset.id, self.sizes, self.quota))
+    }
+
+    /// The disk may still know the present reservations, until the change is on disk.
+    pub fn keep_present(&self) {
+        let of = &self.dataset;
+        of.kept_bytes.store(of.reserved_bytes(), Ordering::SeqCst);
+        of.kept_refreserved_bytes.store(of.refreserved_bytes(), Ordering::SeqCst);
+    }
+
+    /// It is on disk.
+    pub fn keep_new(&self) {
+        self.dataset.kept_bytes.store(0, Ordering::SeqCst);
+        self.dataset.kept_refreserved_bytes.store(0, Ordering::SeqCst);
     }
 }
 
@@ -81,6 +98,7 @@ impl Datasets {
     pub(crate) fn check_limits(&self, limits: &NewLimits) -> Result<(), DatasetError> {
         // From here on every promise takes limits into account.
         self.limited.store(true, Ordering::SeqCst);
+        limits.dataset.sum_covered();
         let checked = self.check_new_quota(limits);
         let checked = checked.inspect_err(|_| self.refresh_properties());
         checked?;
@@ -105,8 +123,8 @@ impl Datasets {
             ),
             false => format!(
                 "{} is less than the {} that are used or reserved in {name:?} and below it; set \
-                 more, or a smaller reservation first: `aquifer get -r reservation {name}` shows \
-                 them",
+                 more, or a smaller reservation first: `aquifer get -r \
+                 reservation,refreservation {name}` shows them",
                 bytes(quota),
                 bytes(claimed)
             ),
@@ -116,14 +134,18 @@ impl Datasets {
 
     /// Bytes that a dataset and those below it take; the same with what their reservations lack.
     fn claimed_bytes(&self, limits: &NewLimits) -> (u64, u64) {
-        let room = self.room(&BTreeSet::new(), None);
+        let sizes = limits.sizes;
+        let room = self.room(&BTreeSet::new(), limits.wanted(), None);
         let mut lacking: BTreeMap<DatasetId, u64> = BTreeMap::new();
         for dataset in children_first(self.living()) {
             let taken = room.taken.get(&dataset.id).copied().unwrap_or(0);
             let is_it = dataset.id == limits.dataset.id;
-            let reserved = if is_it { limits.reservation } else { dataset.reserved_bytes() };
+            let sizes = if is_it { sizes } else { Sizes::default() };
+            let reserved = sizes.reservation.unwrap_or_else(|| dataset.reserved_bytes());
+            let refreserved = sizes.refreservation.unwrap_or_else(|| dataset.refreserved_bytes());
             let below = lacking.remove(&dataset.id).unwrap_or(0);
-            let lacks = below.max(reserved.saturating_sub(taken));
+            let lacks = below.saturating_add(dataset.lacking_for(refreserved));
+            let lacks = lacks.max(reserved.saturating_sub(taken));
             if is_it {
                 return (taken, taken.saturating_add(lacks));
             }

@@ -189,6 +189,7 @@ impl Datasets {
         keys.extend(snapshots.head_lines.keys(line.id));
         keys.extend(snapshots.files.keys(line.id));
         keys.extend(snapshots.bookmarks.keys(line.id));
+        keys.extend(snapshots.covered.keys(line.id));
         keys.into_iter().map(|key| (key, None)).collect()
     }
 }

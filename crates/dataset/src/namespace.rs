@@ -194,6 +194,10 @@ impl Found {
                 let snapshots = self.snapshots.entry(dataset).or_default();
                 snapshots.load(dataset, (class, number), value)?;
             }
+            ItemClass::Covered => {
+                let snapshots = self.snapshots.entry(dataset).or_default();
+                snapshots.load_covered(number, value)?;
+            }
             ItemClass::Keep => {
                 let record = KeepRecord::decode(value)?;
                 self.keeping.entry(dataset).or_default().insert(Txg(number), record);

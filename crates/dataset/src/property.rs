@@ -52,14 +52,17 @@ pub enum Property {
     /// How far ahead the end of a hold may lie: `none`, or a span such as `30d`. Of the pool's own
     /// dataset.
     HoldMax = 17,
+    /// Bytes kept free so that all of the dataset can be written over, or `none`.
+    Refreservation = 18,
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 17] = [
+pub const PROPERTIES: [Property; 18] = [
     Property::Compression,
     Property::Sync,
     Property::Quota,
     Property::Reservation,
+    Property::Refreservation,
     Property::Readonly,
     Property::Sharenfs,
     Property::Scrub,
@@ -121,6 +124,7 @@ impl Property {
             Property::Sync => "sync",
             Property::Quota => "quota",
             Property::Reservation => "reservation",
+            Property::Refreservation => "refreservation",
             Property::Readonly => "readonly",
             Property::Sharenfs => "sharenfs",
             Property::Scrub => "scrub",
@@ -170,7 +174,10 @@ impl Property {
 
     /// Whether children take the value of their parent.
     pub fn is_inherited(self) -> bool {
-        let is_own = matches!(self, Property::Quota | Property::Reservation | Property::Standby);
+        let is_own = matches!(
+            self,
+            Property::Quota | Property::Reservation | Property::Refreservation | Property::Standby
+        );
         !is_own && !self.is_of_pool()
     }
 
@@ -191,7 +198,10 @@ impl Property {
         match self {
             Property::Compression => "on",
             Property::Sync => "standard",
-            Property::Quota | Property::Reservation | Property::HoldMax => "none",
+            Property::Quota
+            | Property::Reservation
+            | Property::Refreservation
+            | Property::HoldMax => "none",
             Property::Readonly
             | Property::Sharenfs
             | Property::Snapshots
@@ -228,7 +238,7 @@ impl Property {
             | Property::Autoexpand
             | Property::Autoreplace
             | Property::Autotrim => one_of(&["on", "off"]),
-            Property::Quota | Property::Reservation => match value {
+            Property::Quota | Property::Reservation | Property::Refreservation => match value {
                 "none" | "0" => Ok("none".into()),
                 _ => size::parse(value).map(|bytes| bytes.to_string()).ok_or_else(|| {
                     self.bad(format!("{value:?} is no size: say 500G, 1.5T or none"))
@@ -297,6 +307,8 @@ pub struct Properties {
     pub quota_bytes: Option<u64>,
     /// Bytes kept free for it.
     pub reservation_bytes: u64,
+    /// Bytes of its own that it can write over, whatever snapshots show.
+    pub refreservation_bytes: u64,
     /// Changes are refused.
     pub readonly: bool,
     /// NFS export.
@@ -320,6 +332,7 @@ impl Properties {
             sync: SyncMode::of(&value(Property::Sync)),
             quota_bytes: bytes(Property::Quota),
             reservation_bytes: bytes(Property::Reservation).unwrap_or(0),
+            refreservation_bytes: bytes(Property::Refreservation).unwrap_or(0),
             readonly: value(Property::Readonly) == "on",
             sharenfs: value(Property::Sharenfs),
             snapdir: match value(Property::Snapdir).as_str() {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use aquifer_ondisk::DatasetId;
-use aquifer_ondisk::config::FEATURE_USER_PROPERTIES;
+use aquifer_ondisk::config::{FEATURE_REFRESERVATION, FEATURE_USER_PROPERTIES};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::user_property::{
     USER_VALUE_BYTES_MAX, UserProperty, check_user_name, check_user_properties, user_name_number,
@@ -134,8 +134,11 @@ impl Datasets {
         &self,
         names: impl Iterator<Item = &'a PropertyName>,
     ) -> Result<(), DatasetError> {
-        let mut names = names;
-        match names.any(PropertyName::is_users) {
+        let names: Vec<_> = names.collect();
+        if names.iter().any(|name| **name == Property::Refreservation.into()) {
+            self.use_feature(FEATURE_REFRESERVATION).await?;
+        }
+        match names.into_iter().any(PropertyName::is_users) {
             true => self.use_feature(FEATURE_USER_PROPERTIES).await,
             false => Ok(()),
         }

@@ -26,9 +26,6 @@ use aquifer_sync::atomic::Ordering;
 
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
-use crate::error::DatasetError;
-use crate::property::Property;
-use crate::tree::children_first;
 
 /// Why a write is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +74,17 @@ impl Datasets {
     /// # Errors
     /// The quota or reservation that prevents it.
     pub async fn promise(&self, dataset: &Arc<Dataset>, bytes: u64) -> Result<Promise, Refused> {
-        self.ask(dataset, || self.promise_now(dataset, bytes)).await
+        let mut answer = self.ask(dataset, || self.promise_now(dataset, bytes)).await;
+        // Writes that are under way took what is kept for this one, and give it back.
+        for _ in 0..COMMITS_FOR_ITS_OWN {
+            let is_taken = matches!(answer, Err(Refused::Reserved));
+            if !is_taken || !dataset.will_be_refreserved(bytes) {
+                break;
+            }
+            Box::pin(self.pool.sync()).await.map_err(Refused::Pool)?;
+            answer = self.promise_now(dataset, bytes);
+        }
+        answer
     }
 
     /// As [`Datasets::promise`], without a commit.
@@ -126,6 +133,7 @@ impl Datasets {
                     // One commit settles everything that is merely uncommitted.
                     let left = self.left_space();
                     counted.iter().any(|of| of.is_being_freed() || left.contains_key(&of.id))
+                        || counted.iter().any(|of| of.is_asked())
                         || commits == 0 && counted.iter().any(|of| of.is_uncommitted())
                 }
                 // Frees are held back for some txgs.
@@ -153,65 +161,24 @@ impl Datasets {
     fn try_promise(&self, dataset: &Arc<Dataset>, bytes: u64) -> Result<Promise, Refused> {
         let _one = (!left_out(Rule::PromisesInTurn)).then(|| self.promises.lock());
         let above = self.line_of(dataset);
-        let room = self.room(&above, None);
-        let mut covered = false;
+        let room = self.room(&above, None, Some(dataset));
+        let is_refreserved = dataset.is_refreserved(bytes);
+        let mut covered = is_refreserved;
         for other in self.living().iter().filter(|other| above.contains(&other.id)) {
-            let taken = room.taken.get(&other.id).copied().unwrap_or(0).saturating_add(bytes);
-            if taken > other.properties().quota_bytes.unwrap_or(u64::MAX) {
+            let claimed = room.claimed(other.id).saturating_add(bytes);
+            if claimed > other.properties().quota_bytes.unwrap_or(u64::MAX) {
                 return Err(Refused::Quota);
             }
+            let taken = room.taken.get(&other.id).copied().unwrap_or(0).saturating_add(bytes);
             covered |= taken <= other.properties().reservation_bytes;
         }
-        let fits = room.spoken_for().saturating_add(bytes) <= self.pool.writable_bytes();
-        if room.kept > 0 && !fits {
+        // What is kept for trees is for those of such writes too.
+        let spoken_for = if is_refreserved { room.of_data() } else { room.spoken_for() };
+        let fits = spoken_for.saturating_add(bytes) <= self.pool.writable_bytes();
+        if room.keeps_any() && !fits {
             return Err(Refused::Reserved);
         }
         Ok(take(dataset, bytes, covered && fits))
-    }
-
-    /// What datasets take and what their reservations keep, without those in `line`; as if a
-    /// reservation already had the `wanted` value.
-    pub(crate) fn room(&self, line: &BTreeSet<DatasetId>, wanted: Option<Wanted>) -> Room {
-        let mut room = Room::default();
-        // Room that a child keeps counts within the room that its parent keeps.
-        let mut below: BTreeMap<DatasetId, u64> = BTreeMap::new();
-        if let Some(Wanted::Below(parent, bytes)) = wanted {
-            below.insert(parent, bytes);
-        }
-        room.taken.extend(self.hidden_space().into_iter().map(|(id, of)| (id, of.bytes)));
-        let mut done = BTreeSet::new();
-        for dataset in children_first(self.keeping()) {
-            done.insert(dataset.id);
-            let promised = dataset.promised_bytes();
-            room.promised = room.promised.saturating_add(promised);
-            let taken = room.taken.entry(dataset.id).or_default();
-            *taken = taken.saturating_add(dataset.own_bytes()).saturating_add(promised);
-            let taken = *taken;
-            let mut kept = below.remove(&dataset.id).unwrap_or(0);
-            if !line.contains(&dataset.id) {
-                let reserved = match wanted {
-                    Some(Wanted::Of(id, bytes, _)) if id == dataset.id => bytes,
-                    _ => dataset.reserved_bytes(),
-                };
-                kept = kept.max(reserved.saturating_sub(taken));
-            }
-            let parent = dataset.record.lock().parent;
-            // A hostile namespace may have a dataset below itself.
-            if done.contains(&parent) || parent.0 == 0 || dataset.is_destroyed() {
-                room.kept = room.kept.saturating_add(kept);
-                continue;
-            }
-            let above = room.taken.entry(parent).or_default();
-            *above = above.saturating_add(taken);
-            let above = below.entry(parent).or_default();
-            *above = above.saturating_add(kept);
-        }
-        let orphaned = below.into_values();
-        room.kept = orphaned.fold(room.kept, u64::saturating_add);
-        if left_out(Rule::ReservationsAreKept) {
-            room.kept = 0;
-        }
-        room
     }
 
     /// Datasets whose bytes and reservations count, including a destroyed one until that is on
@@ -226,12 +193,13 @@ impl Datasets {
         self.state.lock().datasets.values().filter(keeps).cloned().collect()
     }
 
-    /// Bytes that a dataset and its children take, with what only snapshots show.
+    /// Bytes that a dataset and its children take, with what only snapshots show, and what
+    /// `refreservation` keeps free for them.
     pub fn used_bytes(&self, dataset: &Dataset) -> u64 {
         let hidden = self.hidden_space();
         let own = |other: &Dataset| {
             let hidden = hidden.get(&other.id).copied().unwrap_or_default();
-            other.own().plus(hidden).bytes
+            other.own().plus(hidden).bytes.saturating_add(other.lacking_bytes())
         };
         self.living()
             .iter()
@@ -243,37 +211,54 @@ impl Datasets {
     pub(crate) fn usage(&self) -> Usage {
         let hidden = self.hidden_space();
         let mut used: BTreeMap<DatasetId, Space> = BTreeMap::new();
+        let mut lacking: BTreeMap<DatasetId, u64> = BTreeMap::new();
         for of in self.living() {
             let hidden = hidden.get(&of.id).copied().unwrap_or_default();
-            let own = of.own().plus(hidden);
+            let (own, lacks) = (of.own().plus(hidden), of.lacking_bytes());
             for id in self.line_of(&of) {
                 let sum = used.entry(id).or_default();
                 *sum = sum.plus(own);
+                let sum = lacking.entry(id).or_default();
+                *sum = sum.saturating_add(lacks);
             }
         }
         let reserves = |of: &Arc<Dataset>| (of.reserved_bytes() > 0).then_some(of.id);
         let reserving = self.keeping().iter().filter_map(reserves).collect();
-        Usage { used, reserving, kept: BTreeMap::new(), writable: self.pool.writable_bytes() }
+        let writable = self.pool.writable_bytes();
+        Usage { used, lacking, reserving, kept: BTreeMap::new(), writable }
     }
 
     /// As [`Datasets::available_bytes`], by such a look.
     pub(crate) fn available_in(&self, dataset: &Dataset, usage: &mut Usage) -> u64 {
         let line = self.line_of(dataset);
-        let Usage { used, reserving, kept, writable } = usage;
-        // What others keep depends on reservations of its own line alone.
+        let Usage { used, lacking, reserving, kept, writable } = usage;
+        // What others keep depends on reservations of its own line alone, and on its own.
         let own: BTreeSet<DatasetId> = line.intersection(reserving).copied().collect();
-        let kept = kept.entry(own).or_insert_with_key(|own| self.room(own, None).kept);
+        let of_it = Some(dataset).filter(|of| of.refreserved_bytes() > 0);
+        let kept = kept.entry((own, of_it.map(|of| of.id)));
+        let kept = kept.or_insert_with_key(|(own, _)| {
+            let room = self.room(own, None, of_it);
+            // Within its own it may write into what is kept for trees, and no further.
+            let beyond = (*writable).saturating_sub(room.spoken_for());
+            let within = of_it.map_or(0, Dataset::lacking_bytes);
+            let within = within.min((*writable).saturating_sub(room.of_data()));
+            (*writable).saturating_sub(beyond.max(within))
+        });
         let quotas = line.iter().filter_map(|id| Some((id, self.by_id(*id)?)));
         let quotas = quotas.filter(|(_, of)| !of.is_destroyed());
+        // What is kept for it is its own to write.
+        let own_lack = dataset.lacking_bytes();
         let left = quotas.filter_map(|(id, of)| {
             let quota = of.properties().quota_bytes?;
-            Some(quota.saturating_sub(used.get(id).map_or(0, |used| used.bytes)))
+            let lacks = lacking.get(id).copied().unwrap_or(0).saturating_sub(own_lack);
+            let used = used.get(id).map_or(0, |used| used.bytes).saturating_add(lacks);
+            Some(quota.saturating_sub(used))
         });
         left.fold(writable.saturating_sub(*kept), u64::min)
     }
 
     /// Space of hidden lines and old heads, by the dataset that they count to.
-    fn hidden_space(&self) -> BTreeMap<DatasetId, Space> {
+    pub(crate) fn hidden_space(&self) -> BTreeMap<DatasetId, Space> {
         let mut space = self.left_space();
         for (line, counts_to) in self.hidden_lines() {
             if let Some(counts_to) = counts_to {
@@ -329,14 +314,6 @@ impl Datasets {
         })
     }
 
-    /// Commits to make room for a reservation that has too little.
-    ///
-    /// # Errors
-    /// Errors of the pool.
-    pub(crate) async fn make_room(&self, wanted: Wanted) -> Result<(), PoolError> {
-        self.commit_while(|| self.lacking_bytes(wanted) > 0).await
-    }
-
     /// Commits while something lacks room and commits may make some.
     pub(crate) async fn commit_while(&self, lacks: impl Fn() -> bool) -> Result<(), PoolError> {
         for _ in 0..COMMITS_MAX {
@@ -348,55 +325,6 @@ impl Datasets {
         }
         Ok(())
     }
-
-    /// Fails if there is too little free space for a reservation. If it succeeds, and the
-    /// reservation comes into force before the lock of promises is released, the space stays free.
-    pub(crate) fn check_reservation(&self, wanted: Wanted) -> Result<(), DatasetError> {
-        // From here on every promise takes reservations into account.
-        self.limited.store(true, Ordering::SeqCst);
-        let lacking = self.lacking_bytes(wanted);
-        if lacking == 0 {
-            return Ok(());
-        }
-        self.refresh_properties();
-        Err(DatasetError::BadProperty {
-            property: Property::Reservation.name().into(),
-            why: format!("{lacking} of {} bytes cannot be kept free", wanted.bytes()),
-        })
-    }
-
-    /// Bytes that a reservation lacks.
-    pub(crate) fn lacking_bytes(&self, wanted: Wanted) -> u64 {
-        let (id, held) = match wanted {
-            Wanted::Of(id, ..) => (id, self.by_id(id).map_or(0, |of| of.reserved_bytes())),
-            Wanted::Below(id, _) => (id, 0),
-        };
-        // A change that takes no space from others always succeeds.
-        if wanted.bytes() <= held {
-            return 0;
-        }
-        let room = self.room(&BTreeSet::new(), Some(wanted));
-        let lacking = room.spoken_for().saturating_sub(self.pool.writable_bytes());
-        let within = self.by_id(id).map_or(u64::MAX, |of| self.within_quotas(&of, wanted));
-        lacking.max(wanted.bytes().saturating_sub(within))
-    }
-
-    /// The most that quotas allow a dataset.
-    fn within_quotas(&self, dataset: &Dataset, wanted: Wanted) -> u64 {
-        let above = self.line_of(dataset);
-        let own = match wanted {
-            Wanted::Of(..) => self.used_bytes(dataset),
-            Wanted::Below(..) => 0,
-        };
-        let left = self.living().into_iter().filter(|of| above.contains(&of.id)).map(|of| {
-            let quota = match wanted {
-                Wanted::Of(id, _, quota) if id == of.id => quota?,
-                _ => of.properties().quota_bytes?,
-            };
-            Some(quota.saturating_sub(self.used_bytes(&of).saturating_sub(own)))
-        });
-        left.flatten().min().unwrap_or(u64::MAX)
-    }
 }
 
 /// See [`Datasets::usage`].
@@ -404,46 +332,14 @@ impl Datasets {
 pub(crate) struct Usage {
     /// By each dataset and all below it, with what only snapshots show.
     pub used: BTreeMap<DatasetId, Space>,
+    /// What `refreservation` keeps free for each dataset and all below it.
+    pub lacking: BTreeMap<DatasetId, u64>,
     /// Datasets with a reservation.
     reserving: BTreeSet<DatasetId>,
-    /// What reservations keep, by those of the line that asks.
-    kept: BTreeMap<BTreeSet<DatasetId>, u64>,
+    /// What is kept from a dataset, by reservations of its line, and by itself if it has a
+    /// `refreservation`.
+    kept: BTreeMap<(BTreeSet<DatasetId>, Option<DatasetId>), u64>,
     writable: u64,
-}
-
-/// A requested reservation.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Wanted {
-    /// For this dataset, instead of its present one, with this quota of its own.
-    Of(DatasetId, u64, Option<u64>),
-    /// For a new one below this.
-    Below(DatasetId, u64),
-}
-
-impl Wanted {
-    fn bytes(self) -> u64 {
-        match self {
-            Wanted::Of(_, bytes, _) | Wanted::Below(_, bytes) => bytes,
-        }
-    }
-}
-
-/// See [`Datasets::room`].
-#[derive(Debug, Default)]
-pub(crate) struct Room {
-    /// By each dataset and all below it, with what is promised.
-    pub taken: BTreeMap<DatasetId, u64>,
-    /// Promised to writes that are not on disk.
-    promised: u64,
-    /// What reservations lack.
-    kept: u64,
-}
-
-impl Room {
-    /// Bytes of free space that are promised or kept.
-    pub fn spoken_for(&self) -> u64 {
-        self.promised.saturating_add(self.kept)
-    }
 }
 
 fn take(dataset: &Arc<Dataset>, bytes: u64, reserved: bool) -> Promise {
@@ -454,3 +350,6 @@ fn take(dataset: &Arc<Dataset>, bytes: u64, reserved: bool) -> Promise {
 /// Commits before a refusal: a free takes effect in its own txg and is held back for two more, and
 /// a large file is freed piece by piece.
 const COMMITS_MAX: usize = 4;
+/// Commits before a refusal of a write within a `refreservation`: others of its dataset may come
+/// first, a few times.
+const COMMITS_FOR_ITS_OWN: usize = 32;

@@ -96,6 +96,7 @@ fn is_set_apart(name: &PropertyName) -> bool {
     let is_own = matches!(
         property,
         Property::Reservation
+            | Property::Refreservation
             | Property::Snapshots
             | Property::Filesnapshots
             | Property::Standby
@@ -142,10 +143,11 @@ fn travelling(properties: &[(String, String)]) -> LocalValues {
 mod tests {
     use super::*;
 
-    const CAME: [(&str, &str); 7] = [
+    const CAME: [(&str, &str); 8] = [
         ("compression", "zstd"),
         ("quota", "1073741824"),
         ("reservation", "1073741824"),
+        ("refreservation", "1073741824"),
         ("sharenfs", "on"),
         ("snapcontrol", "10.0.0.1"),
         ("sync", "disabled:test"),
@@ -201,7 +203,15 @@ mod tests {
 
     #[test]
     fn what_has_an_act_of_its_own_is_not_set_by_the_way() {
-        for name in ["standby", "reservation", "replicate", "snapshots", "scrub", "nothing"] {
+        for name in [
+            "standby",
+            "reservation",
+            "refreservation",
+            "replicate",
+            "snapshots",
+            "scrub",
+            "nothing",
+        ] {
             let (name, value) = (name.to_string(), "off".to_string());
             assert!(Chosen::parse([(&name, &value)], &[]).is_err(), "{name}");
         }

@@ -111,8 +111,8 @@ impl Datasets {
         name: String,
         above: &[Arc<Dataset>],
     ) -> Result<(), DatasetError> {
-        let before = self.room(&BTreeSet::new(), None);
-        let of = |id: DatasetId| before.taken.get(&id).copied().unwrap_or(0);
+        let before = self.room(&BTreeSet::new(), None, None);
+        let of = |id: DatasetId| before.claimed(id);
         let bytes = of(dataset.id);
         for above in above {
             let quota = above.properties().quota_bytes.unwrap_or(u64::MAX);
@@ -136,7 +136,7 @@ impl Datasets {
             let kept = above.reserved_bytes().saturating_add(bytes);
             above.kept_bytes.store(kept, Ordering::SeqCst);
         }
-        let after = self.room(&BTreeSet::new(), None);
+        let after = self.room(&BTreeSet::new(), None, None);
         let is_short = after.spoken_for() > self.pool.writable_bytes();
         if is_short && after.spoken_for() > before.spoken_for() {
             exchange(old_parent, old_name);

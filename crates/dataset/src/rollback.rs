@@ -388,7 +388,15 @@ impl Datasets {
         };
         let known = dataset.inherited.lock().is_some() || is_line;
         *dataset.inherited.lock() = inherited.filter(|_| known);
-        dataset.snapshots.lock().rollback = Some(record);
+        {
+            let mut snapshots = dataset.snapshots.lock();
+            snapshots.rollback = Some(record);
+            match dies_here && !is_line {
+                true => snapshots.covers_what_is_newest(),
+                // Nothing of it is its own yet.
+                false => snapshots.covers_all_of(0),
+            }
+        }
         let mut items = match left_out(Rule::RecordsFollowActs) {
             true => vec![(old.key, Some(old))],
             false => {

@@ -54,6 +54,11 @@ impl Told {
         *last = failed;
         is_news
     }
+
+    /// What failed last, if nothing went well since.
+    fn last(&self) -> Option<String> {
+        self.0.lock().clone()
+    }
 }
 
 impl Schedule {
@@ -171,7 +176,7 @@ impl Datasets {
     pub async fn snapshots_if_due(&self, now: Time) -> Result<(), DatasetError> {
         let _act = self.acts.lock().await;
         let taken = self.take_due(now).await;
-        let failed = taken.as_ref().err().map(ToString::to_string);
+        let failed = taken.as_ref().err().map(DatasetError::lasting);
         if self.schedules_failed.is_news(failed.clone()) {
             tracing::error!(
                 class = "snapshot.schedule_failed",
@@ -185,6 +190,7 @@ impl Datasets {
     }
 
     async fn take_due(&self, now: Time) -> Result<(), DatasetError> {
+        let mut refused = None;
         for cadence in CADENCES {
             let mut due = Vec::new();
             for dataset in self.all() {
@@ -203,8 +209,23 @@ impl Datasets {
             }
             self.use_feature(FEATURE_SNAPSHOTS).await?;
             self.use_feature(FEATURE_KEEPING).await?;
+            // One that has no room keeps no other from its snapshot.
+            let (mut taken, mut asked) = (Vec::new(), Vec::new());
+            for new in due {
+                match self.ask_for_one(&new.dataset).await {
+                    Ok(of_it) => {
+                        asked.push(of_it);
+                        taken.push(new);
+                    }
+                    Err(error @ DatasetError::NoRoomForSnapshot { .. }) => refused = Some(error),
+                    Err(error) => return Err(error),
+                }
+            }
+            if taken.is_empty() {
+                continue;
+            }
             // A dataset has one snapshot in a txg: each cadence has its own.
-            let names = self.take(due, now, None).await?;
+            let names = self.take(taken, now, None).await?;
             tracing::info!(
                 class = "snapshot.scheduled",
                 pool = self.pool.name(),
@@ -212,7 +233,13 @@ impl Datasets {
                 "snapshots taken by schedule"
             );
         }
-        Ok(())
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Why schedules, of datasets and of files, could not take what was due last, if so.
+    pub fn schedule_failures(&self) -> Vec<String> {
+        let both = [&self.schedules_failed, &self.file_schedules_failed];
+        both.into_iter().filter_map(Told::last).collect()
     }
 
     /// Destroys what schedules took and that is too many. The caller holds the lock of acts.

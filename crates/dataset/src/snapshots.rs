@@ -38,6 +38,7 @@ use aquifer_ondisk::{DatasetId, FormatError, Guid, ObjectId, Space, Txg};
 use aquifer_pool::ImportError;
 
 use crate::bookmarks::Bookmarks;
+use crate::covered::Covered;
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
@@ -81,6 +82,8 @@ pub(crate) struct Snapshots {
     pub files: FileSnapshots,
     /// Those that keep nodes alone.
     pub bookmarks: Bookmarks,
+    /// How much of the head they show.
+    pub covered: Covered,
 }
 
 /// A snapshot to be taken.
@@ -437,8 +440,11 @@ impl Datasets {
         acts: Vec<Act>,
         by: Option<&Called>,
     ) -> Result<(), DatasetError> {
+        let asked = self.ask_for_acts(&acts).await?;
         let hold = self.hold_act_of(by).await?;
-        self.state.lock().snapshot_acts.entry(hold.txg()).or_default().extend(acts);
+        let mut state = self.state.lock();
+        state.asked.entry(hold.txg()).or_default().push(asked);
+        state.snapshot_acts.entry(hold.txg()).or_default().extend(acts);
         Ok(())
     }
 }

@@ -75,6 +75,7 @@ impl Trees for Datasets {
         let (datasets, mut gone, renamed): (Vec<Arc<Dataset>>, _, _) = {
             let mut state = self.state.lock();
             state.items.remove(&txg);
+            state.asked = state.asked.split_off(&txg.next());
             let renamed = state.renamed.remove(&txg).unwrap_or_default();
             let gone = std::mem::take(&mut state.gone);
             for id in std::mem::take(&mut state.emptied) {
@@ -152,6 +153,7 @@ impl Datasets {
         items.extend(self.take_files(sync).await?);
         items.extend(self.carry_out(sync.txg()));
         self.settle_pins(sync.txg(), &datasets, &mut items);
+        items.extend(datasets.iter().flat_map(|of| of.settle_covered(sync.txg())));
         items.extend(self.damages.take_items());
         items.extend(self.scrub.take_item());
         items.extend(self.pool.take_free_work().into_iter().map(free_work_item));
@@ -232,6 +234,7 @@ impl Datasets {
         let gate = Gate::new(sync, dataset.shown());
         let synced = self.sync_objects(&gate, dataset).await?;
         let (filed, given_up) = gate.into_filed();
+        dataset.snapshots.lock().covered_died(&filed);
         let mut changed = synced.changed | self.file(sync, dataset, filed).await?;
         items.extend(dataset.change_inherited(synced.inherited, given_up));
         if !sync.is_replay() {

@@ -79,10 +79,10 @@ impl Datasets {
                 let checked = self.check_limits(limits);
                 checked.inspect_err(|_| left.iter().for_each(|of| of.unlogged.begin(&hold)))?;
             }
-            if limits.as_ref().is_some_and(|limits| limits.reserves)
+            if let Some(limits) = limits.as_ref().filter(|limits| limits.reserves())
                 && !left_out(Rule::ReleasedOnDiskFirst)
             {
-                dataset.kept_bytes.store(dataset.reserved_bytes(), Ordering::SeqCst);
+                limits.keep_present();
             }
             let begin = |of: &&Arc<Dataset>| !of.unlogged.is_on();
             let begun = unlogged.iter().filter(begin).map(|of| of.unlogged.begin(&hold)).count();
@@ -91,8 +91,8 @@ impl Datasets {
             begun
         };
         self.act_on_disk().await?;
-        if limits.is_some_and(|limits| limits.reserves) {
-            dataset.kept_bytes.store(0, Ordering::SeqCst);
+        if let Some(limits) = limits.filter(NewLimits::reserves) {
+            limits.keep_new();
             self.refresh_properties();
         }
         if begun > 0 {
@@ -212,8 +212,10 @@ impl Datasets {
             let is_standby = is_standby || dataset.steps_back.load(Ordering::SeqCst);
             dataset.standby.store(is_standby, Ordering::SeqCst);
         }
-        let limits =
-            |of: &Arc<Dataset>| of.properties().quota_bytes.is_some() || of.reserved_bytes() > 0;
+        let limits = |of: &Arc<Dataset>| {
+            let reserves = of.reserved_bytes() > 0 || of.refreserved_bytes() > 0;
+            reserves || of.properties().quota_bytes.is_some()
+        };
         self.limited.store(self.keeping().iter().any(limits), Ordering::SeqCst);
         let own = self.by_name(self.pool.name());
         let is_on = own.is_some_and(|own| self.value(&own, Property::Autotrim).0 == "on");

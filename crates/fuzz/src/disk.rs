@@ -90,6 +90,7 @@ pub fn run(input: &[u8]) {
         41 => read_as::<FileLineRecord>(bytes),
         42 => read_as::<HeadLineRecord>(bytes),
         43 => read_as::<LeftHeadRecord>(bytes),
+        44 => read_as::<CoveredRecord>(bytes),
         _ => {}
     }
 }

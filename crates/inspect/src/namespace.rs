@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_ondisk::Space;
 use aquifer_ondisk::codec::{FormatError, Reader};
+use aquifer_ondisk::covered::CoveredRecord;
 use aquifer_ondisk::damage::{DamageKind, DamageRecord};
 use aquifer_ondisk::dataset::{
     DatasetRecord, InheritedRecord, Item, ItemClass, LineRecord, ListerRecord, PROPERTY_STANDBY,
@@ -244,6 +245,7 @@ impl Items {
             (_, CLASS_RECEIVING | CLASS_RESUME) if number == 0 => {
                 self.of_a_receive(dataset, class, &item.value)
             }
+            (_, CLASS_COVERED) => CoveredRecord::decode(&item.value).map(drop),
             (_, class) if is_of_a_line(class, number) => {
                 self.of_a_line(dataset, (class, number), &item.value)
             }
@@ -507,6 +509,7 @@ const OF_FILES: [u8; 7] = [
 ];
 const CLASS_RECEIVING: u8 = ItemClass::Receiving as u8;
 const CLASS_HEAD_LINE: u8 = ItemClass::HeadLine as u8;
+const CLASS_COVERED: u8 = ItemClass::Covered as u8;
 const CLASS_LEFT_HEAD: u8 = ItemClass::LeftHead as u8;
 const CLASS_RESUME: u8 = ItemClass::Resume as u8;
 const CLASS_BOOKMARK: u8 = ItemClass::Bookmark as u8;

@@ -81,11 +81,13 @@ pub const FEATURE_FILE_CLONES_ACROSS: &str = "file-clones-across";
 pub const FEATURE_DATASET_LINES: &str = "dataset-lines";
 /// A snapshot of a file was held.
 pub const FEATURE_FILE_HOLDS: &str = "file-holds";
+/// A dataset has, or had, a `refreservation`: heads say how much of them snapshots show.
+pub const FEATURE_REFRESERVATION: &str = "refreservation";
 /// Dead trees say of which file each block was, also if it was cut off it. Only a pool that began
 /// with it has it.
 pub const FEATURE_TAILS_BY_FILE: &str = "tails-by-file";
 /// The features that this software knows.
-pub const FEATURES: [&str; 21] = [
+pub const FEATURES: [&str; 22] = [
     FEATURE_SNAPSHOTS,
     FEATURE_KEEPING,
     FEATURE_MOVED,
@@ -107,6 +109,7 @@ pub const FEATURES: [&str; 21] = [
     FEATURE_TAILS_BY_FILE,
     FEATURE_DATASET_LINES,
     FEATURE_FILE_HOLDS,
+    FEATURE_REFRESERVATION,
 ];
 /// Whether this software knows a feature: by its name, or by its form ([`crate::held`]).
 pub fn is_known_feature(feature: &str) -> bool {

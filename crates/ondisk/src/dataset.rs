@@ -26,6 +26,7 @@
 //!   class 22  what is being received into the head (see [`crate::receiving`]); number = 0
 //!   class 23  how far a stream has come that may go on (see [`crate::resume`]); number = 0
 //!   class 25  a piece of a property that a user made up (see [`crate::user_property`])
+//!   class 31  how much of the head snapshots show (see [`crate::covered`])
 //!   dataset 0, class 15  see [`crate::free_work`]; number = the low 56 bits of a disk's guid
 //! entry: key 16 bytes, value string (u16 length)
 //!

@@ -62,6 +62,8 @@ pub enum ItemClass {
     LeftHead = 29,
     /// The holds on a snapshot of a file.
     FileKeep = 30,
+    /// How much of a head snapshots show.
+    Covered = 31,
 }
 
 impl ItemClass {
@@ -97,6 +99,7 @@ impl ItemClass {
             28 => ItemClass::HeadLine,
             29 => ItemClass::LeftHead,
             30 => ItemClass::FileKeep,
+            31 => ItemClass::Covered,
             _ => return None,
         })
     }

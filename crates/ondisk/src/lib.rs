@@ -8,6 +8,7 @@ pub mod bookmark;
 pub mod codec;
 pub mod config;
 pub mod corruption;
+pub mod covered;
 pub mod damage;
 pub mod dataset;
 pub mod dead;

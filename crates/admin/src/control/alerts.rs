@@ -135,7 +135,6 @@ fn problem_of(event: &Event) -> Option<Problem> {
         "disk.resilver_failed" => (Severity::Warning, codes::DISK_RESILVER_FAILED),
         "exports.too_many" => (Severity::Warning, codes::EXPORTS_TOO_MANY),
         "pool.history_damaged" => (Severity::Warning, codes::POOL_HISTORY_DAMAGED),
-        "snapshot.schedule_failed" => (Severity::Warning, codes::SNAPSHOT_SCHEDULE_FAILED),
         "disk.autoreplaced" => (Severity::Info, codes::DISK_AUTOREPLACED),
         "disk.resilvered" => (Severity::Info, codes::DISK_RESILVERED),
         "pool.resumed" => (Severity::Info, codes::POOL_RESUMED),

@@ -29,6 +29,8 @@ impl Control {
             .or_else(|| scrub_paused(status, now_ns));
         let mut all: Vec<Problem> = full(status, limits).into_iter().chain(overdue).collect();
         all.extend(quotas(&used_of_quotas(serving), limits));
+        all.extend(serving.files_astray());
+        all.extend(not_taken(serving));
         all.extend(self.shut_out(serving));
         all.extend(parts(&serving.service().datasets.partials(), now_ns));
         all.extend(kept_for_ever(serving, now_ns));
@@ -141,7 +143,8 @@ fn used_of_quotas(serving: &Serving) -> Vec<Bounded> {
     if !bounded.is_empty() {
         for info in datasets.list() {
             let own = bounded.iter_mut().find(|own| own.name == info.name);
-            own.into_iter().for_each(|own| own.used_bytes = info.used.bytes);
+            let used = info.used.bytes.saturating_add(info.refreserved_bytes);
+            own.into_iter().for_each(|own| own.used_bytes = used);
         }
     }
     bounded
@@ -170,6 +173,20 @@ fn quotas(all: &[Bounded], [warning, error]: [u8; 2]) -> Option<Problem> {
         first.name
     );
     Some(Problem::new(codes::QUOTA_FULL, severity, status, Some(action)))
+}
+
+/// Snapshots that are due and cannot be taken.
+fn not_taken(serving: &Serving) -> Option<Problem> {
+    let failures = serving.service().datasets.schedule_failures();
+    let status = (!failures.is_empty())
+        .then(|| format!("Scheduled snapshots are not taken: {}.", failures.join("; ")))?;
+    let action = format!(
+        "They are tried again every minute. `aquifer list -r -t all {}` shows what takes space, \
+         `aquifer get -r snapshots,filesnapshots,refreservation {0}` what asks for it.",
+        serving.name()
+    );
+    let code = codes::SNAPSHOT_SCHEDULE_FAILED;
+    Some(Problem::new(code, Severity::Warning, status, Some(action)))
 }
 
 /// Parts of streams that broke off, and that nobody goes on with.

@@ -389,18 +389,21 @@ fn ratio(of: Space) -> String {
 }
 
 /// Sizes that every dataset has.
-const SIZES: usize = 7;
+const SIZES: usize = 8;
 
 fn of_dataset(info: Info) -> DatasetInfo {
     let share = info.properties.iter().find(|(property, ..)| *property == Property::Sharenfs);
     let export = share.filter(|_| !info.is_standby);
     let export = export.and_then(|(_, value, _)| sharenfs::parse(&info.name, value).ok()?);
     let (used, refer) = (info.used, info.refer);
+    // What is kept free is in no ratio.
+    let used_bytes = used.bytes.saturating_add(info.refreserved_bytes);
     let counted = |value: String| if info.counts_saved { value } else { "-".into() };
     let fixed: [_; SIZES] = [
-        ("used", used.bytes.to_string()),
+        ("used", used_bytes.to_string()),
         ("available", info.available_bytes.to_string()),
         ("referenced", refer.bytes.to_string()),
+        ("usedbyrefreservation", info.own_refreserved_bytes.to_string()),
         ("logicalused", counted(used.logical_bytes().to_string())),
         ("logicalreferenced", counted(refer.logical_bytes().to_string())),
         ("compressratio", counted(ratio(used))),
@@ -429,9 +432,10 @@ fn of_dataset(info: Info) -> DatasetInfo {
     DatasetInfo {
         properties: fixed.chain(settable).chain([next]).chain(users).collect(),
         name: info.name,
-        used_bytes: used.bytes,
+        used_bytes,
         available_bytes: info.available_bytes,
         refer_bytes: refer.bytes,
+        refreserved_bytes: info.own_refreserved_bytes,
         logical_used_bytes: counted(used.logical_bytes()),
         logical_refer_bytes: counted(refer.logical_bytes()),
         nfs_path: export.map(|export| export.path),

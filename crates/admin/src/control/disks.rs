@@ -56,7 +56,7 @@ fn pool_guid(serving: &Serving) -> String {
 }
 
 /// The disks of a pool, for questions about them.
-fn asked(serving: &Serving) -> Vec<Asked> {
+pub(super) fn asked(serving: &Serving) -> Vec<Asked> {
     let (pool, open) = (pool_guid(serving), serving.disks());
     let status = serving.service().pool.status();
     let of = |guid: Guid, path: &str| Asked {

@@ -1,6 +1,6 @@
 //! What is done once a second: somebody listens whether the disks of pools answer
 //! ([`aquifer_pool::Pool::listen`]), counts what the background still frees, closes snapshots into
-//! which nobody looks, and lets the pools' caches share memory by need
+//! which nobody looks, looks at image files, and lets the pools' caches share memory by need
 //! ([`aquifer_pool::Memory::balance`]).
 
 use std::time::Duration;
@@ -20,6 +20,7 @@ impl Control {
                     serving.service().pool.listen();
                     serving.service().datasets.close_idle_views();
                     serving.count_freeing();
+                    serving.look_at_files();
                 }
             }
             self.config.memory.balance();

@@ -83,6 +83,7 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
         | DatasetError::Increment(_)
         | DatasetError::HasClones { .. }
         | DatasetError::NeededByFiles { .. }
+        | DatasetError::NoRoomForSnapshot { .. }
         | DatasetError::GaveUp => ApiError::conflict(message),
         DatasetError::Labels(_) | DatasetError::DeadUnreadable(_) | DatasetError::Pool(_) => {
             ApiError::failed(message)
@@ -91,7 +92,7 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
 }
 
 /// Properties known from ZFS that do not exist here, or cannot be set.
-const ABSENT: [(&str, &str); 15] = [
+const ABSENT: [(&str, &str); 16] = [
     ("ashift", "does not exist here: a sector is 4 KiB on every disk"),
     ("checksum", "does not exist here: every page has a checksum, which cannot be switched off"),
     ("mountpoint", NOT_MOUNTED),
@@ -101,6 +102,7 @@ const ABSENT: [(&str, &str); 15] = [
     ("available", READ_ONLY),
     ("referenced", READ_ONLY),
     ("refer", READ_ONLY),
+    ("usedbyrefreservation", READ_ONLY),
     ("logicalused", READ_ONLY),
     ("logicalreferenced", READ_ONLY),
     ("compressratio", READ_ONLY),

@@ -26,6 +26,7 @@ use aquifer_pool::import::ImportOptions;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::astray::Astray;
 use super::beside;
 use super::drill::NewestDrill;
 use super::freeing::Freeing;
@@ -47,6 +48,8 @@ pub(super) struct Serving {
     pub freeing: Arc<Freeing>,
     /// What a look at all its snapshots found.
     pub kept: Mutex<beside::Kept>,
+    /// Its image files that are not what they should be.
+    pub astray: Arc<Astray>,
     /// What its load is measured from.
     pub load: LoadMeter,
     /// Its datasets were offered to clients.
@@ -135,6 +138,7 @@ impl Serving {
             freeing: Arc::default(),
             load,
             kept: Mutex::default(),
+            astray: Arc::default(),
             is_offered: AtomicBool::new(false),
             engine,
             left,

@@ -53,6 +53,7 @@ mod renames;
 mod replicate;
 mod revive;
 mod rollback;
+mod room;
 mod runbook;
 mod schedules;
 mod scrub;

@@ -42,7 +42,7 @@ pub(super) struct Column {
     value: fn(Line<'_>) -> Value,
 }
 
-const COLUMNS: [Column; 13] = [
+const COLUMNS: [Column; 14] = [
     Column { name: "name", alias: "", header: "NAME", value: |line| text(line.name()) },
     Column {
         name: "type",
@@ -81,6 +81,15 @@ const COLUMNS: [Column; 13] = [
             Line::Dataset(info) => Value::Size(info.refer_bytes),
             Line::Snapshot(info) => Value::Size(info.refer_bytes),
             Line::Bookmark(info) => Value::Size(info.refer_bytes),
+        },
+    },
+    Column {
+        name: "usedbyrefreservation",
+        alias: "usedrefreserv",
+        header: ">USEDREFRESERV",
+        value: |line| match line {
+            Line::Dataset(info) => Value::Size(info.refreserved_bytes),
+            Line::Snapshot(_) | Line::Bookmark(_) => Value::None,
         },
     },
     Column {

@@ -47,6 +47,8 @@ pub(crate) struct FileSnapshots {
     pub(super) pins: Pins,
     /// The holds on them.
     holds: BTreeMap<FileSnapshotId, KeepRecord>,
+    /// Own bytes of each file of the head that its snapshots show: see [`crate::covered`].
+    pub(super) covered: BTreeMap<ObjectId, u64>,
     /// Those that somebody reads.
     pub(super) open: BTreeMap<FileSnapshotId, Arc<Object>>,
 }
@@ -108,6 +110,9 @@ impl FileSnapshots {
     }
 
     pub(super) fn put(&mut self, snapshot: Arc<FileSnapshot>) {
+        if !self.list.contains_key(&snapshot.id) {
+            self.covers(&snapshot);
+        }
         let txgs = Arc::make_mut(&mut self.lists).entry(snapshot.object()).or_default();
         if let Err(at) = txgs.binary_search(&snapshot.txg()) {
             txgs.insert(at, snapshot.txg());
@@ -142,6 +147,7 @@ impl FileSnapshots {
             open.leave();
         }
         self.sweeps.insert(id, gone.object());
+        self.covers_less(gone.object());
         Some(gone)
     }
 

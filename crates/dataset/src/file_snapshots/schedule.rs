@@ -122,16 +122,29 @@ impl Datasets {
             let mut together = Vec::new();
             let mut groups = Vec::new();
             for files in of_datasets {
+                // A dataset that has no room keeps no other from its snapshots.
+                match self.ask_for_files(files.iter()).await {
+                    Err(error @ DatasetError::NoRoomForSnapshot { .. }) => {
+                        skipped = skipped.or(Some(error));
+                        continue;
+                    }
+                    asked => drop(asked?),
+                }
                 if !together.is_empty() && together.len() + files.len() > AT_ONCE_MAX {
                     groups.push(std::mem::take(&mut together));
                 }
                 together.extend(files);
             }
             groups.push(together);
+            groups.retain(|group| !group.is_empty());
             for group in groups {
                 match self.take_group(group, cadence, now).await {
                     // Other groups can be taken.
-                    Err(error @ (DatasetError::BadName { .. } | DatasetError::Increment(_))) => {
+                    Err(
+                        error @ (DatasetError::BadName { .. }
+                        | DatasetError::Increment(_)
+                        | DatasetError::NoRoomForSnapshot { .. }),
+                    ) => {
                         skipped = skipped.or(Some(error));
                     }
                     done => done?,

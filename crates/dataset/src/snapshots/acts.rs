@@ -74,7 +74,12 @@ impl Datasets {
         let snapshot = Snapshot { txg, record, line: id, lister: Some(id), inherited };
         let snapshot = Arc::new(snapshot);
         self.views.lock().enter(&snapshot);
-        dataset.snapshots.lock().set(snapshot.clone());
+        {
+            let own_bytes = dataset.head_space().bytes;
+            let mut snapshots = dataset.snapshots.lock();
+            snapshots.set(snapshot.clone());
+            snapshots.covers_all_of(own_bytes);
+        }
         dataset.listing.lock().put(snapshot, self.change_in(txg));
         if !keep.is_empty() {
             if !left_out(Rule::MarksAreOnDisk) {

@@ -74,7 +74,11 @@ impl Files {
     pub async fn tend_scheduled(&self, found: Scheduled, now: Time) -> Result<(), FileNameError> {
         let done = self.datasets.tend_scheduled_files(&found.of, now).await;
         let done = found.failed.map_or(Ok(()), Err).and(done.map_err(FileNameError::from));
-        self.datasets.tell_of_scheduled_files(done.as_ref().err().map(ToString::to_string));
+        let why = |error: &FileNameError| match error {
+            FileNameError::Dataset(error) => error.lasting(),
+            error => error.to_string(),
+        };
+        self.datasets.tell_of_scheduled_files(done.as_ref().err().map(why));
         done
     }
 

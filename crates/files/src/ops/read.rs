@@ -178,7 +178,9 @@ impl Files {
             return Ok((full, target.attributes()));
         }
         let available = self.datasets.available_bytes(&target.dataset);
-        let used = self.datasets.used_bytes(&target.dataset);
+        // What is kept free for it is available to it.
+        let kept = target.dataset.lacking_bytes();
+        let used = self.datasets.used_bytes(&target.dataset).saturating_sub(kept);
         // An object takes at least its share of a leaf, so no more objects fit.
         let free_files = available / 512;
         let space = FsSpace {

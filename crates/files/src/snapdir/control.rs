@@ -259,6 +259,7 @@ impl From<DatasetError> for FsError {
             DatasetError::Held { .. }
             | DatasetError::HasClones { .. }
             | DatasetError::NeededByFiles { .. } => FsError::NotPermitted,
+            DatasetError::NoRoomForSnapshot { .. } => FsError::NoSpace,
             DatasetError::Pool(error) => error.into(),
             // Nothing was done, and may be later.
             DatasetError::Labels(_) | DatasetError::GaveUp => FsError::TryLater,

@@ -49,6 +49,7 @@ mod places;
 mod properties;
 mod quota;
 mod receive;
+mod refreserved;
 mod rename;
 mod replay;
 mod replies;

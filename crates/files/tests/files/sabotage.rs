@@ -7,12 +7,12 @@ use aquifer_blockio::sabotage::{Rule, leave_out};
 use crate::{
     across, bookmarks, clones, control_file, damage, destroy, file_clones, file_lines,
     file_returns, file_rollback, file_versions, full, handles, head_lines, increments, l2arc,
-    large, places, quota, replay, rollback, scrub, seen, turns, version_acts, walk,
+    large, places, quota, refreserved, replay, rollback, scrub, seen, turns, version_acts, walk,
 };
 
 type Scenario = fn();
 
-const FOUND_BY: [(Rule, Scenario); 42] = [
+const FOUND_BY: [(Rule, Scenario); 46] = [
     (
         Rule::ReplayRaisesIds,
         replay::a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names,
@@ -39,6 +39,10 @@ const FOUND_BY: [(Rule, Scenario); 42] = [
         Rule::ReleasedOnDiskFirst,
         quota::others_wait_until_the_disk_knows_that_a_reservation_is_given_up,
     ),
+    (Rule::SnapshotsLeaveNoRoom, refreserved::all_is_written_over_after_snapshots),
+    (Rule::SnapshotsAskForRoom, refreserved::a_snapshot_without_room_is_refused),
+    (Rule::CoveredIsOnDisk, refreserved::two_disks_are_written_over_after_a_restart),
+    (Rule::ReservationsAreKept, refreserved::all_is_written_over_after_snapshots),
     (Rule::UnreadableIsNoDamage, damage::a_read_error_that_passes_costs_nothing),
     (Rule::UnreadableIsNoDamage, damage::a_read_error_that_stays_keeps_what_was_acknowledged),
     (Rule::WalkShowsThePath, walk::a_walk_in_pieces_misses_nothing_that_stays),

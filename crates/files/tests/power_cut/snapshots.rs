@@ -25,6 +25,7 @@ pub(crate) mod files;
 mod holds;
 mod moves;
 mod past;
+mod reserved;
 mod schedules;
 
 use std::collections::BTreeMap;
@@ -341,6 +342,7 @@ async fn check(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
             return Err(format!("snapshot {unknown} was destroyed, and is there"));
         }
     }
+    reserved::check(service, &name).await?;
     files::check(service, model, &since).await?;
     holds::release_files(service, model).await?;
     file_schedules::check(&dataset)?;
@@ -387,6 +389,10 @@ async fn life(
     check(&service, model).await?;
     bookmarks::check(&service, model).await?;
     clones::check(&service, model).await?;
+    let mut rng = Rng::stream(seed, "reserves");
+    if rng.below(3) == 0 {
+        reserved::set(&service, model, &mut rng).await?;
+    }
     let work = client(&service, model, Rng::stream(seed, "client"), ops, run);
     let acts = async {
         let acts = administrator(&service, &world, top, Rng::stream(seed, "acts"), run);
@@ -590,6 +596,9 @@ fn a_rule_left_out_is_found() {
         (Rule::BookmarksKeepNodes, 300),
         (Rule::BookmarksOutliveSnapshots, 300),
         (Rule::BookmarksPinClones, 500),
+        (Rule::SnapshotsLeaveNoRoom, 100),
+        (Rule::FilesCoverToo, 300),
+        (Rule::RollbackCovers, 500),
     ] {
         if !only.is_empty() && format!("{rule:?}") != only {
             continue;

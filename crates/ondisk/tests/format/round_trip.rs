@@ -83,6 +83,7 @@ fn values_and_pointers() {
     round_trips(snapshots::file_clone_across());
     round_trips(snapshots::head_line());
     round_trips(snapshots::left_head());
+    round_trips(any::<u64>().prop_map(CoveredRecord));
     round_trips(damages::damage());
     round_trips(damages::scrub());
     round_trips(damages::free_work());

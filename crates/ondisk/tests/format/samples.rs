@@ -2,6 +2,7 @@
 
 use aquifer_ondisk::DatasetId;
 use aquifer_ondisk::block_pointer::{BlockKind, BlockPointer};
+use aquifer_ondisk::covered::CoveredRecord;
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::dead::DeadKey;
 use aquifer_ondisk::dirent::Dirent;
@@ -144,6 +145,11 @@ fn small() -> Vec<Sample> {
         sample("sweep_record_v1", "value of a namespace item of class 7", sweep()),
         sample("rollback_record_v1", "value of a namespace item of class 8", one_rollback()),
         sample("lister_record_v1", "value of a namespace item of class 12", one_lister()),
+        sample(
+            "covered_record_v1",
+            "value of a namespace item of class 31",
+            CoveredRecord(5 << 20),
+        ),
         sample("inherited_record_v1", "value of a namespace item of class 14", one_inherited()),
         sample("file_snapshot_record_v1", "value of a namespace item of class 16", one_of_file()),
         sample("file_snapshot_record_scheduled_v1", "one that a schedule took", one_scheduled()),

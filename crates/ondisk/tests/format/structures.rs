@@ -6,6 +6,7 @@ use aquifer_ondisk::block_pointer::BlockPointer;
 use aquifer_ondisk::bookmark::BookmarkRecord;
 use aquifer_ondisk::codec::{FormatError, Reader, Writer, checksum128};
 use aquifer_ondisk::config::Label;
+use aquifer_ondisk::covered::CoveredRecord;
 use aquifer_ondisk::damage::DamageRecord;
 use aquifer_ondisk::dataset::{
     DatasetRecord, InheritedRecord, Item, LineRecord, ListerRecord, RollbackRecord, SnapshotRecord,
@@ -452,6 +453,17 @@ impl Structure for InheritedRecord {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         InheritedRecord::decode(bytes)
+    }
+}
+
+impl Structure for CoveredRecord {
+    const NAME: &'static str = "covered record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        CoveredRecord::decode(bytes)
     }
 }
 

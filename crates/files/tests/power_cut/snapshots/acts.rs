@@ -219,7 +219,7 @@ async fn take(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
             drop(model);
             Ok(())
         }
-        Err(error) if error.to_string().contains("out of space") => {
+        Err(error) if super::reserved::is_full(&error) => {
             model.snapshots.remove(&name);
             Ok(())
         }
@@ -293,7 +293,7 @@ fn refused(error: &DatasetError, pinned: bool, held: bool) -> bool {
     match error {
         DatasetError::Held { .. } => held,
         DatasetError::HasClones { .. } => pinned,
-        other => other.to_string().contains("out of space"),
+        other => super::reserved::is_full(&other),
     }
 }
 

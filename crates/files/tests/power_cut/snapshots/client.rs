@@ -128,6 +128,9 @@ pub(super) async fn client(
         match done {
             Ok(true) => model.states.push(after),
             Ok(false) => {}
+            Err(FsError::NoSpace) if is_reserved(service, &dataset, &step) => {
+                return Err(format!("no room for what is reserved: {step:?}"));
+            }
             Err(error) if allowed(&error) => {
                 tell(&format!("  {error}"));
                 // A write may be refused after a part of it: then nothing more is known.
@@ -228,4 +231,11 @@ async fn carry_out(files: &Files, root: FileHandle, step: &Step) -> Result<(), F
             files.write(&cred, file, at, &data, Stability::FileSync).await.0.map(drop)
         }
     }
+}
+
+/// Whether a write is over pages that are there, in a dataset with a `refreservation`.
+fn is_reserved(service: &Service, dataset: &str, step: &Step) -> bool {
+    let of = service.datasets.by_name(dataset);
+    let reserves = of.is_some_and(|of| of.properties().refreservation_bytes > 0);
+    reserves && matches!(step.act, Act::Write(..))
 }

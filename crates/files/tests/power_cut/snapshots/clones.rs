@@ -123,7 +123,7 @@ async fn promote(service: &Service, top: &Top, name: &str) -> Result<(), String>
             change_places(top);
             Ok(())
         }
-        Err(error) if error.to_string().contains("out of space") => {
+        Err(error) if super::reserved::is_full(&error) => {
             model.lock().unwrap().promoting = None;
             Ok(())
         }
@@ -240,7 +240,7 @@ async fn make(service: &Service, model: &Mutex<Model>, origin: &str) -> Result<(
     let mut model = model.lock().unwrap();
     match done {
         Ok(()) => model.clones.get_mut(&name).unwrap().made = true,
-        Err(error) if error.to_string().contains("out of space") => {
+        Err(error) if super::reserved::is_full(&error) => {
             model.clones.remove(&name);
         }
         Err(error) => return Err(format!("clone {origin}: {error}")),

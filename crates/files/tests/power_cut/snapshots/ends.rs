@@ -17,7 +17,7 @@ use super::acts::destroy;
 use super::client::client;
 use super::{
     Model, Top, bookmarks, check, check_past, clones, come_back, file_clones, files, holds, look,
-    tell,
+    reserved, tell,
 };
 use crate::{inspected, open};
 
@@ -150,6 +150,9 @@ pub(super) async fn end(world: Arc<dyn World>, disks: &[SimDisk], top: &Top) -> 
     let is_on_line = model.lock().unwrap().lines && dataset.dead_bytes() > 0;
     if dataset.dead_bytes() > 0 && !is_on_line {
         return Err(format!("{} bytes are left of snapshots", dataset.dead_bytes()));
+    }
+    if !model.lock().unwrap().lines {
+        reserved::check_end(&service, &name).await?;
     }
     let root = service.files.root(&name).ok_or("the dataset is gone")?;
     let found = look(&service.files, root).await.map_err(|error| error.to_string())?;

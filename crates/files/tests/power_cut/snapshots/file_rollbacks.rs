@@ -184,6 +184,6 @@ fn may_be_refused(error: &DatasetError, model: &Model) -> bool {
         DatasetError::OnAnotherLine(_) => !model.is_top || model.promoted,
         // Somebody destroyed the snapshot of the dataset meanwhile.
         DatasetError::NotFound(_) => true,
-        other => other.to_string().contains("out of space"),
+        other => super::reserved::is_full(&other),
     }
 }

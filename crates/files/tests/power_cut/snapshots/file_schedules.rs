@@ -32,7 +32,7 @@ pub(super) async fn work(
     let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
     if service.datasets.value(&dataset, Property::Filesnapshots).0 != SCHEDULE {
         match service.datasets.set(DATASET, "filesnapshots", Some(SCHEDULE)).await {
-            Err(error) if error.to_string().contains("out of space") => return Ok(()),
+            Err(error) if super::reserved::is_full(&error) => return Ok(()),
             done => done.map_err(|error| format!("set the schedule: {error}"))?,
         }
     }
@@ -69,7 +69,7 @@ async fn due(
     states.extend(model.coming());
     found(dataset, model, &states);
     match done {
-        Err(error) if error.to_string().contains("out of space") => return Ok(()),
+        Err(error) if super::reserved::is_full(&error) => return Ok(()),
         done => done.map_err(|error| format!("snapshots of files are due: {error}"))?,
     }
     let newest: BTreeSet<FileSnapshotId> = {

@@ -127,7 +127,7 @@ async fn rename(service: &Service, model: &Mutex<Model>, name: &str) -> Result<(
     tell(&format!("rename files {name} to {to}"));
     match service.datasets.rename_file_snapshots(&dataset, &ids, &to).await {
         Ok(_) => is_renamed(&mut model.lock().unwrap(), name),
-        Err(error) if error.to_string().contains("out of space") => {
+        Err(error) if super::reserved::is_full(&error) => {
             model.lock().unwrap().file_sets.get_mut(name).unwrap().renamed = None;
         }
         Err(error) => return Err(format!("rename files {name}: {error}")),
@@ -192,7 +192,7 @@ async fn take(service: &Service, model: &Mutex<Model>, rng: &mut Rng) -> Result<
             let missing: Vec<&str> = missing.iter().filter_map(|full| path_in(full)).collect();
             set.files.retain(|path, _| !missing.contains(&path.as_str()));
         }
-        Err(error) if error.to_string().contains("out of space") => set.files.clear(),
+        Err(error) if super::reserved::is_full(&error) => set.files.clear(),
         Err(error) => return Err(format!("take {name}: {error}")),
     }
     if set.files.is_empty() {

@@ -29,7 +29,7 @@ pub(super) async fn there_and_back(service: &Service, model: &Mutex<Model>) -> R
         model.lock().unwrap().place = place;
         match done {
             Ok(()) => {}
-            Err(error) if place == Place::There && error.to_string().contains("out of space") => {
+            Err(error) if place == Place::There && super::reserved::is_full(&error) => {
                 model.lock().unwrap().place = Place::Here;
                 return Ok(());
             }

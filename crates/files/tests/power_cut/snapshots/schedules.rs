@@ -23,7 +23,7 @@ pub(super) async fn work(
     let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
     if service.datasets.value(&dataset, Property::Snapshots).0 != SCHEDULE {
         match service.datasets.set(DATASET, "snapshots", Some(SCHEDULE)).await {
-            Err(error) if error.to_string().contains("out of space") => return Ok(()),
+            Err(error) if super::reserved::is_full(&error) => return Ok(()),
             done => done.map_err(|error| format!("set the schedule: {error}"))?,
         }
     }
@@ -61,7 +61,7 @@ pub(super) async fn work(
         }
     }
     match done {
-        Err(error) if error.to_string().contains("out of space") => return Ok(()),
+        Err(error) if super::reserved::is_full(&error) => return Ok(()),
         Ok(()) if is_new => {}
         done => return Err(format!("a snapshot is due: {done:?}, {there:?}")),
     }
