@@ -12,6 +12,7 @@ mod features;
 mod grow;
 mod log;
 mod past;
+mod records;
 mod spares;
 
 pub(crate) use data::QUIET_WAIT;

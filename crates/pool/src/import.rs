@@ -222,6 +222,8 @@ pub fn import(
         pool.begin_session(&uberblock).await?;
         claim_logged_places(&pool, &chain, uberblock.floor).await?;
         pool.load_for_sync().await?;
+        pool.spread_records(&mut pool.space.lock());
+        pool.set_capacity();
         *pool.import.found.lock() = Some(chain);
         Ok((pool, report))
     })

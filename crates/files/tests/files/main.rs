@@ -54,6 +54,7 @@ mod replay;
 mod replies;
 mod resumed;
 mod rollback;
+mod roots;
 mod rot;
 mod sabotage;
 mod schedules;
