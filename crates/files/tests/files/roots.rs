@@ -1,11 +1,15 @@
 //! Pools of several data vdevs, one of which loses all that it holds: what leads to the files lies
 //! on another one, too.
 
-use aquifer_files::{FileHandle, FsError, Service, Stability};
-use aquifer_ondisk::layout::{SLOTS_OFFSET, leaf_segments};
+use aquifer_blockio::Page;
+use aquifer_files::{CreateHow, FileHandle, FsError, Service, SetAttributes, Stability};
+use aquifer_ondisk::codec::checksum128;
+use aquifer_ondisk::config::Redundancy;
+use aquifer_ondisk::layout::{Geometry, SLOTS_OFFSET, leaf_segments};
 use aquifer_ondisk::scrub::ScrubState;
 use aquifer_ondisk::types::SEGMENT_SECTORS;
-use aquifer_sim::Corruption;
+use aquifer_pool::PoolError;
+use aquifer_sim::{Corruption, SimDisk};
 
 use crate::bed::{Bed, make, noise, read, root, write};
 
@@ -84,12 +88,19 @@ async fn readable(service: &Service) -> (usize, usize) {
     (small, large)
 }
 
-/// All of some disks is garbage, but for their labels.
-fn rot_all(bed: &Bed, disks: std::ops::Range<usize>) {
-    let labels = (leaf_segments(SECTORS) - 1) * SEGMENT_SECTORS;
+/// All of some disks is gone, but for their labels, and for their bitmaps if those are to stay.
+fn rot_all(bed: &Bed, disks: std::ops::Range<usize>, bitmaps: bool) {
+    let segments = leaf_segments(SECTORS) - 1;
+    let redundancy = if bed.disks.len() > 2 { Redundancy::Mirror } else { Redundancy::Single };
+    let geometry = Geometry::new(0, segments, redundancy);
+    let slots: Vec<_> = (0..geometry.metaslabs()).flat_map(|at| geometry.reserved(at)).collect();
+    let is_kept = |sector: &u64| {
+        !bitmaps && slots.iter().any(|(first, count)| (*first..first + count).contains(sector))
+    };
     for disk in &bed.disks[disks] {
         disk.durable_image().for_each(|sector, _| {
-            if (SLOTS_OFFSET..labels).contains(&sector) {
+            let is_inner = (SLOTS_OFFSET..segments * SEGMENT_SECTORS).contains(&sector);
+            if is_inner && !is_kept(&sector) {
                 disk.corrupt(sector, Corruption::Zeros);
             }
         });
@@ -112,7 +123,7 @@ fn a_vdev_rots(sides: usize, vdev: usize) {
     bed.life(async |service| furnish(&service).await);
     bed.assert_clean();
     let other = 1 - vdev;
-    rot_all(&bed, vdev * sides..(vdev + 1) * sides);
+    rot_all(&bed, vdev * sides..(vdev + 1) * sides, false);
     let (small, large) = bed.life(async |service| {
         let before = readable(&service).await;
         scrub(&service).await;
@@ -125,7 +136,7 @@ fn a_vdev_rots(sides: usize, vdev: usize) {
     // Leaves of larger files lie on one vdev: what they lead to on the other is lost with them.
     assert!(large > all * LARGE_PAGES / 10 && large < all * LARGE_PAGES / 2, "{large}");
     // The scrub has healed what leads to the files: now the other vdev may go.
-    rot_all(&bed, other * sides..(other + 1) * sides);
+    rot_all(&bed, other * sides..(other + 1) * sides, true);
     let left = bed.life(async |service| readable(&service).await);
     assert_eq!(left, (0, 0), "nothing but names is left");
 }
@@ -140,4 +151,99 @@ pub fn a_mirror_that_loses_all_takes_no_names() {
 fn a_disk_that_loses_all_takes_no_names() {
     a_vdev_rots(1, 0);
     a_vdev_rots(1, 1);
+}
+
+/// The vdev is not there at all: only a read-only import comes up, and leaves all as it was.
+fn a_vdev_is_missing(sides: usize, vdev: usize) {
+    let mut bed = Bed::of_vdevs(2, sides, SECTORS);
+    bed.life(async |service| furnish(&service).await);
+    let content = |disk: &SimDisk| {
+        let mut all = Vec::new();
+        let mut note = |sector, page: &Page| all.push((sector, checksum128(page.as_slice())));
+        disk.durable_image().for_each(|sector, page| note(sector, page));
+        all
+    };
+    let images = |bed: &Bed| bed.disks.iter().map(content).collect::<Vec<_>>();
+    let before = images(&bed);
+    let all = std::mem::take(&mut bed.disks);
+    let is_lost = |at: &usize| (vdev * sides..(vdev + 1) * sides).contains(at);
+    let rest = all.iter().enumerate().filter(|(at, _)| !is_lost(at));
+    bed.disks = rest.map(|(_, disk)| disk.clone()).collect();
+    bed.options.missing_vdev = true;
+    let (small, large) = bed.life(async |service| {
+        let notes = service.report.notes.join("; ");
+        assert!(notes.contains(&format!("vdev {vdev}")), "{notes}");
+        assert!(notes.contains("imported read-only"), "{notes}");
+        assert_eq!(service.pool.suspended(), None);
+        let top = service.files.root("tank/vms").unwrap();
+        let how = CreateHow::Guarded(SetAttributes::default());
+        let made = service.files.create(&root(), top, b"new", how).await.kept().await.0;
+        assert_eq!(made.err(), Some(FsError::Pool(PoolError::ReadOnly)));
+        let made = service.datasets.create("tank/new", &[]).await;
+        assert!(made.is_err(), "a dataset was made");
+        assert!(service.files.start_scrub().await.is_err(), "a scrub began");
+        let read = readable(&service).await;
+        let lost = service.files.lookup(&root(), top, b"new").await.0;
+        assert_eq!(lost.err(), Some(FsError::NotFound));
+        read
+    });
+    println!("{sides} sides, vdev {vdev} missing: {small} small files, {large} pages can be read");
+    assert!(small > DATASETS.len() * SMALL / 4 && large > 0, "{small} {large}");
+    bed.disks = all;
+    assert!(images(&bed) == before, "something was written");
+    bed.options.missing_vdev = false;
+    let whole = bed.life(async |service| readable(&service).await);
+    assert_eq!(whole, (DATASETS.len() * SMALL, DATASETS.len() * LARGE_PAGES));
+}
+
+#[test]
+fn a_pool_without_a_mirror_can_be_read() {
+    a_vdev_is_missing(2, 0);
+    a_vdev_is_missing(2, 1);
+}
+
+#[test]
+fn a_pool_without_a_disk_can_be_read() {
+    a_vdev_is_missing(1, 0);
+    a_vdev_is_missing(1, 1);
+}
+
+#[test]
+#[ignore = "figures"]
+fn zz_figures() {
+    use aquifer_blockio::Disk;
+    for (pages, writes) in [(16_384u64, 2048u64), (65_536, 2048), (131_072, 4096)] {
+        for left_out in [true, false] {
+            let rules: &[_] = &[aquifer_blockio::sabotage::Rule::RootsOnTwoVdevs];
+            aquifer_blockio::sabotage::leave_out(if left_out { rules } else { &[] });
+            let mut bed = Bed::of_vdevs(2, 2, 1 << 18);
+            let disks = bed.disks.clone();
+            let written =
+                || disks.iter().map(|disk| disk.counters().written_sectors).sum::<u64>() / 2;
+            let each = bed.life(async |service| {
+                let top = service.files.root("tank").unwrap();
+                let file = make(&service, top, "disk").await;
+                for at in (0..pages).step_by(256) {
+                    write(&service, file, at, &noise(at, 256), Stability::Unstable).await.unwrap();
+                }
+                service.pool.sync().await.unwrap();
+                let mut rng = aquifer_sim::Rng::stream(7, "figures");
+                let mut each = 0;
+                for round in 0..8 {
+                    service.pool.sync().await.unwrap();
+                    let before = written();
+                    for at in 0..writes {
+                        let page = rng.below(pages);
+                        let data = noise(pages + round * writes + at, 1);
+                        write(&service, file, page, &data, Stability::Unstable).await.unwrap();
+                    }
+                    service.pool.sync().await.unwrap();
+                    each = written() - before;
+                }
+                each
+            });
+            println!("{pages} pages, {writes} writes: {each} sectors, left out {left_out}");
+        }
+    }
+    aquifer_blockio::sabotage::leave_out(&[]);
 }
