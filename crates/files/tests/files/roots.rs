@@ -169,6 +169,12 @@ fn a_vdev_is_missing(sides: usize, vdev: usize) {
     let is_lost = |at: &usize| (vdev * sides..(vdev + 1) * sides).contains(at);
     let rest = all.iter().enumerate().filter(|(at, _)| !is_lost(at));
     bed.disks = rest.map(|(_, disk)| disk.clone()).collect();
+    let report = bed.inspect();
+    let seen = &report.summary.roots[0].datasets;
+    let entries: Vec<u64> = seen.iter().map(|dataset| dataset.entries).collect();
+    assert_eq!(entries.len(), DATASETS.len() + 1, "{report}");
+    let whole = entries.iter().filter(|entries| **entries > SMALL as u64).count();
+    assert_eq!(whole, DATASETS.len(), "{entries:?}: {report}");
     bed.options.missing_vdev = true;
     let (small, large) = bed.life(async |service| {
         let notes = service.report.notes.join("; ");
@@ -206,44 +212,4 @@ fn a_pool_without_a_mirror_can_be_read() {
 fn a_pool_without_a_disk_can_be_read() {
     a_vdev_is_missing(1, 0);
     a_vdev_is_missing(1, 1);
-}
-
-#[test]
-#[ignore = "figures"]
-fn zz_figures() {
-    use aquifer_blockio::Disk;
-    for (pages, writes) in [(16_384u64, 2048u64), (65_536, 2048), (131_072, 4096)] {
-        for left_out in [true, false] {
-            let rules: &[_] = &[aquifer_blockio::sabotage::Rule::RootsOnTwoVdevs];
-            aquifer_blockio::sabotage::leave_out(if left_out { rules } else { &[] });
-            let mut bed = Bed::of_vdevs(2, 2, 1 << 18);
-            let disks = bed.disks.clone();
-            let written =
-                || disks.iter().map(|disk| disk.counters().written_sectors).sum::<u64>() / 2;
-            let each = bed.life(async |service| {
-                let top = service.files.root("tank").unwrap();
-                let file = make(&service, top, "disk").await;
-                for at in (0..pages).step_by(256) {
-                    write(&service, file, at, &noise(at, 256), Stability::Unstable).await.unwrap();
-                }
-                service.pool.sync().await.unwrap();
-                let mut rng = aquifer_sim::Rng::stream(7, "figures");
-                let mut each = 0;
-                for round in 0..8 {
-                    service.pool.sync().await.unwrap();
-                    let before = written();
-                    for at in 0..writes {
-                        let page = rng.below(pages);
-                        let data = noise(pages + round * writes + at, 1);
-                        write(&service, file, page, &data, Stability::Unstable).await.unwrap();
-                    }
-                    service.pool.sync().await.unwrap();
-                    each = written() - before;
-                }
-                each
-            });
-            println!("{pages} pages, {writes} writes: {each} sectors, left out {left_out}");
-        }
-    }
-    aquifer_blockio::sabotage::leave_out(&[]);
 }
