@@ -181,7 +181,7 @@ pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
     let Beside { import_notes, notes, damaged, sync_disabled, .. } = beside;
     let Beside { dropped_log, scrub, drill, disks, replications, .. } = beside;
     let damaged_files = u64::try_from(damaged.len()).unwrap_or(u64::MAX);
-    problems::told(PoolStatus {
+    let told = problems::told(PoolStatus {
         summary: PoolSummary {
             damaged_files,
             freeing_bytes: beside.freeing_bytes,
@@ -205,7 +205,11 @@ pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
         status: None,
         action: None,
         problems: Vec::new(),
-    })
+    });
+    match status.read_only {
+        true => problems::read_only(told),
+        false => told,
+    }
 }
 
 /// A status with more problems.

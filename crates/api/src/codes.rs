@@ -67,6 +67,7 @@ codes! {
     }
     "runbook.md" "A pool is not in service" {
         POOL_UNAVAILABLE = "pool-unavailable",
+        POOL_READ_ONLY = "pool-read-only",
     }
     "runbook.md" "A log device is lost" {
         LOG_AWAY = "log-away",

@@ -83,6 +83,9 @@ pub struct ImportRequest {
     /// Import without a log device that is missing, and drop the data that only it holds.
     #[serde(default)]
     pub missing_log: bool,
+    /// Import read-only, without data vdevs of which no disk is there: to rescue files.
+    #[serde(default)]
+    pub missing_vdev: bool,
     /// Treat blocks that the disks do not give during the replay as damaged, and drop the records
     /// about them.
     #[serde(default)]

@@ -168,6 +168,8 @@ pub enum Rule {
     NewVdevIsListedFirst,
     /// A root has as many copies of records as the vdevs of its txg say, not those that came later.
     CopiesAsOfTheirTxg,
+    /// Where there are several data vdevs, what leads to everything lies on two of them.
+    RootsOnTwoVdevs,
     /// A vdev that grows keeps the size of its metaslabs.
     MetaslabSizeStays,
     /// A spare that stands for a disk is no spare meanwhile.

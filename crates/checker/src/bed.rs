@@ -30,6 +30,8 @@ pub enum Shape {
     ThreeWay,
     /// Two disks, none a copy.
     TwoSingles,
+    /// Two vdevs of two sides each.
+    TwoMirrors,
     /// A disk that is nearly full.
     FullSingle,
     /// A mirror that is nearly full.
@@ -47,7 +49,7 @@ impl Shape {
             Shape::Single | Shape::FullSingle => 1,
             Shape::Mirror | Shape::TwoSingles | Shape::FullMirror | Shape::SingleLog => 2,
             Shape::ThreeWay => 3,
-            Shape::MirrorLogMirror => 4,
+            Shape::MirrorLogMirror | Shape::TwoMirrors => 4,
         }
     }
 
@@ -55,7 +57,7 @@ impl Shape {
     pub fn sides(self) -> usize {
         match self {
             Shape::ThreeWay => 3,
-            Shape::Mirror | Shape::FullMirror | Shape::MirrorLogMirror => 2,
+            Shape::Mirror | Shape::FullMirror | Shape::MirrorLogMirror | Shape::TwoMirrors => 2,
             _ => 1,
         }
     }
@@ -67,6 +69,11 @@ impl Shape {
             Shape::MirrorLogMirror => 2,
             other => other.disks(),
         }
+    }
+
+    /// Vdevs that hold blocks.
+    pub fn data_vdevs(self) -> usize {
+        self.data_disks() / self.sides()
     }
 
     /// Whether its data lies on two sides.

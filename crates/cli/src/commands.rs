@@ -252,6 +252,7 @@ fn wanted_import(args: ImportArgs) -> ImportRequest {
         rewind: args.rewind,
         discard_log: args.discard_log,
         missing_log: args.missing_log,
+        missing_vdev: args.missing_vdev,
         discard_unreadable: args.discard_unreadable,
         use_offline: args.use_offline,
         old_config: args.old_config,

@@ -28,7 +28,7 @@ use crate::types::{Around, Attributes, Before, Credentials, FileHandle};
 /// Sectors that the trees above a change may take in its sync. This covers a path of the object's
 /// tree, of the object table, of the namespace and of the reply table. Each is twice as wide for
 /// splits, and in two copies.
-pub(crate) const TREE_SECTORS: u64 = 24;
+pub(crate) const TREE_SECTORS: u64 = 32;
 /// An object that has not changed for this long is not in the middle of bulk writes.
 const RESTED_SECONDS: i64 = 2;
 /// Memory that a change takes beside its pages.

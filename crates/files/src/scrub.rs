@@ -69,6 +69,9 @@ impl Files {
     /// # Errors
     /// It goes on already; errors of the pool.
     pub async fn start_scrub(self: &Arc<Self>) -> Result<(), ScrubError> {
+        if self.pool.is_read_only() {
+            return Err(PoolError::ReadOnly.into());
+        }
         let new = ScrubRecord {
             state: ScrubState::Active,
             begun: self.now(),

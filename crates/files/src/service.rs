@@ -41,7 +41,8 @@ impl From<PoolError> for ServiceError {
 
 impl Service {
     /// Imports the pool on these disks, replays its log, and starts its txgs on the world's
-    /// executor. Clients may connect when this returns.
+    /// executor. Clients may connect when this returns. A pool that is imported read-only stays as
+    /// it is.
     ///
     /// # Errors
     /// The reason why the pool cannot come into service.
@@ -56,6 +57,9 @@ impl Service {
             let trees: Arc<dyn Trees> = datasets.clone();
             pool.attach(Arc::downgrade(&trees));
             let files = Files::new(datasets.clone());
+            if pool.is_read_only() {
+                return Ok(Service { pool, datasets, files, report });
+            }
             pool.replay(files.as_ref()).await?;
             world.spawn("txg", pool.clone().run());
             datasets.ensure_root().await?;

@@ -125,6 +125,11 @@ impl Media {
         if self.singles.iter().any(|birth| *birth <= txg) { 2 } else { 1 }
     }
 
+    /// Whether a place is on a vdev that can be read, or on none of the pool's.
+    pub fn is_there(&self, place: Place) -> bool {
+        self.vdevs.get(usize::from(place.vdev())).is_none_or(Option::is_some)
+    }
+
     /// The vdev of a place.
     pub fn vdev(&self, place: Place) -> Option<&VdevView> {
         self.vdevs.get(usize::from(place.vdev()))?.as_ref()

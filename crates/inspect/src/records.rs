@@ -209,8 +209,9 @@ impl RecordSegments {
         RecordSegments { first, second }
     }
 
-    /// Whether a record lies in one segment, and its second copy at the same place of that
-    /// segment's mirror.
+    /// Whether a record lies in one segment, and its second copy at the same place of another: of
+    /// that segment's mirror, or of the one that it had before, which is a segment now. Records of
+    /// before the pool had several vdevs may have no second copy.
     fn holds(&self, pointer: &RecordPointer) -> bool {
         let [first, second] = pointer.places;
         let sectors = u64::from(pointer.sectors);
@@ -220,10 +221,10 @@ impl RecordSegments {
         let Some(offset) = offset_in(*start, first, sectors) else {
             return false;
         };
-        match self.second.get(*at) {
-            Some(start) => offset_in(*start, second, sectors) == Some(offset),
-            None => second.is_null(),
-        }
+        let before = self.first.range(..=second).next_back().map(|(start, _)| *start);
+        let mut mirrors = self.second.get(*at).copied().into_iter().chain(before);
+        let is_mirror = |start: Place| offset_in(start, second, sectors) == Some(offset);
+        second.is_null() || first != second && mirrors.any(is_mirror)
     }
 }
 

@@ -129,8 +129,8 @@ impl<F: Form> Walk<F> {
         Some(node)
     }
 
-    /// Enters the copies as used. Returns whether the first one may be read: it lies in the pool
-    /// and was not seen before.
+    /// Enters the copies as used. Returns whether the node may be read: the first copy on a vdev
+    /// that is there lies in the pool and was not seen before.
     fn mark(&self, scan: &mut Scan<'_>, child: &Child<F>) -> bool {
         let pointer = &child.pointer;
         let what = use_of(F::KIND);
@@ -157,10 +157,13 @@ impl<F: Form> Walk<F> {
             }
             return true;
         }
-        let mut fresh =
-            pointer.copies().map(|place| scan.mark(place, 1, what, || self.who(pointer)));
-        let first = fresh.next().unwrap_or(false);
-        fresh.for_each(drop);
+        let mut first = None;
+        for place in pointer.copies() {
+            let is_fresh = scan.mark(place, 1, what, || self.who(pointer));
+            if scan.media.is_there(place) {
+                first.get_or_insert(is_fresh);
+            }
+        }
         let pool_wide = what == Use::PoolNode || what == Use::Dead;
         let twice = scan.media.copies(pointer.written) == 2 && (pointer.level > 0 || pool_wide);
         if twice && pointer.places[1].is_null() {
@@ -169,7 +172,7 @@ impl<F: Form> Walk<F> {
                 format!("{} has one copy, in a pool without redundancy", self.who(pointer))
             });
         }
-        first
+        first.unwrap_or(false)
     }
 
     async fn read(&self, scan: &mut Scan<'_>, child: &Child<F>) -> Option<Page> {

@@ -357,11 +357,11 @@ impl NodeSink for Gate<'_> {
     fn write_node(
         &self,
         kind: BlockKind,
-        level: u8,
+        node: (u8, bool),
         owner: NodeOwner,
         page: Page,
     ) -> Result<BlockPointer, PoolError> {
-        NodeSink::write_node(self.sync, kind, level, owner, page)
+        NodeSink::write_node(self.sync, kind, node, owner, page)
     }
 
     fn is_of_another(&self, pointer: &BlockPointer) -> bool {

@@ -127,7 +127,7 @@ impl MemStore {
 
     /// Puts any bytes behind a valid pointer.
     pub(crate) fn plant(&self, kind: BlockKind, level: u8, bytes: &[u8]) -> BlockPointer {
-        self.write_node(kind, level, OWNER, Page::with_prefix(bytes)).unwrap()
+        self.write_node(kind, (level, false), OWNER, Page::with_prefix(bytes)).unwrap()
     }
 
     /// Forgets reads whose futures are gone.
@@ -244,7 +244,7 @@ impl NodeSink for MemStore {
     fn write_node(
         &self,
         kind: BlockKind,
-        level: u8,
+        (level, _): (u8, bool),
         owner: NodeOwner,
         page: Page,
     ) -> Result<BlockPointer, MemError> {
@@ -293,11 +293,11 @@ impl NodeSink for Keeping<'_> {
     fn write_node(
         &self,
         kind: BlockKind,
-        level: u8,
+        node: (u8, bool),
         owner: NodeOwner,
         page: Page,
     ) -> Result<BlockPointer, MemError> {
-        self.0.write_node(kind, level, owner, page)
+        self.0.write_node(kind, node, owner, page)
     }
     fn free_node(&self, _: NodeOwner, _: &BlockPointer) {}
 }

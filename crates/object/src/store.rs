@@ -36,11 +36,11 @@ impl NodeSink for SyncContext {
     fn write_node(
         &self,
         kind: BlockKind,
-        level: u8,
+        node: (u8, bool),
         _owner: NodeOwner,
         page: Page,
     ) -> Result<BlockPointer, PoolError> {
-        SyncContext::write_node(self, kind, level, page)
+        SyncContext::write_node(self, kind, node, page)
     }
 
     fn free_node(&self, _: NodeOwner, pointer: &BlockPointer) {

@@ -308,6 +308,12 @@ impl PoolConfig {
         self.vdevs.iter().filter(data).map(|vdev| vdev.redundancy.copies()).max().unwrap_or(1)
     }
 
+    /// Whether blocks of a txg may lie on more than one data vdev.
+    pub fn is_spread(&self, txg: Txg) -> bool {
+        let data = |vdev: &&VdevConfig| vdev.class == VdevClass::Data && vdev.birth <= txg;
+        self.vdevs.iter().filter(data).count() > 1
+    }
+
     /// The version that says all of it.
     fn version(&self) -> u32 {
         let plain = self.spares.is_empty()

@@ -12,6 +12,7 @@ mod features;
 mod grow;
 mod log;
 mod past;
+mod records;
 mod spares;
 
 pub(crate) use data::QUIET_WAIT;
@@ -28,7 +29,7 @@ use aquifer_vdev::Leaf;
 use aquifer_vdev::label_io;
 
 use crate::create::{NamedDisk, check_labels, check_new_disk};
-use crate::error::ImportError;
+use crate::error::{ImportError, PoolError};
 use crate::pool::Pool;
 use crate::tree::VdevTree;
 
@@ -207,6 +208,9 @@ impl Pool {
         mut tree: VdevTree,
         fresh: &[Arc<Leaf>],
     ) -> Result<(), ImportError> {
+        if self.is_read_only() {
+            return Err(PoolError::ReadOnly.into());
+        }
         tree.config.config_sequence += 1;
         check_labels(&tree.config)?;
         let leaves = || tree.config.leaves().map(|(_, leaf)| leaf.guid);

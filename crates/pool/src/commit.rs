@@ -111,6 +111,9 @@ impl Pool {
         current: &mut Current,
         change: impl FnOnce(&mut Uberblock) + Send,
     ) -> Result<(), PoolError> {
+        if self.is_read_only() {
+            return Err(PoolError::ReadOnly);
+        }
         self.look_for_others(current).await?;
         let mut next = current.uberblock.clone();
         change(&mut next);

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use aquifer_arc::Memory;
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_blockio::{Disk, World};
 use aquifer_ondisk::config::{
     FEATURE_LOGICAL_SPACE, FEATURE_TAILS_BY_FILE, Label, LeafConfig, POOL_NAME_BYTES_MAX,
@@ -211,6 +212,12 @@ pub(crate) fn check_labels(config: &PoolConfig) -> Result<(), ImportError> {
     Ok(())
 }
 
+/// Copies of the records of a new pool: two, if a bad sector or a lost vdev could take the only one.
+fn record_copies(config: &PoolConfig) -> u8 {
+    let is_spread = config.is_spread(Txg(1)) && !left_out(Rule::RootsOnTwoVdevs);
+    config.record_copies(Txg(1)).max(if is_spread { 2 } else { 1 })
+}
+
 /// Space of a new pool, and the segments that it keeps for records and log.
 struct Reserved {
     space: Allocator,
@@ -247,7 +254,7 @@ async fn format(
     config: PoolConfig,
     vdevs: Vec<Arc<Vdev>>,
 ) -> Result<Arc<Pool>, ImportError> {
-    let copies = config.record_copies(Txg(1));
+    let copies = record_copies(&config);
     let Reserved { space, records, log } = reserve(&vdevs, copies)?;
     let total = space.space_use().total;
     let segments = |runs: &[Place]| runs.len() as u64;

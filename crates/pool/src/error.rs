@@ -157,7 +157,10 @@ pub enum ImportError {
     #[error("{0}")]
     Disk(#[from] DiskError),
     /// Too few leaves of a vdev are present.
-    #[error("vdev {vdev} has no usable disk: missing or outdated are {leaves}")]
+    #[error(
+        "vdev {vdev} has no usable disk: missing or outdated are {leaves}. Attach them; if they \
+         are gone for good, `import --missing-vdev` imports the rest read-only"
+    )]
     VdevMissing {
         /// Number of the vdev.
         vdev: u16,

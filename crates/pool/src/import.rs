@@ -12,6 +12,7 @@ mod behind;
 pub(crate) mod leaves;
 mod level;
 mod log_device;
+mod read_only;
 mod replay;
 mod root;
 mod vote;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use aquifer_arc::Memory;
 use aquifer_blockio::World;
 use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_ondisk::config::PoolConfig;
 use aquifer_ondisk::pool_root::LogRoot;
 use aquifer_ondisk::types::{Run, SEGMENT_SECTORS};
 use aquifer_ondisk::uberblock::{Host, LogEnd, ROOTS, Uberblock};
@@ -61,6 +63,9 @@ pub struct ImportOptions {
     pub discard_log: bool,
     /// Import without a missing log device, and without the data that only it holds.
     pub missing_log: bool,
+    /// Import read-only, without data vdevs of which no disk can be used: what does not lie on them
+    /// can be read. See [`Pool::is_read_only`].
+    pub missing_vdev: bool,
     /// Blocks that cannot be read while the log is replayed count as damaged: changes of them are
     /// given up.
     pub discard_unreadable: bool,
@@ -84,6 +89,7 @@ impl Default for ImportOptions {
             rewind: 0,
             discard_log: false,
             missing_log: false,
+            missing_vdev: false,
             discard_unreadable: false,
             scale: Scale::REAL,
             host: None,
@@ -169,7 +175,7 @@ pub fn import(
             bring_online(&mut vote.config, &found, &mut report.notes);
         }
         check_host(&vote.uberblock, options, world.wall_ns())?;
-        let vdevs = assemble_vdevs(&world, &vote, &found, &mut report)?;
+        let vdevs = assemble_vdevs(&world, &vote, &found, (options.missing_vdev, &mut report))?;
         let back = usize::try_from(options.rewind).unwrap_or(usize::MAX);
         let mut uberblock = vote.uberblock.clone();
         let apart = name_unused(&vote.config.name, &mut uberblock, &vdevs);
@@ -182,6 +188,13 @@ pub fn import(
         let (from, since_ns) = (uberblock.txg.next(), newest.root.wall_ns);
         if back > 0 {
             report.dropped_log = Some(DroppedLog { from, since_ns, rewound: true });
+        }
+        if options.missing_vdev {
+            let tree = tree_of(&world, vote.config, (vdevs, &found), options);
+            return Ok((
+                read_only::pool(world, tree, &uberblock, roots, options, &mut report)?,
+                report,
+            ));
         }
         let lost = lost_log_devices(&newest.root.log, &vdevs, &vote, &found);
         if uberblock.restart_chain == 0 && !lost.is_empty() {
@@ -213,18 +226,30 @@ pub fn import(
         let chain = read_log(&reader, &log_root, lacks_session(&vote, &vdevs, &found)).await?;
         note_log(&chain, DroppedLog { from, since_ns, rewound: false }, &mut report);
         fix_end(&mut uberblock, &chain, log_root.chain, apart);
-        let spares = assemble_spares(&world, &vote.config, &found);
-        let caches = assemble_caches(&world, &vote.config, &found, &options.memory);
-        let tree = VdevTree { config: vote.config, vdevs, spares, caches };
+        let tree = tree_of(&world, vote.config, (vdevs, &found), options);
         let parts = build(world, tree, &uberblock, roots, &ring, &chain, options)?;
         let pool = Pool::assemble(parts);
         pool.level_labels(&found).await;
         pool.begin_session(&uberblock).await?;
         claim_logged_places(&pool, &chain, uberblock.floor).await?;
         pool.load_for_sync().await?;
+        pool.spread_records(&mut pool.space.lock());
+        pool.set_capacity();
         *pool.import.found.lock() = Some(chain);
         Ok((pool, report))
     })
+}
+
+/// The vdev tree, with the disks beside the vdevs.
+fn tree_of(
+    world: &Arc<dyn World>,
+    config: PoolConfig,
+    (vdevs, found): (Vec<Arc<Vdev>>, &[FoundLeaf]),
+    options: &ImportOptions,
+) -> VdevTree {
+    let spares = assemble_spares(world, &config, found);
+    let caches = assemble_caches(world, &config, found, &options.memory);
+    VdevTree { config, vdevs, spares, caches }
 }
 
 /// Reads the log, and makes it durable and the same on all sides.

@@ -83,6 +83,12 @@ impl Pool {
         Box::pin(self.wait_or_fail(error, failures, patience))
     }
 
+    /// Whether the vdev of an error has a disk left.
+    fn vdev_is_there(&self, error: &ReadError) -> bool {
+        let (ReadError::Unreadable { vdev, .. } | ReadError::Corrupt { vdev, .. }) = error;
+        self.tree().vdevs.get(usize::from(*vdev)).is_some_and(|vdev| vdev.check().is_ok())
+    }
+
     async fn wait_or_fail(
         &self,
         error: ReadError,
@@ -92,6 +98,11 @@ impl Pool {
         let passes = matches!(error, ReadError::Unreadable { .. });
         if !passes {
             return Err(error.into());
+        }
+        if self.is_read_only() {
+            // It may lie on a vdev that is missing for good.
+            let waits = self.vdev_is_there(&error) && pause(&*self.world, failures, patience).await;
+            return if waits { Ok(()) } else { Err(error.into()) };
         }
         let patience = if self.log.is_replaying() { Patience::Long } else { patience };
         if pause(&*self.world, failures, patience).await {

@@ -15,7 +15,7 @@ use crate::error::{Contradiction, PoolError};
 pub(crate) struct RecordRing {
     /// First copies.
     segments: Vec<Place>,
-    /// Second copies, segment by segment; empty if leaves mirror each other.
+    /// Second copies, segment by segment; empty if records have one.
     mirrors: Vec<Place>,
     /// The place of the next part, if it fits.
     segment: usize,
@@ -82,6 +82,32 @@ impl RecordRing {
         })
     }
 
+    /// The segments whose records lie on one vdev only, and their mirrors, if they have some.
+    pub fn on_one_vdev(&self) -> Vec<(Place, Option<Place>)> {
+        let mirrors = self.mirrors.iter().copied().map(Some).chain(std::iter::repeat(None));
+        let pairs = self.segments.iter().copied().zip(mirrors);
+        pairs.filter(|(at, mirror)| mirror.is_none_or(|of| of.vdev() == at.vdev())).collect()
+    }
+
+    /// Gives a segment another mirror, which no record lies in. The one before becomes a segment of
+    /// its own, with a mirror as new as that: some records have their second copies there.
+    pub fn mirror_elsewhere(&mut self, segment: Place, mirror: Place, of_before: Place) {
+        let Some(at) = self.segments.iter().position(|own| *own == segment) else { return };
+        let (Some(slot), Some(newest)) = (self.mirrors.get_mut(at), self.newest.get(at)) else {
+            return;
+        };
+        let (before, newest) = (std::mem::replace(slot, mirror), *newest);
+        self.segments.push(before);
+        self.mirrors.push(of_before);
+        self.newest.push(newest);
+    }
+
+    /// From now on all records have two copies: the second ones in these segments, one for each.
+    pub fn mirror_all(&mut self, mirrors: Vec<Place>) {
+        assert!(self.mirrors.is_empty() && mirrors.len() == self.segments.len());
+        self.mirrors = mirrors;
+    }
+
     /// One more segment, and one for second copies if there are such: the ring goes there after
     /// its present last one. The next root on disk must list them as allocated by its txg.
     pub fn grow(&mut self, segment: Place, mirror: Option<Place>) {
@@ -107,14 +133,18 @@ impl RecordRing {
         self.taken_of_each = sectors.min(SEGMENT_SECTORS);
     }
 
-    /// At import: notes a record at this place, oldest first.
-    pub fn note(&mut self, txg: Txg, place: Place, sectors: u64) {
-        let first = place.plus(0).sector() / SEGMENT_SECTORS * SEGMENT_SECTORS;
-        let start = Place::new(place.vdev(), first);
-        if let Some(at) = self.segments.iter().position(|segment| *segment == start)
-            && let Some(newest) = self.newest.get_mut(at)
-        {
-            *newest = (*newest).max(txg);
+    /// At import: notes a record at these places, oldest first. The segment of one may have had
+    /// another mirror when the record was written.
+    pub fn note(&mut self, txg: Txg, places: impl Iterator<Item = Place>, sectors: u64) {
+        for place in places {
+            let first = place.sector() / SEGMENT_SECTORS * SEGMENT_SECTORS;
+            let start = Place::new(place.vdev(), first);
+            let holds = |segments: &[Place]| segments.iter().position(|segment| *segment == start);
+            if let Some(at) = holds(&self.segments).or_else(|| holds(&self.mirrors))
+                && let Some(newest) = self.newest.get_mut(at)
+            {
+                *newest = (*newest).max(txg);
+            }
         }
         self.add_size(txg, sectors * 4096);
     }

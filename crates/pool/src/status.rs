@@ -92,6 +92,8 @@ pub struct PoolStatus {
     pub txg: Txg,
     /// The reason for a suspension, if the pool is suspended.
     pub suspended: Option<String>,
+    /// It is imported read-only.
+    pub read_only: bool,
     /// Its disks do not answer.
     pub silent: bool,
     /// The use of its sectors.
@@ -161,6 +163,7 @@ impl Pool {
             guid: self.guid(),
             txg: self.committed_txg(),
             suspended: self.suspended(),
+            read_only: self.is_read_only(),
             silent: self.is_silent(),
             space: space.space_use(),
             closed_metaslabs: space.closed().len(),

@@ -48,6 +48,9 @@ impl Pool {
             // To clients every error is a suspension: they wait for the pool to come back.
             other => PoolError::Suspended(other.to_string()),
         };
+        if self.is_read_only() {
+            return;
+        }
         if self.txgs.failure().is_none() {
             tracing::error!(
                 class = "pool.suspended", pool = %self.name(), %error, "pool suspended"
@@ -63,7 +66,7 @@ impl Pool {
     }
 
     fn end_with(&self, error: PoolError) {
-        self.txgs.fail(error.clone());
+        self.txgs.end(error.clone());
         self.acts.tell_change();
         self.stop_caches();
         self.log.fail(error);

@@ -4,6 +4,7 @@
 //! leaf, then the uberblock and its flush. Nothing after the first step allocates: every sector for
 //! the pool's own bookkeeping is reserved (slots at fixed places, records in their ring).
 
+mod copies;
 pub(crate) mod pace;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use aquifer_ondisk::txg_record::{
 };
 use aquifer_ondisk::types::Run;
 use aquifer_ondisk::{BlockPointer, Place, Txg};
+use aquifer_space::SpaceError;
 use aquifer_sync::atomic::Ordering;
 use aquifer_sync::{Mutex, Notify};
 
@@ -28,6 +30,7 @@ use crate::flow::limits::SYNC_WRITE_SECTORS_MAX;
 use crate::patience::Patience;
 use crate::pool::{BoxFuture, Pool, Roots};
 
+use copies::Copies;
 use pace::turn_of_others;
 
 /// The interface with which the layer above writes its changes of one txg.
@@ -41,8 +44,7 @@ pub struct SyncContext {
     used_sectors: Mutex<u64>,
     /// What it freed of earlier txgs. Until the commit readers find it below the earlier root.
     freed: Mutex<Vec<(Run, Txg)>>,
-    /// Places of each inner node and pool-wide node.
-    node_copies: u8,
+    copies: Copies,
 }
 
 /// Runs that leave the cache before others have their turn.
@@ -65,10 +67,10 @@ struct FlightState {
 
 impl SyncContext {
     fn new(pool: Arc<Pool>, txg: Txg) -> Self {
-        let node_copies = pool.tree().config.record_copies(txg);
+        let copies = Copies::of(&pool.tree().config, txg);
         SyncContext {
             pool,
-            node_copies,
+            copies,
             txg,
             gathering: Mutex::new(BTreeMap::new()),
             flight: Arc::new(Flight {
@@ -103,8 +105,12 @@ impl SyncContext {
         Ok(run)
     }
 
+    /// A second place for the node at `first`; null if it may do without.
     fn allocate_second(&self, first: Place) -> Result<Place, PoolError> {
-        let run = self.pool.space.lock().allocate_second(self.txg, first)?;
+        let run = match self.pool.space.lock().allocate_second(self.txg, first) {
+            Err(SpaceError::NoSpace(_)) if !self.copies.is_bare() => return Ok(Place::NULL),
+            allocated => allocated?,
+        };
         *self.used_sectors.lock() += run.sectors;
         Ok(run.place)
     }
@@ -220,17 +226,15 @@ impl SyncContext {
         self.pool.read_node(pointer, Patience::Long).await
     }
 
-    /// Allocates a place for a node, queues the node, and returns its pointer. Where leaves do not
-    /// mirror each other, inner nodes and pool-wide trees get a second place, in another segment.
+    /// Allocates a place for a node, queues the node, and returns its pointer. Some nodes get a
+    /// second place: see [`copies`]. `is_root`: the node is known to be a whole tree.
     pub fn write_node(
         &self,
         kind: BlockKind,
-        level: u8,
+        (level, is_root): (u8, bool),
         page: Page,
     ) -> Result<BlockPointer, PoolError> {
-        let pool_wide =
-            !matches!(kind, BlockKind::Extents | BlockKind::Objects | BlockKind::Directory);
-        let twice = self.node_copies > 1 && (level > 0 || pool_wide);
+        let twice = self.copies.are_two(kind, level, is_root);
         let first = self.allocate(1, 1)?.place;
         let second = if twice { self.allocate_second(first)? } else { Place::NULL };
         let pointer = BlockPointer {

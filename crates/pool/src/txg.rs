@@ -195,7 +195,21 @@ impl Txgs {
     }
 
     pub fn fail(&self, error: PoolError) {
-        self.progress.lock().failure.get_or_insert(error);
+        self.note_end(|failure| {
+            failure.get_or_insert(error);
+        });
+    }
+
+    /// The same for a pool that goes: also if it is read-only.
+    pub fn end(&self, error: PoolError) {
+        self.note_end(|failure| match failure {
+            None | Some(PoolError::ReadOnly) => *failure = Some(error),
+            Some(_) => {}
+        });
+    }
+
+    fn note_end(&self, note: impl FnOnce(&mut Option<PoolError>)) {
+        note(&mut self.progress.lock().failure);
         self.progressed.notify_waiters();
         self.wanted.notify_one();
     }
@@ -333,8 +347,11 @@ impl Pool {
     /// Commits everything, marks the pool cleanly exported, and ends its service. It must not be in
     /// use.
     pub async fn export(&self) -> Result<(), PoolError> {
-        self.sync().await?;
-        self.txgs.fail(PoolError::Exported);
+        let is_written = !self.is_read_only();
+        if is_written {
+            self.sync().await?;
+        }
+        self.txgs.end(PoolError::Exported);
         self.acts.tell_change();
         self.stop_caches();
         self.quiet_caches().await;
@@ -344,7 +361,9 @@ impl Pool {
         }
         // Nor a sync: a txg may have begun after the one that was waited for.
         let _turn = self.sync_turn.lock().await;
-        self.write_uberblock(|uberblock| uberblock.clean = true).await?;
+        if is_written {
+            self.write_uberblock(|uberblock| uberblock.clean = true).await?;
+        }
         self.log.fail(PoolError::Exported);
         Ok(())
     }

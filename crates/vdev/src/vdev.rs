@@ -68,6 +68,8 @@ pub struct Vdev {
     /// Its operations. Each counts once however many copies there are, and lasts until the last
     /// copy is done. Labels and the reads of an import are only in the leaves' counts.
     pub io: IoCounters,
+    /// Bad copies stay as they are: the pool is imported read-only.
+    keeps_bad: bool,
 }
 
 impl Vdev {
@@ -80,7 +82,13 @@ impl Vdev {
     ) -> Self {
         let geometry = Geometry::of(index, config);
         leaves.iter().for_each(|leaf| leaf.belongs_to(&leaves));
-        Vdev { index, class: config.class, geometry, leaves, io: IoCounters::new(clock) }
+        let io = IoCounters::new(clock);
+        Vdev { index, class: config.class, geometry, leaves, io, keeps_bad: false }
+    }
+
+    /// The same, for a pool that is imported read-only: reads rewrite no bad copy.
+    pub fn read_only(self) -> Vdev {
+        Vdev { keeps_bad: true, ..self }
     }
 
     /// Leaves that hold everything committed.
@@ -111,7 +119,7 @@ impl Vdev {
     /// Rewrites a bad copy from a good one. The caller knows that the place has not been reused
     /// since the good copy was read.
     pub async fn repair(&self, leaf: &Arc<Leaf>, sector: u64, good: &[Page]) {
-        if leaf.is_online() && leaf.write(sector, good.to_vec()).await.is_ok() {
+        if !self.keeps_bad && leaf.is_online() && leaf.write(sector, good.to_vec()).await.is_ok() {
             leaf.counters.repaired.fetch_add(1, Ordering::Relaxed);
             if let Some(left_out) = leaf.tells("disk.repaired") {
                 tracing::info!(

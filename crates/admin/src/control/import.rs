@@ -50,6 +50,9 @@ impl Control {
         self.check_goes_on()?;
         if request.new_name.is_none() {
             self.check_not_imported(&request.pool)?;
+        } else if request.missing_vdev {
+            let why = "a pool that is imported read-only keeps its name: import it without another";
+            return Err(ApiError::invalid(why));
         }
         let mut found = self.search(request.places).await;
         let guid = self.found(&found, &request.pool)?;
@@ -71,6 +74,7 @@ impl Control {
             rewind: request.rewind,
             discard_log: request.discard_log,
             missing_log: request.missing_log,
+            missing_vdev: request.missing_vdev,
             discard_unreadable: request.discard_unreadable,
             take_over: request.force,
             use_offline: request.use_offline,

@@ -58,6 +58,22 @@ pub(super) fn with_more(mut pool: PoolStatus, more: Vec<Problem>) -> PoolStatus 
     pool
 }
 
+/// The status of a pool that is imported read-only: nothing helps a disk there, and nothing is
+/// changed by an act.
+pub(super) fn read_only(pool: PoolStatus) -> PoolStatus {
+    let name = &pool.summary.name;
+    let only = error(
+        codes::POOL_READ_ONLY,
+        "The pool is imported read-only, without vdevs that are missing: nothing on its disks \
+         changes. What lay there alone gives I/O errors.",
+        format!(
+            "Copy the files to another pool. To bring this one into service, attach the disks, \
+             then `aquifer pool export {name}` and `aquifer pool import {name}`."
+        ),
+    );
+    with_more(PoolStatus { problems: Vec::new(), ..pool }, vec![only])
+}
+
 /// All problems of a pool, the worst first.
 fn problems(pool: &PoolStatus) -> Vec<Problem> {
     let mut all = match pool.summary.health {

@@ -40,6 +40,7 @@ fn mirror(states: [Engine; 2]) -> pool::PoolStatus {
         guid: Guid(1),
         txg: Txg(9),
         suspended: None,
+        read_only: false,
         silent: false,
         space: aquifer_space::SpaceUse { total: 1000, taken: 300, held: 20 },
         closed_metaslabs: 0,
@@ -68,6 +69,10 @@ fn health_follows_the_disks() {
     let shown = status(&suspended, Beside::default());
     assert_eq!(shown.summary.health, Health::Suspended);
     assert_eq!(shown.summary.reason, suspended.suspended);
+    let read_only = pool::PoolStatus { read_only: true, ..mirror([Missing, Missing]) };
+    let shown = status(&read_only, Beside::default());
+    assert_eq!(shown.summary.health, Health::Unavail);
+    assert_eq!(shown.problems[0].code, "pool-read-only");
     let silent = pool::PoolStatus { silent: true, ..mirror([Online, Online]) };
     let shown = status(&silent, Beside::default());
     assert_eq!(shown.summary.health, Health::Online);

@@ -40,6 +40,7 @@ mod listing;
 mod logs;
 mod lost;
 mod many;
+mod missing_vdev;
 mod mutual;
 mod once;
 mod page;

@@ -77,6 +77,10 @@ pub struct ImportArgs {
     /// Do without a log device that is not there. What only it holds is lost.
     #[arg(short = 'm', long)]
     pub missing_log: bool,
+    /// Import read-only, without data vdevs of which no disk is there, to rescue files. Nothing on
+    /// the disks changes.
+    #[arg(long, conflicts_with_all = ["discard_log", "missing_log", "discard_unreadable"])]
+    pub missing_vdev: bool,
     /// Take what a disk does not give while the log is replayed for damaged. What the log says
     /// of it is lost.
     #[arg(long)]

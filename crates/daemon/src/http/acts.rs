@@ -233,6 +233,7 @@ pub(super) fn import_needs(request: &ImportRequest) -> Role {
     let loses = request.rewind > 0
         || request.discard_log
         || request.missing_log
+        || request.missing_vdev
         || request.discard_unreadable
         || request.use_offline
         || request.old_config

@@ -195,6 +195,7 @@ pub(super) fn import_pool(request: &ImportRequest) -> Told {
         .option("--rewind", (*rewind > 0).then(|| rewind.to_string()))
         .flag(request.discard_log, "--discard-log")
         .flag(request.missing_log, "--missing-log")
+        .flag(request.missing_vdev, "--missing-vdev")
         .flag(request.discard_unreadable, "--discard-unreadable")
         .flag(request.use_offline, "--use-offline")
         .flag(request.old_config, "--old-config");

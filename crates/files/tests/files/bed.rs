@@ -53,14 +53,17 @@ impl Bed {
 
     /// A new pool `tank` with this many vdevs of one disk each.
     pub fn apart(vdevs: usize, sectors: u64) -> Bed {
+        Bed::of_vdevs(vdevs, 1, sectors)
+    }
+
+    /// A new pool `tank` with this many vdevs of as many sides each.
+    pub fn of_vdevs(vdevs: usize, sides: usize, sectors: u64) -> Bed {
         let mut sim = Sim::new(11);
         let disk = |at| sim.add_disk(&format!("d{at}"), Image::new(sectors), DiskConfig::default());
-        let disks: Vec<SimDisk> = (0..vdevs).map(disk).collect();
-        let vdev = |disk| VdevSpec {
-            redundancy: Redundancy::Single,
-            disks: named(std::slice::from_ref(disk)),
-        };
-        let vdevs = disks.iter().map(vdev).collect();
+        let disks: Vec<SimDisk> = (0..vdevs * sides).map(disk).collect();
+        let redundancy = if sides > 1 { Redundancy::Mirror } else { Redundancy::Single };
+        let vdev = |disks: &[SimDisk]| VdevSpec { redundancy, disks: named(disks) };
+        let vdevs = disks.chunks(sides).map(vdev).collect();
         Bed::made(sim, disks, vdevs, Vec::new())
     }
 

@@ -55,6 +55,7 @@ mod replay;
 mod replies;
 mod resumed;
 mod rollback;
+mod roots;
 mod rot;
 mod sabotage;
 mod schedules;

@@ -7,12 +7,13 @@ use aquifer_blockio::sabotage::{Rule, leave_out};
 use crate::{
     across, bookmarks, clones, control_file, damage, destroy, file_clones, file_lines,
     file_returns, file_rollback, file_versions, full, handles, head_lines, increments, l2arc,
-    large, places, quota, refreserved, replay, rollback, scrub, seen, turns, version_acts, walk,
+    large, places, quota, refreserved, replay, rollback, roots, scrub, seen, turns, version_acts,
+    walk,
 };
 
 type Scenario = fn();
 
-const FOUND_BY: [(Rule, Scenario); 46] = [
+const FOUND_BY: [(Rule, Scenario); 47] = [
     (
         Rule::ReplayRaisesIds,
         replay::a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names,
@@ -66,6 +67,7 @@ const FOUND_BY: [(Rule, Scenario); 46] = [
         Rule::CachesAreVerified,
         l2arc::a_cache_disk_that_rotted_or_is_of_another_time_gives_nobody_a_wrong_byte,
     ),
+    (Rule::RootsOnTwoVdevs, roots::a_mirror_that_loses_all_takes_no_names),
     (Rule::ScrubReadsEveryCopy, scrub::a_scrub_goes_on_over_restarts_and_pauses),
     (Rule::MendsFromVerified, scrub::a_scrub_mends_a_side_that_has_rotted),
     (Rule::IdsAreFreeFirst, increments::made::an_id_that_comes_back_waits_until_it_is_free),

@@ -18,6 +18,7 @@ mod model;
 mod received;
 mod reserved;
 mod resumed;
+mod roots;
 mod shared;
 mod snapshots;
 mod two_pools;
@@ -42,10 +43,11 @@ use workload::{Client, Shared, check};
 
 const CLIENTS: usize = 3;
 
-const SHAPES: [Shape; 7] = [
+const SHAPES: [Shape; 8] = [
     Shape::Single,
     Shape::Mirror,
     Shape::TwoSingles,
+    Shape::TwoMirrors,
     Shape::FullSingle,
     Shape::FullMirror,
     Shape::SingleLog,
@@ -241,6 +243,11 @@ fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<Run, String> {
         inspected(&disks, true, 2).await
     });
     match end {
+        Ok(Ok(())) if shape.data_vdevs() > 1 && rng.below(3) == 0 => {
+            roots::each_vdev_rots(&mut sim, (&world, &disks), shape)
+                .map_err(|what| tell(&sim, what))?;
+            Ok(Run { cuts: incarnations, trace: sim.trace_hash() })
+        }
         Ok(Ok(())) => Ok(Run { cuts: incarnations, trace: sim.trace_hash() }),
         Ok(Err(what)) => Err(tell(&sim, what)),
         Err(stop) => Err(tell(&sim, stop.to_string())),

@@ -200,7 +200,7 @@ impl<F: Packed> Frame<F> {
             {
                 return collapse::<F, S>(journal, *only).await.map(Some);
             }
-            self.write(journal, held.body)?;
+            self.write_as(journal, held.body, self.out.is_empty())?;
         }
         while self.out.len() > 1 {
             if self.level >= LEVELS_MAX {
@@ -283,8 +283,17 @@ impl<F: Packed> Frame<F> {
         journal: &mut Journal<'_, S>,
         body: Body<F>,
     ) -> Result<(), S::Error> {
+        self.write_as(journal, body, false)
+    }
+
+    fn write_as<S: NodeSink>(
+        &mut self,
+        journal: &mut Journal<'_, S>,
+        body: Body<F>,
+        is_root: bool,
+    ) -> Result<(), S::Error> {
         let key = body.first_key()?;
-        let pointer = journal.write(self.level - 1, body)?;
+        let pointer = journal.write_as((self.level - 1, is_root), body)?;
         self.push(key, pointer);
         Ok(())
     }

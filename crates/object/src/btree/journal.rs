@@ -52,10 +52,19 @@ impl<'a, S: NodeSink> Journal<'a, S> {
         level: u8,
         body: Body<F>,
     ) -> Result<BlockPointer, S::Error> {
+        self.write_as((level, false), body)
+    }
+
+    /// Writes a node; with its level comes whether it is a whole tree.
+    pub(crate) fn write_as<F: Packed>(
+        &mut self,
+        (level, is_root): (u8, bool),
+        body: Body<F>,
+    ) -> Result<BlockPointer, S::Error> {
         let (count, txg) = (body.count(), self.sink.txg());
         assert!(count > 0, "a node holds something");
         let page = seal::<F>(level, self.owner, txg, count, body.encode().as_bytes())?;
-        let pointer = self.sink.write_node(F::KIND, level, self.owner, page)?;
+        let pointer = self.sink.write_node(F::KIND, (level, is_root), self.owner, page)?;
         assert_eq!(
             (pointer.kind, pointer.level, pointer.birth),
             (F::KIND, level, txg),

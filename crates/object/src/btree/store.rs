@@ -40,11 +40,12 @@ pub trait NodeSink: NodeStore {
     }
 
     /// Allocates a place for a node, takes the checksum of `page`, queues the write, and returns
-    /// the pointer, of this kind and level. From then on `read` knows the node.
+    /// the pointer, of this kind and level. From then on `read` knows the node. With the level
+    /// comes whether the node is known to be a whole tree.
     fn write_node(
         &self,
         kind: BlockKind,
-        level: u8,
+        node: (u8, bool),
         owner: NodeOwner,
         page: Page,
     ) -> Result<BlockPointer, Self::Error>;

@@ -13,13 +13,10 @@ use std::sync::Arc;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::config::{VDEV_SEGMENTS_MAX, VdevClass, VdevConfig};
 use aquifer_ondisk::layout::{Geometry, REWIND_TXGS, leaf_segments, metaslab_segments};
-use aquifer_ondisk::{Place, Txg};
-use aquifer_space::Allocator;
 use aquifer_vdev::Vdev;
 
 use crate::create::{VdevSpec, check_new_disks, new_vdev};
 use crate::error::ImportError;
-use crate::limits::Limits;
 use crate::pool::Pool;
 
 impl Pool {
@@ -91,26 +88,9 @@ impl Pool {
         let mut space = self.space.lock();
         space.extend(vdev.geometry);
         self.grow_records(&mut space, vdev, metaslabs);
+        self.spread_records(&mut space);
         drop(space);
-        let total_sectors = geometries.iter().map(Geometry::sectors).sum();
-        let record_segments = self.records.lock().segments();
-        self.capacity.set(&self.limits, total_sectors, record_segments);
-    }
-
-    /// Takes more segments for records, as the pool has more metaslabs. A ring of one copy goes on
-    /// only where disks mirror each other. If there is no room, the ring stays as it is.
-    fn grow_records(&self, space: &mut Allocator, vdev: &Vdev, metaslabs: u64) {
-        let mut ring = self.records.lock();
-        if ring.copies() == 1 && vdev.geometry.copies > 1 {
-            return;
-        }
-        let txg = self.open_txg();
-        let more = Limits::record_segments(metaslabs).saturating_sub(ring.segments());
-        for _ in 0..more {
-            let taken = take_segments(space, txg, vdev, ring.copies());
-            let Some((first, second)) = taken else { return };
-            ring.grow(first, second);
-        }
+        self.set_capacity();
     }
 }
 
@@ -145,24 +125,4 @@ async fn grow_all(vdev: &Vdev, config: &mut VdevConfig) -> Result<(), ImportErro
         of.sectors = disk.grow().await?;
     }
     Ok(())
-}
-
-/// A segment on a vdev, and one for second copies far from it, if there are such.
-fn take_segments(
-    space: &mut Allocator,
-    txg: Txg,
-    vdev: &Vdev,
-    copies: u8,
-) -> Option<(Place, Option<Place>)> {
-    let rotor = usize::from(vdev.index);
-    let first = space.allocate_segment(txg, rotor, false).ok()?;
-    // Without room on the vdev it is another one's, which may have no redundancy.
-    let second = match copies {
-        1 => (first.place.vdev() == vdev.index).then_some(None),
-        _ => space.allocate_segment(txg, rotor, true).ok().map(Some),
-    };
-    if second.is_none() {
-        space.free(txg, first);
-    }
-    Some((first.place, second?.map(|run| run.place)))
 }

@@ -29,8 +29,7 @@ fn made(redundancy: Redundancy, disks: usize, sectors: u64) -> (u64, u64) {
     };
     let world: Arc<dyn World> = Arc::new(sim.world());
     let (config, vdevs) = plan(&world, &spec);
-    let reserving =
-        reserve(&vdevs, config.record_copies(aquifer_ondisk::Txg(1))).unwrap().space.bitmap_bytes();
+    let reserving = reserve(&vdevs, record_copies(&config)).unwrap().space.bitmap_bytes();
     let pool = sim.run_until(format(world, config, vdevs)).unwrap().unwrap();
     let bytes = pool.space.lock().bitmap_bytes();
     (bytes.max(reserving), disks.iter().map(|disk| disk.counters().written_sectors).sum())

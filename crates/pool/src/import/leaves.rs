@@ -22,7 +22,7 @@ pub(crate) fn assemble_vdevs(
     world: &Arc<dyn World>,
     vote: &Vote,
     found: &[FoundLeaf],
-    report: &mut ImportReport,
+    (is_read_only, report): (bool, &mut ImportReport),
 ) -> Result<Vec<Arc<Vdev>>, ImportError> {
     let mut vdevs = Vec::new();
     for (index, config) in (0u16..).zip(&vote.config.vdevs) {
@@ -33,9 +33,17 @@ pub(crate) fn assemble_vdevs(
             .collect();
         let vdev = Vdev::new(index, config, leaves, world.clone());
         if vdev.class == VdevClass::Data && vdev.check().is_err() {
-            return Err(why_unusable(&vdev, config, vote, found));
+            let why = why_unusable(&vdev, config, vote, found);
+            if !is_read_only {
+                return Err(why);
+            }
+            let names: Vec<&str> = vdev.leaves.iter().map(|leaf| leaf.path.as_str()).collect();
+            let (index, names) = (vdev.index, names.join(", "));
+            report.notes.push(format!(
+                "vdev {index} has no usable disk ({names}): what lies there alone cannot be read"
+            ));
         }
-        vdevs.push(Arc::new(vdev));
+        vdevs.push(Arc::new(if is_read_only { vdev.read_only() } else { vdev }));
     }
     Ok(vdevs)
 }

@@ -95,7 +95,7 @@ pub(crate) async fn read_roots(
     let mut ring = RecordRing::new(&root.record_segments, copies, root.record_next)?;
     ring.take_sectors_of_each(scale.record_segment_sectors);
     for (pointer, record) in &parts {
-        ring.note(record.txg, pointer.places[0], pointer.sectors.into());
+        ring.note(record.txg, pointer.copies(), pointer.sectors.into());
     }
     windows.into_iter().rev().for_each(|window| ring.note_root(window));
     let mut space = rebuild_space(vdevs, &parts, needed_from)?;

@@ -208,6 +208,37 @@ fn an_export_waits_for_no_side_that_hangs() {
     }
 }
 
+/// A side that fails with a write under way is not taken back before that write has landed.
+pub fn a_side_that_hangs_must_answer_before_it_is_resilvered() {
+    let mut machine = Machine::new(49, base(Shape::Mirror));
+    let (world, disk) = (machine.world.clone(), machine.disks[1].clone());
+    let late = Duration::from_secs(60);
+    let versions = machine.live(async |open| {
+        write(open, 1, 1).await.unwrap();
+        disk.inject(FaultRule::once(Fault::Late(late)).within(2048..60_000));
+        let begun = world.now();
+        let (_, versions) = load(&*world, open, 5).await.unwrap();
+        while world.now() - begun < late - Duration::from_secs(6) {
+            let wanted = [LeafState::Online, LeafState::Outdated];
+            assert_eq!(states(open), wanted, "{:?}", world.now() - begun);
+            world.sleep(Duration::from_millis(200)).await;
+        }
+        becomes_whole(&*world, open).await;
+        versions
+    });
+    machine.disks[0].vanish(Vanish::PowerLost);
+    machine.live(async |open| {
+        for (slot, version) in (0..).zip(versions) {
+            check(open, slot, version).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_side_that_hangs_must_answer_first() {
+    a_side_that_hangs_must_answer_before_it_is_resilvered();
+}
+
 /// One side hangs for good, another one comes back: it does not wait for the first.
 #[test]
 fn a_side_that_hangs_does_not_hold_up_the_resilver_of_another() {

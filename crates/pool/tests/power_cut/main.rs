@@ -23,6 +23,7 @@ mod lives;
 mod log_tail;
 mod logs;
 mod many;
+mod roots;
 mod sabotages;
 mod shapes;
 mod sides;

@@ -322,7 +322,8 @@ impl Trees for Slots {
                 w.u64(entry.written.0);
                 w.u64(entry.sum);
             }
-            let new = sync.write_node(BlockKind::Namespace, 0, Page::with_prefix(w.as_bytes()))?;
+            let new =
+                sync.write_node(BlockKind::Namespace, (0, true), Page::with_prefix(w.as_bytes()))?;
             if let Some(old) = root {
                 sync.free_node(&old);
             }

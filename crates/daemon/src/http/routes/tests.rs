@@ -68,6 +68,7 @@ fn an_import_that_loses_something_is_an_administrators() {
         ImportRequest { rewind: 1, ..plain.clone() },
         ImportRequest { discard_log: true, ..plain.clone() },
         ImportRequest { missing_log: true, ..plain.clone() },
+        ImportRequest { missing_vdev: true, ..plain.clone() },
         ImportRequest { discard_unreadable: true, ..plain.clone() },
         ImportRequest { use_offline: true, ..plain.clone() },
         ImportRequest { old_config: true, ..plain.clone() },

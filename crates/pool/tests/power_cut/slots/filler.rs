@@ -131,7 +131,7 @@ fn age(sync: &SyncContext, mut runs: Vec<Run>, rng: &mut Rng) -> Result<BlockPoi
         w.u64(word);
     }
     pages.iter().for_each(|place| w.u64(place.0));
-    sync.write_node(BlockKind::Namespace, 0, Page::with_prefix(w.as_bytes()))
+    sync.write_node(BlockKind::Namespace, (0, true), Page::with_prefix(w.as_bytes()))
 }
 
 impl Filler {
