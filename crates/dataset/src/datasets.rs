@@ -30,6 +30,7 @@ use crate::namespace::Found;
 use crate::property::{LocalValues, PROPERTIES, Properties, Property, SyncMode};
 use crate::quota::Usage;
 use crate::replies::Replies;
+use crate::retain::LeftHeld;
 use crate::schedule::Told;
 use crate::scrub::Scrubbed;
 use crate::snapshots::{Act, Snapshots, Views};
@@ -110,8 +111,11 @@ pub struct Datasets {
     pub(crate) scrub: Scrubbed,
     pub(crate) hold_clock: Clock,
     pub(crate) schedules_failed: Told,
+    /// What schedules leave since it is held.
+    pub(crate) left_held: LeftHeld,
     /// The same of schedules of files.
     pub(crate) file_schedules_failed: Told,
+    pub(crate) left_held_of_files: LeftHeld,
     pub(crate) replies: Arc<Replies>,
     pub(crate) history: History,
 }
@@ -210,7 +214,9 @@ impl Datasets {
                 scrub,
                 hold_clock,
                 schedules_failed: Told::default(),
+                left_held: LeftHeld::default(),
                 file_schedules_failed: Told::default(),
+                left_held_of_files: LeftHeld::default(),
                 replies,
                 history,
             };

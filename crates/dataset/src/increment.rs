@@ -379,6 +379,7 @@ impl Datasets {
         let (before, after) = self.values_with(dataset, wanted);
         self.admit_names(after.keys()).await?;
         self.admit_marks(wanted.feeder.as_ref(), &wanted.snapshot).await?;
+        let retained = self.retained(dataset).await?;
         {
             let hold = self.hold_act_with(items_of(&after).saturating_add(1)).await?;
             let coming = dataset.increment.get().filter(|of| of.stage == Stage::Comes);
@@ -392,7 +393,8 @@ impl Datasets {
             let (name, guid) = (wanted.snapshot.clone(), wanted.snapshot_guid);
             let record = to_be_taken(dataset, name, guid, wanted.snapshot_created);
             let of = (dataset.as_ref(), wanted.snapshot.as_str());
-            let (keep, moved) = self.marks(wanted.feeder.as_ref(), of, Some(coming.from));
+            let (mut keep, moved) = self.marks(wanted.feeder.as_ref(), of, Some(coming.from));
+            keep.holds.extend(retained);
             let take = Act::Take { dataset: dataset.id, record, keep };
             let mut state = self.state.lock();
             let items = state.items.entry(hold.txg()).or_default();

@@ -10,6 +10,7 @@ mod daemon;
 mod insiders;
 mod openapi;
 mod pages;
+mod retain;
 mod roles;
 #[cfg(debug_assertions)]
 mod silent;

@@ -53,6 +53,7 @@ mod rename;
 mod replay;
 mod replies;
 mod resumed;
+mod retain;
 mod rollback;
 mod rot;
 mod sabotage;

@@ -18,6 +18,7 @@ mod model;
 mod received;
 mod reserved;
 mod resumed;
+mod retained;
 mod shared;
 mod snapshots;
 mod two_pools;

@@ -112,6 +112,8 @@ fn find_doomed(
         let name = of.record.name.as_str();
         names.iter().any(|wanted| wanted.as_str() == name) && (is_admin || is_of_replication(name))
     });
+    // A copy that retains holds each of them for days: that is no failure of this act.
+    snapshots.retain(|of| service.datasets.check_not_held(&dataset, [of.txg]).is_ok());
     Ok(Doomed { name: service.datasets.full_name(&dataset), dataset, snapshots })
 }
 
