@@ -14,6 +14,7 @@
 
 mod add;
 mod alerts;
+pub mod audit;
 mod autoreplace;
 mod beside;
 mod bookmarks;
@@ -72,6 +73,7 @@ use aquifer_alerts::Alerts;
 use aquifer_api::{
     ApiError, DaemonInfo, DroppedLog, Health, HostInfo, NfsInfo, PoolStatus, PoolSummary, Problem,
 };
+use aquifer_audit::Audit;
 use aquifer_files::{Files, HostLimits};
 use aquifer_nfs::lock::LockView;
 use aquifer_nfs::{Explanation, Export};
@@ -194,6 +196,8 @@ pub struct ControlConfig {
     pub commit: Option<String>,
     /// Parts of the daemon that may be off.
     pub parts: Arc<Parts>,
+    /// Where audit lines go.
+    pub audit: Arc<Audit>,
 }
 
 /// The administrator's side of a daemon.

@@ -98,6 +98,7 @@ codes! {
         STATE_NOT_KEPT = "state-not-kept",
         SETTINGS_UNUSABLE = "settings-unusable",
         API_NOT_SERVED = "api-not-served",
+        AUDIT_NOT_WRITTEN = "audit-not_written",
         NFS_TLS_OFF = "nfs-tls-off",
         LOCKS_NOT_KEPT = "locks-not-kept",
         MEMORY_SHORT = "memory-short",

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::Control;
+use super::audit::Asker;
 use super::serving::Serving;
 use super::snapshots::SnapshotState;
 use super::turns::Held;
@@ -64,6 +65,7 @@ pub enum Concerned {
 #[derive(Debug)]
 pub struct Noting {
     asked: Asked,
+    asker: Asker,
     begun: Vec<(Arc<Serving>, Act)>,
     /// For [`Concerned::New`]: which one, and the pools in service before.
     new: Option<(String, BTreeSet<String>)>,
@@ -114,8 +116,14 @@ impl Control {
     }
 
     /// Notes that an act begins.
-    pub fn note_begin(&self, concerned: &Concerned, who: String, act: String) -> Noting {
-        let asked = Asked { who, host: self.host.name.clone(), act };
+    pub fn note_begin(
+        &self,
+        concerned: &Concerned,
+        asker: impl Into<Asker>,
+        act: String,
+    ) -> Noting {
+        let asker = asker.into();
+        let asked = Asked { who: asker.who.clone(), host: self.host.name.clone(), act };
         let (serving, new) = match concerned {
             Concerned::Pool(name) => (self.pool_of_one(name).into_iter().collect(), None),
             Concerned::All => (self.all_serving(), None),
@@ -126,7 +134,7 @@ impl Control {
             (serving, act)
         };
         let begun = serving.into_iter().map(begin).collect();
-        Noting { asked, begun, new }
+        Noting { asked, asker, begun, new }
     }
 
     /// Notes the outcome of an act.
@@ -143,7 +151,8 @@ impl Control {
             }
             Err(error) => (Outcome::Failed, error.message.clone()),
         };
-        let Noting { asked, mut begun, new } = noting;
+        let Noting { asked, asker, mut begun, new } = noting;
+        self.audit_act(asker, asked.act.clone(), (outcome, &result));
         if let Some((which, before)) = new {
             let new = self.all_serving().into_iter();
             let is_it = |serving: &Arc<Serving>| {
@@ -165,8 +174,16 @@ impl Control {
     }
 
     /// Notes that a caller asked for a forbidden act, at most one in a second. The log has the
-    /// same, and a caller that repeats the request fills neither.
-    pub fn note_forbidden(&self, concerned: &Concerned, who: String, act: String) {
+    /// same, and a caller that repeats the request fills neither. The audit bounds it by caller.
+    pub fn note_forbidden(
+        &self,
+        concerned: &Concerned,
+        asker: Asker,
+        act: String,
+        refused: &ApiError,
+    ) {
+        let who = asker.who.clone();
+        self.audit_refused(asker.clone(), act.clone(), refused);
         {
             let mut last = self.forbidden.lock();
             if last.is_some_and(|last: Instant| last.elapsed() < FORBIDDEN_GAP) {
@@ -175,7 +192,7 @@ impl Control {
             *last = Some(Instant::now());
         }
         tracing::warn!(class = "api.forbidden", who, act, "refused: the caller may not do this");
-        for (serving, begun) in self.note_begin(concerned, who, act).begun {
+        for (serving, begun) in self.note_begin(concerned, asker, act).begun {
             let datasets = &serving.service().datasets;
             datasets.history().finish(begun, Outcome::Forbidden, String::new(), Vec::new());
             serving.service().pool.background_waits();

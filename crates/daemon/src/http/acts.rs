@@ -96,9 +96,9 @@ impl Acting {
         act: impl Future<Output = Result<T, ApiError>> + Send,
     ) -> Response {
         let Told { words, about, needs, is_forced, of } = told;
-        let (control, who) = (&self.api.control, self.caller.to_string());
+        let (control, asker) = (&self.api.control, self.caller.asker());
         if let Err(refused) = self.caller.needs(needs) {
-            control.note_forbidden(&about.concerned(), who, words);
+            control.note_forbidden(&about.concerned(), asker, words, &refused);
             return answer::<T>(Err(refused));
         }
         let pool = about.pool().or(of).map(|name| control.pool_meant(&name));
@@ -115,7 +115,7 @@ impl Acting {
             _ => None,
         };
         let before = self.state(&about);
-        let noting = control.note_begin(&about.concerned(), who, words);
+        let noting = control.note_begin(&about.concerned(), asker, words);
         let (result, noting) = match &about {
             About::Leaving(_, leaving) => {
                 leaving.put(noting);

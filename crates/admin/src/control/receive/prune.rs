@@ -62,7 +62,7 @@ impl Control {
         let each: Vec<String> = snapshots.iter().map(|of| full(of)).collect();
         let act = format!("receive (prunes) {}", each.join(" "));
         let concerned = Concerned::Pool(serving.name().into());
-        let noting = self.note_begin(&concerned, bringer.who().into(), act);
+        let noting = self.note_begin(&concerned, bringer.who().to_string(), act);
         let (mut changes, mut kept) = (Vec::new(), None);
         for snapshot in snapshots {
             match destroy_one(&serving, &dataset, &snapshot).await {
