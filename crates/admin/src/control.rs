@@ -13,6 +13,7 @@
 //!   clients can mount.
 
 mod add;
+mod alarms;
 mod alerts;
 pub mod audit;
 mod autoreplace;
@@ -240,6 +241,9 @@ pub struct Control {
     alerts: Arc<Alerts>,
     /// Clients wait for memory, as of the last look.
     memory_short: Mutex<Option<Problem>>,
+    alarms: alarms::Alarms,
+    /// From when on the seconds of alarms count.
+    began: Instant,
 }
 
 /// A pool on the list.
@@ -281,6 +285,7 @@ impl Control {
             (cached.name.clone(), Listed { cached, state })
         });
         let inventory = Inventory::open(&config.state_dir, &config.smartctl);
+        let alarms = alarms::Alarms::new(&config.alerts);
         let alerts = Alerts::open(config.alerts.clone(), &config.state_dir, &host.name);
         let alerts =
             alerts.map_err(|source| CacheError::Io { path: config.state_dir.clone(), source })?;
@@ -310,6 +315,8 @@ impl Control {
             replication: Default::default(),
             alerts: Arc::new(alerts),
             memory_short: Mutex::default(),
+            alarms,
+            began: Instant::now(),
         }))
     }
 

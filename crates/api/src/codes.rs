@@ -99,6 +99,8 @@ codes! {
         SETTINGS_UNUSABLE = "settings-unusable",
         API_NOT_SERVED = "api-not-served",
         AUDIT_NOT_WRITTEN = "audit-not_written",
+        DESTROYED_MANY = "destroyed-many",
+        TOKEN_REFUSED = "token-refused",
         NFS_TLS_OFF = "nfs-tls-off",
         LOCKS_NOT_KEPT = "locks-not-kept",
         MEMORY_SHORT = "memory-short",

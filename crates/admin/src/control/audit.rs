@@ -44,6 +44,7 @@ impl Control {
 
     /// Somebody may not ask for this: an act or a question.
     pub fn audit_refused(&self, asker: Asker, act: String, refused: &ApiError) {
+        self.alarms.refused(&asker.principal, self.began.elapsed().as_secs());
         self.audit_act(asker, act, (Outcome::Forbidden, &refused.message));
     }
 

@@ -12,12 +12,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aquifer_api::{self as api, ApiError, ErrorKind, HistoryEntry, HistoryOutcome, guid_text};
-use aquifer_dataset::PropertyName;
 use aquifer_dataset::history::{Act, Asked, HistoryChange, Noted, Outcome};
+use aquifer_dataset::{Dataset, PropertyName};
 use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::Control;
+use super::alarms::{DATASETS, SNAPSHOTS, destroyed_by};
 use super::audit::Asker;
 use super::serving::Serving;
 use super::snapshots::SnapshotState;
@@ -152,6 +153,11 @@ impl Control {
             Err(error) => (Outcome::Failed, error.message.clone()),
         };
         let Noting { asked, asker, mut begun, new } = noting;
+        // Feeders that prune their copies have no role here.
+        if !asker.role.is_empty() {
+            let count = destroyed_by(&asked.act, &changes);
+            self.alarms.destroyed(&asker.principal, count, self.began.elapsed().as_secs());
+        }
         self.audit_act(asker, asked.act.clone(), (outcome, &result));
         if let Some((which, before)) = new {
             let new = self.all_serving().into_iter();
@@ -229,15 +235,18 @@ impl Control {
     }
 
     /// The values in force of these properties of a dataset. Without properties: `used`, and the
-    /// number of datasets, itself and those below it.
+    /// numbers of datasets, itself and those below it, and of their snapshots.
     pub fn facts_of_dataset(&self, name: &str, properties: &[String]) -> Facts {
         let Ok(serving) = self.pool_of(name) else { return Facts::new() };
         let datasets = &serving.service().datasets;
         let Some(dataset) = datasets.by_name(name) else { return Facts::new() };
         if properties.is_empty() {
             let used = datasets.used_bytes(&dataset);
+            let below = datasets.below(&dataset);
+            let count = |of: &Arc<Dataset>| of.snapshot_count() + of.file_snapshot_count();
             return Facts::from([
-                ("datasets".to_string(), datasets.below(&dataset).len().to_string()),
+                (DATASETS.to_string(), below.len().to_string()),
+                (SNAPSHOTS.to_string(), below.iter().map(count).sum::<usize>().to_string()),
                 ("used".to_string(), used.to_string()),
             ]);
         }

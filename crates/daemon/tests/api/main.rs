@@ -5,6 +5,7 @@
     reason = "a test says what went wrong by ending"
 )]
 
+mod alarms;
 mod copies;
 mod daemon;
 mod insiders;
