@@ -13,8 +13,10 @@
 //!   clients can mount.
 
 mod add;
+mod alarms;
 mod alerts;
 mod astray;
+pub mod audit;
 mod autoreplace;
 mod beside;
 mod bookmarks;
@@ -73,6 +75,7 @@ use aquifer_alerts::Alerts;
 use aquifer_api::{
     ApiError, DaemonInfo, DroppedLog, Health, HostInfo, NfsInfo, PoolStatus, PoolSummary, Problem,
 };
+use aquifer_audit::Audit;
 use aquifer_files::{Files, HostLimits};
 use aquifer_nfs::lock::LockView;
 use aquifer_nfs::{Explanation, Export};
@@ -195,6 +198,8 @@ pub struct ControlConfig {
     pub commit: Option<String>,
     /// Parts of the daemon that may be off.
     pub parts: Arc<Parts>,
+    /// Where audit lines go.
+    pub audit: Arc<Audit>,
 }
 
 /// The administrator's side of a daemon.
@@ -237,6 +242,9 @@ pub struct Control {
     alerts: Arc<Alerts>,
     /// Clients wait for memory, as of the last look.
     memory_short: Mutex<Option<Problem>>,
+    alarms: alarms::Alarms,
+    /// From when on the seconds of alarms count.
+    began: Instant,
 }
 
 /// A pool on the list.
@@ -278,6 +286,7 @@ impl Control {
             (cached.name.clone(), Listed { cached, state })
         });
         let inventory = Inventory::open(&config.state_dir, &config.smartctl);
+        let alarms = alarms::Alarms::new(&config.alerts);
         let alerts = Alerts::open(config.alerts.clone(), &config.state_dir, &host.name);
         let alerts =
             alerts.map_err(|source| CacheError::Io { path: config.state_dir.clone(), source })?;
@@ -307,6 +316,8 @@ impl Control {
             replication: Default::default(),
             alerts: Arc::new(alerts),
             memory_short: Mutex::default(),
+            alarms,
+            began: Instant::now(),
         }))
     }
 

@@ -14,6 +14,11 @@ pub struct Settings {
     pub capacity_warning_percent: u8,
     /// A pool that is this full is an error, in percent; 0 is none.
     pub capacity_error_percent: u8,
+    /// More snapshots and datasets than so many, destroyed by callers within an hour, are an
+    /// alarm; 0: none.
+    pub destroyed_in_hour: u32,
+    /// A token that is refused for its role more often within ten minutes is an alarm; 0: none.
+    pub refused_in_ten_minutes: u32,
     /// What is still wrong after so many hours is sent once more; 0: never.
     pub remind_hours: u32,
     /// Codes that are shown, and never sent.
@@ -31,6 +36,8 @@ impl Default for Settings {
         Settings {
             capacity_warning_percent: 80,
             capacity_error_percent: 90,
+            destroyed_in_hour: 50,
+            refused_in_ten_minutes: 20,
             remind_hours: 24,
             mute: Vec::new(),
             mail: Vec::new(),

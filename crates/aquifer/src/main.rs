@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed or refused (the reason is on stderr), 2 wrong usage, 3 a pool has a
 //! problem (`pool status -x`).
 
+mod audit;
 mod bench;
 mod doctor;
 mod inspect;
@@ -19,6 +20,7 @@ use aquifer_cli::{Failure, Options, Output, print, tell};
 use aquifer_daemon::ServeArgs;
 use clap::{Parser, Subcommand};
 
+use audit::AuditCommand;
 use bench::BenchArgs;
 use doctor::DoctorArgs;
 use inspect::InspectArgs;
@@ -47,6 +49,9 @@ enum Command {
     /// Find out what hypervisors will meet: replay their clients' steps from this machine, and look
     /// at ports, names, exports, clock and MTU.
     Doctor(DoctorArgs),
+    /// Look at audit lines.
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// Show which version this program is, and which one the daemon runs.
     Version,
     /// Measure a dataset through NFS as well-known programs do, with a file of its own.
@@ -128,6 +133,7 @@ fn run(Args { options, command }: Args) -> Result<(), Failure> {
         }
         Command::Ask(command) => runtime.block_on(aquifer_cli::run(command, &options)),
         Command::Inspect(args) => runtime.block_on(inspect::inspect(Output::of(&options), args)),
+        Command::Audit(command) => audit::audit(Output::of(&options), command),
         Command::Bench(args) => runtime.block_on(bench::bench(&options, args)),
         Command::Version => runtime.block_on(version::version(&options)),
         Command::Doctor(args) => runtime.block_on(doctor::doctor(&options, args)),

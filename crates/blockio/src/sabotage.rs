@@ -244,7 +244,7 @@ pub enum Rule {
     HeldIsKept,
     /// A hold with an end also lasts its time in service, whatever the wall clock says.
     HoldsLastInService,
-    /// The mark of a schedule is on disk with its snapshot.
+    /// The mark of a schedule, and the hold that `retain` places, are on disk with the snapshot.
     MarksAreOnDisk,
     /// A promotion is on disk: who lists each snapshot.
     ListersAreOnDisk,

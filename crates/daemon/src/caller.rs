@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use aquifer_admin::control::Bringer;
+use aquifer_admin::control::audit::Asker;
 use aquifer_api::{ApiError, Role};
 
 /// Who asks, and what they may do.
@@ -59,6 +60,16 @@ impl Caller {
     /// The caller as one that brings a stream.
     pub fn bringer(&self) -> Bringer {
         Bringer::new(self.principal(), self.to_string(), self.role >= Role::Admin)
+    }
+
+    /// The caller as one that asks for an act.
+    pub fn asker(&self) -> Asker {
+        let from = match &self.who {
+            Who::User(_) => "socket".into(),
+            Who::Token { peer, .. } => peer.to_string(),
+        };
+        let (who, principal) = (self.to_string(), self.principal());
+        Asker { who, principal, role: self.role.to_string(), from }
     }
 
     /// What they may do.

@@ -33,9 +33,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use aquifer_admin::Parts;
+use aquifer_admin::{Control, Parts};
 use aquifer_api::time::now_s;
 use aquifer_api::{ApiError, Problem, Severity, codes};
+use aquifer_audit::{Entry, Kind};
+use aquifer_nfs::site;
 use axum::Router;
 use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::{Request, State};
@@ -145,6 +147,7 @@ pub async fn serve(
     };
     let certificate = Arc::new(keys.certificate);
     let door = Door::new(Arc::clone(&api.tokens), PATIENCE);
+    let door = Door { control: Some(Arc::clone(&api.control)), ..door };
     let doorway = |address: SocketAddr| -> Doorway {
         let (parts, mut first) = (Arc::clone(&parts), Some(bind(address)));
         Box::pin(async move {
@@ -200,12 +203,14 @@ struct Door {
     sessions: Arc<Sessions>,
     guests: Arc<Guests>,
     patience: Patience,
+    /// For the audit.
+    control: Option<Arc<Control>>,
 }
 
 impl Door {
     fn new(tokens: Arc<Tokens>, patience: Patience) -> Door {
         let sessions = Arc::new(Sessions::open(tokens.directory()));
-        Door { tokens, sessions, guests: Arc::default(), patience }
+        Door { tokens, sessions, guests: Arc::default(), patience, control: None }
     }
 
     /// Who sends this, by token or by cookie.
@@ -234,10 +239,23 @@ impl Door {
         }
     }
 
-    /// Refuses who shows no token that is valid, and tells the log.
+    /// Refuses who shows no token that is valid, and tells the log and the audit.
     async fn refuse(&self, shown: &Shown, from: &Visitor, path: &str) -> Response {
         let (peer, proof) = (from.guest.address, from.proof.text());
-        let why = match shown {
+        let why = self.why_not(shown, (peer, &proof), path);
+        self.audit(shown, peer, (path, why));
+        // Who guesses has few guesses.
+        sleep(self.patience.wrong).await;
+        let mut response = refusal(ApiError::unauthorized(why));
+        if let Shown::Unproven { .. } = shown {
+            // This connection has no other proof; the next one may have been asked for it.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
+    fn why_not(&self, shown: &Shown, (peer, proof): (IpAddr, &str), path: &str) -> &'static str {
+        match shown {
             Shown::Unproven { name } => {
                 if self.guests.is_told(peer, name) {
                     tracing::warn!(
@@ -265,15 +283,21 @@ impl Door {
                 self.tell(peer, "", path, "the API was asked without a token of this daemon");
                 "this is not the token of this daemon"
             }
-        };
-        // Who guesses has few guesses.
-        sleep(self.patience.wrong).await;
-        let mut response = refusal(ApiError::unauthorized(why));
-        if let Shown::Unproven { .. } = shown {
-            // This connection has no other proof; the next one may have been asked for it.
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        response
+    }
+
+    fn audit(&self, shown: &Shown, peer: IpAddr, (path, why): (&str, &str)) {
+        let who = match shown {
+            Shown::Unproven { name } | Shown::Expired { name } => format!("token {name}"),
+            Shown::Nothing | Shown::Token { .. } => String::new(),
+        };
+        // Who has no token counts by the site: a machine may have as many addresses as it likes.
+        let from = if who.is_empty() { site(peer) } else { peer };
+        let (kind, outcome) = (Kind::Refused, "unauthorized".into());
+        let (from, act, why) = (from.to_string(), path.into(), why.into());
+        if let Some(control) = &self.control {
+            control.audit().note(Entry { kind, who, from, act, outcome, why, ..Entry::default() });
+        }
     }
 
     /// Logs that a request was refused, so often as is good for the log.

@@ -33,6 +33,7 @@ use aquifer_admin::events::EventRing;
 use aquifer_admin::{Control, ControlConfig, Parts, Peers};
 use aquifer_api::keys::Identity;
 use aquifer_api::{Problem, Severity, codes};
+use aquifer_audit::{Audit, Entry};
 use aquifer_nfsd::limits::{Limits, allow_files};
 use aquifer_nfsd::precedence::yield_to_clients;
 use aquifer_nfsd::{Config, NamesConfig, Portmap};
@@ -85,6 +86,9 @@ pub fn serve(
     let keys = keys_dir(&settings.state_dir);
     let settings::Api { listen, names } = settings.api;
     let remote = (!listen.is_empty()).then(|| Remote { listen, names, keys: keys.clone() });
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy();
+    let audit = Audit::start(&settings.audit, &host).map_err(Failure::failed)?;
     let mut config = ControlConfig {
         state_dir: settings.state_dir,
         memory,
@@ -95,6 +99,7 @@ pub fn serve(
         peers: settings.peers,
         commit: commit.map(str::to_string),
         parts: Arc::clone(&parts),
+        audit: Arc::new(audit),
     };
     let shows_own = show_own_certificate(&mut config.peers, &keys);
     let control = Control::open(config, Arc::new(frontend), events).map_err(Failure::failed)?;
@@ -170,8 +175,11 @@ impl Place {
     }
 
     /// Looks at the files of keys, as long as the daemon runs.
-    async fn tend(&self, tokens: &Tokens) {
+    async fn tend(&self, tokens: &Tokens, audit: &Audit) {
         loop {
+            for (part, why) in audit.problems() {
+                self.parts.note(part, why.map(|why| not_written(part, &why)));
+            }
             tokens.look_again();
             let unreadable = |why: String| {
                 let status = format!("Tokens of the API cannot be read: {why}.");
@@ -243,10 +251,12 @@ async fn run(api: Api, listener: io::Result<UnixListener>, place: Place) -> Resu
     });
     start.abort();
     let given_up = control.stop().await;
+    control.audit().note(of_itself("the daemon stops"));
     drop(stop_api);
     let all = async { while answering.join_next().await.is_some() {} };
     // Dropping the runtime cuts off all that has not ended by then.
     let _ = tokio::time::timeout(API_PATIENCE, all).await;
+    control.audit().end();
     tracing::info!(given_up = given_up.join(", "), "stopped");
     Ok(())
 }
@@ -265,12 +275,13 @@ async fn work(
             tokio::join!(
                 control.tend_frontend(),
                 control.tend_state(),
-                place.tend(&tokens),
+                place.tend(&tokens, control.audit()),
                 manager::tell(&control, &ready),
             );
         }
     });
     let _ends_with_it = AbortOnDrop(tended);
+    control.audit().note(of_itself("the daemon starts"));
     control.start().await;
     // Before reports of health.
     ready.tell_if(control.is_ready());
@@ -285,6 +296,7 @@ async fn work(
         control.watch_disks(),
         control.replace_gone_disks(),
         control.note_acts_by_itself(),
+        control.audit_hosts(),
         control.keep_events(),
         control.keep_load(),
         control.watch_problems(),
@@ -305,6 +317,20 @@ fn replicate_apart(control: &Arc<Control>) -> io::Result<oneshot::Sender<()>> {
     };
     drop(apart("replicate", work)?);
     Ok(may_begin)
+}
+
+/// An audit line of the daemon's own.
+fn of_itself(act: &str) -> Entry {
+    let uid = rustix::process::getuid().as_raw();
+    Entry { who: format!("uid {uid}"), act: act.into(), outcome: "done".into(), ..Entry::default() }
+}
+
+/// Audit lines do not go out.
+fn not_written(part: &str, why: &str) -> Problem {
+    let status = format!("Audit lines do not go out ({part}): {why}.");
+    let action = "Acts go on. Make room, or mend what is in the way: it is tried again by itself, \
+                  and a line counts those that found no room.";
+    Problem::new(codes::AUDIT_NOT_WRITTEN, Severity::Error, status, Some(action.into()))
 }
 
 /// How often it is looked whether a scrub is due, or a disk has grown.

@@ -60,6 +60,8 @@ pub(crate) struct Settings {
     pub api: Api,
     pub names: Names,
     pub alerts: aquifer_alerts::Settings,
+    /// Where audit lines go.
+    pub audit: aquifer_audit::Settings,
     /// Other Aquifers, which have copies of datasets.
     pub peers: Peers,
 }
@@ -168,6 +170,7 @@ impl Default for Settings {
             api: Api::default(),
             names: Names::default(),
             alerts: Default::default(),
+            audit: Default::default(),
             peers: Peers::new(),
         }
     }
@@ -310,6 +313,7 @@ impl Settings {
             return wrong("api.names", format!("api.names: {name:?} is no name of a host"));
         }
         self.alerts.check().or_else(|why| wrong("alerts", why))?;
+        self.audit.check().or_else(|why| wrong("audit", why))?;
         check_peers(&self.peers).or_else(|why| wrong("peers", why))?;
         if !self.state_dir.is_absolute() {
             let why = "a daemon may be started anywhere; say where by an absolute path";

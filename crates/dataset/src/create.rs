@@ -119,6 +119,7 @@ impl Datasets {
         beginning: Option<Beginning>,
     ) -> Result<(), DatasetError> {
         let New { parent, name, local } = new;
+        self.check_retain(None, &local, true)?;
         let world = self.pool.world().clone();
         let now = Time::from_ns(world.wall_ns());
         let record = new_record(self.new_guid(), parent, name, now);

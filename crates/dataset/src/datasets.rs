@@ -31,6 +31,7 @@ use crate::property::{LocalValues, PROPERTIES, Properties, Property, SyncMode};
 use crate::quota::Usage;
 use crate::refreserved::Asked;
 use crate::replies::Replies;
+use crate::retain::LeftHeld;
 use crate::schedule::Told;
 use crate::scrub::Scrubbed;
 use crate::snapshots::{Act, Snapshots, Views};
@@ -117,8 +118,11 @@ pub struct Datasets {
     pub(crate) scrub: Scrubbed,
     pub(crate) hold_clock: Clock,
     pub(crate) schedules_failed: Told,
+    /// What schedules leave since it is held.
+    pub(crate) left_held: LeftHeld,
     /// The same of schedules of files.
     pub(crate) file_schedules_failed: Told,
+    pub(crate) left_held_of_files: LeftHeld,
     pub(crate) replies: Arc<Replies>,
     pub(crate) history: History,
 }
@@ -218,7 +222,9 @@ impl Datasets {
                 scrub,
                 hold_clock,
                 schedules_failed: Told::default(),
+                left_held: LeftHeld::default(),
                 file_schedules_failed: Told::default(),
+                left_held_of_files: LeftHeld::default(),
                 replies,
                 history,
             };

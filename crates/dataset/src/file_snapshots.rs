@@ -29,7 +29,7 @@ use aquifer_ondisk::config::{FEATURE_FILE_SNAPSHOTS, FEATURE_SNAPSHOTS};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::file_snapshot::{FileSnapshotId, FileSnapshotRecord};
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
-use aquifer_ondisk::keeping::Cadence;
+use aquifer_ondisk::keeping::{Cadence, Hold, KeepRecord};
 use aquifer_ondisk::scrub::ScrubState;
 use aquifer_ondisk::tree_node::Objects;
 use aquifer_ondisk::{DatasetId, Guid, ObjectId, Txg};
@@ -85,6 +85,8 @@ pub(crate) struct Take {
     created: Time,
     /// The schedule that asks for it.
     schedule: Option<Cadence>,
+    /// By itself it has this one.
+    hold: Option<Hold>,
     /// All tails of the dataset's files are known.
     tails_known: bool,
 }
@@ -211,20 +213,26 @@ impl Datasets {
             _ => (Time::from_ns(self.pool.world().wall_ns()), None),
         };
         let by = if let Asks::Call(called) = asks { Some(called) } else { None };
-        let mut known: BTreeMap<DatasetId, bool> = BTreeMap::new();
+        let mut known: BTreeMap<DatasetId, (bool, Option<Hold>)> = BTreeMap::new();
         let mut takes = Vec::new();
         for new in wanted {
-            let tails_known = match known.get(&new.dataset.id) {
-                Some(tails_known) => *tails_known,
-                None => self.find_tails(&new.dataset, LOOKED_UP_MAX).await?,
+            let of = &new.dataset;
+            let (tails_known, hold) = match known.get(&of.id) {
+                Some(known) => known.clone(),
+                None => {
+                    let tails_known = self.find_tails(of, LOOKED_UP_MAX).await?;
+                    (tails_known, self.retained_of_file(of).await?)
+                }
             };
-            known.insert(new.dataset.id, tails_known);
+            known.insert(of.id, (tails_known, hold.clone()));
             let guid = by.and_then(Called::guid).unwrap_or_else(|| self.new_guid());
-            takes.push(Take { new, guid, index: 0, reply: None, created, schedule, tails_known });
+            let (index, reply) = (0, None);
+            takes.push(Take { new, guid, index, reply, created, schedule, hold, tails_known });
         }
         let asked = self.ask_for_files(takes.iter().map(|take| &take.new)).await?;
+        let holds = takes.iter().filter(|take| take.hold.is_some()).count();
         let txg = {
-            let hold = self.hold_act_with(takes.len() as u64).await?;
+            let hold = self.hold_act_with(takes.len().saturating_add(holds) as u64).await?;
             self.number(hold.txg(), &mut takes)?;
             if let (Some(called), [take]) = (by, &mut takes[..]) {
                 take.reply = called.join(self, (&hold, take.index))?;
@@ -368,7 +376,7 @@ impl Datasets {
     ) -> Result<Vec<(ItemKey, Option<Item>)>, PoolError> {
         let takes = self.state.lock().file_takes.remove(&sync.txg()).unwrap_or_default();
         let mut items = Vec::new();
-        for Take { new, guid, index, reply, created, schedule, tails_known } in takes {
+        for Take { new, guid, index, reply, created, schedule, hold, tails_known } in takes {
             let Some(inode) = self.file_of(sync, &new).await? else {
                 self.replies.retract(sync.txg(), reply);
                 continue;
@@ -394,6 +402,9 @@ impl Datasets {
                 let files = &mut dataset.snapshots.lock().files;
                 files.put(Arc::new(snapshot));
                 files.note_change(change);
+                let keep = |hold| KeepRecord { holds: vec![hold], ..KeepRecord::default() };
+                let kept = hold.map(|hold| files.keep((dataset.id, id), keep(hold)));
+                items.extend(kept.filter(|_| !left_out(Rule::MarksAreOnDisk)));
             }
             sync.pace().await;
         }

@@ -43,7 +43,7 @@ const NOTED: Duration = Duration::from_secs(600);
 const NOTED_BY_THE_WAY: Duration = Duration::from_secs(60);
 /// A hold ends within so many years. It cannot be taken back, also if its year was a slip.
 pub const HOLD_YEARS_MAX: u64 = 10;
-const YEAR_S: u64 = 366 * 86_400;
+pub(crate) const YEAR_S: u64 = 366 * 86_400;
 
 /// Time in service.
 #[derive(Debug)]
@@ -75,7 +75,8 @@ impl Clock {
         self.base_ms.saturating_add(ms(now.saturating_sub(self.imported)))
     }
 
-    fn run(&self) {
+    /// Some hold has an end from now on.
+    pub fn run(&self) {
         let mut noted = self.noted.lock();
         (noted.runs, noted.wanted) = (true, true);
     }
@@ -379,7 +380,7 @@ impl Datasets {
     }
 
     /// The labels say until when holds stand.
-    async fn note_held_until(&self, until_s: u64) -> Result<(), DatasetError> {
+    pub(crate) async fn note_held_until(&self, until_s: u64) -> Result<(), DatasetError> {
         self.pool.note_held_until(until_s).await.map_err(labels_error)
     }
 
@@ -422,12 +423,12 @@ impl Datasets {
     }
 
     /// What the hold clock shows at a time, if the pool stays in service.
-    fn clock_at(&self, until_s: u64) -> u64 {
+    pub(crate) fn clock_at(&self, until_s: u64) -> u64 {
         let left_ms = until_s.saturating_sub(self.wall_s()).saturating_mul(1000);
         self.hold_clock.ms(self.pool.world().now()).saturating_add(left_ms)
     }
 
-    fn wall_s(&self) -> u64 {
+    pub(crate) fn wall_s(&self) -> u64 {
         self.pool.world().wall_ns() / 1_000_000_000
     }
 

@@ -380,6 +380,7 @@ impl Datasets {
         self.admit_names(after.keys()).await?;
         self.admit_marks(wanted.feeder.as_ref(), &wanted.snapshot).await?;
         let asked = self.ask_for_one(dataset).await?;
+        let retained = self.retained(dataset).await?;
         {
             let hold = self.hold_act_with(items_of(&after).saturating_add(1)).await?;
             let coming = dataset.increment.get().filter(|of| of.stage == Stage::Comes);
@@ -393,7 +394,8 @@ impl Datasets {
             let (name, guid) = (wanted.snapshot.clone(), wanted.snapshot_guid);
             let record = to_be_taken(dataset, name, guid, wanted.snapshot_created);
             let of = (dataset.as_ref(), wanted.snapshot.as_str());
-            let (keep, moved) = self.marks(wanted.feeder.as_ref(), of, Some(coming.from));
+            let (mut keep, moved) = self.marks(wanted.feeder.as_ref(), of, Some(coming.from));
+            keep.holds.extend(retained);
             let take = Act::Take { dataset: dataset.id, record, keep };
             let mut state = self.state.lock();
             state.asked.entry(hold.txg()).or_default().push(asked);

@@ -9,6 +9,7 @@ use aquifer_ondisk::extent::Compression;
 use crate::error::DatasetError;
 use crate::file_schedule::FileSchedule;
 use crate::property_name::PropertyName;
+use crate::retain;
 use crate::schedule::Schedule;
 
 /// A settable property. The number is its item number on disk, never reused.
@@ -54,10 +55,13 @@ pub enum Property {
     HoldMax = 17,
     /// Bytes kept free so that all of the dataset can be written over, or `none`.
     Refreservation = 18,
+    /// How long each snapshot that is taken or received is held by itself: `off`, or a span such as
+    /// `30d`.
+    Retain = 19,
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 18] = [
+pub const PROPERTIES: [Property; 19] = [
     Property::Compression,
     Property::Sync,
     Property::Quota,
@@ -76,6 +80,7 @@ pub const PROPERTIES: [Property; 18] = [
     Property::Replicate,
     Property::Filesnapshots,
     Property::HoldMax,
+    Property::Retain,
 ];
 
 /// How clients find the snapshots of a dataset, in the directory `.aquifer` of its root directory.
@@ -138,6 +143,7 @@ impl Property {
             Property::Replicate => "replicate",
             Property::Filesnapshots => "filesnapshots",
             Property::HoldMax => "hold_max",
+            Property::Retain => "retain",
         }
     }
 
@@ -208,7 +214,8 @@ impl Property {
             | Property::Standby
             | Property::Snapcontrol
             | Property::Replicate
-            | Property::Filesnapshots => "off",
+            | Property::Filesnapshots
+            | Property::Retain => "off",
             Property::Autoexpand | Property::Autoreplace | Property::Autotrim => "off",
             Property::Scrub => "monthly",
             Property::Snapdir => "hidden",
@@ -257,6 +264,7 @@ impl Property {
                 _ if time::parse_span(value).is_some_and(|span_s| span_s > 0) => Ok(value.into()),
                 _ => Err(self.bad(format!("{value:?} is no span: say 30d, 12h or none"))),
             },
+            Property::Retain => retain::parse(value).map_err(|why| self.bad(why)),
             Property::Scrub => one_of(&["off", "weekly", "monthly"]),
             Property::Snapdir => one_of(&["hidden", "visible", "disabled"]),
             Property::Snapshots => match Schedule::parse(value) {

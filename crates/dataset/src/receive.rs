@@ -196,6 +196,7 @@ impl Datasets {
         let local = dataset.local.lock().clone();
         self.admit_names(local.keys()).await?;
         self.admit_marks(wanted.feeder.as_ref(), &wanted.snapshot).await?;
+        let retained = self.retained(dataset).await?;
         {
             let hold = self.hold_act_with(items_of(&local).saturating_add(1)).await?;
             if dataset.is_destroyed() {
@@ -205,7 +206,8 @@ impl Datasets {
             let (name, guid) = (wanted.snapshot.clone(), wanted.snapshot_guid);
             let record = to_be_taken(dataset, name, guid, wanted.snapshot_created);
             let of = (dataset.as_ref(), wanted.snapshot.as_str());
-            let (keep, _) = self.marks(wanted.feeder.as_ref(), of, None);
+            let (mut keep, _) = self.marks(wanted.feeder.as_ref(), of, None);
+            keep.holds.extend(retained);
             let take = Act::Take { dataset: dataset.id, record, keep };
             let mut state = self.state.lock();
             let items = state.items.entry(txg).or_default();

@@ -1,9 +1,10 @@
 //! Which properties a copy takes from what it receives.
 //!
 //! Three kinds:
-//! - Those that never travel: what bounds (quota, reservation), what is done by schedule, where a
-//!   copy goes from here, whether it stands by. A copy of a full dataset has other room, and a
-//!   bound that an administrator raises there would come back with each run.
+//! - Those that never travel: what bounds (quota, reservation), what is done by schedule, how long
+//!   snapshots are held, where a copy goes from here, whether it stands by. A copy of a full
+//!   dataset has other room, and a bound that an administrator raises there would come back with
+//!   each run.
 //! - Those that guard: who is let in (`sharenfs`, `snapcontrol`), what may be lost (`sync`), what
 //!   may be changed (`readonly`). A new copy takes them; from then on they are the copy's own. From
 //!   one that may only receive, none comes that lets in or loses.
@@ -90,7 +91,8 @@ fn stays(name: &PropertyName) -> bool {
 }
 
 /// Whether it is set by an act of its own: a reservation may have no room here, schedules would
-/// begin at once, and where a copy goes from here is no matter of what comes.
+/// begin at once, nobody takes back what `retain` holds, and where a copy goes from here is no
+/// matter of what comes.
 fn is_set_apart(name: &PropertyName) -> bool {
     let PropertyName::Native(property) = name else { return false };
     let is_own = matches!(
@@ -101,6 +103,7 @@ fn is_set_apart(name: &PropertyName) -> bool {
             | Property::Filesnapshots
             | Property::Standby
             | Property::Replicate
+            | Property::Retain
     );
     is_own || property.is_of_pool()
 }
@@ -209,6 +212,7 @@ mod tests {
             "refreservation",
             "replicate",
             "snapshots",
+            "retain",
             "scrub",
             "nothing",
         ] {

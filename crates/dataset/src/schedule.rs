@@ -16,10 +16,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use aquifer_meter::time::{date_of, first_second, text_s};
-use aquifer_ondisk::Txg;
 use aquifer_ondisk::config::{FEATURE_KEEPING, FEATURE_SNAPSHOTS};
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::{CADENCES, Cadence, KeepRecord};
+use aquifer_ondisk::{DatasetId, Txg};
 use aquifer_sync::Mutex;
 
 use crate::clones::Clones;
@@ -245,19 +245,23 @@ impl Datasets {
     /// Destroys what schedules took and that is too many. The caller holds the lock of acts.
     async fn prune(&self) -> Result<(), DatasetError> {
         let (mut pruned, mut names) = (BTreeSet::new(), Vec::new());
+        let mut held: BTreeMap<DatasetId, u64> = BTreeMap::new();
         let clones = self.all_clones();
         for dataset in self.all() {
             for (cadence, kept) in self.schedule(&dataset).0 {
                 let taken = self.scheduled(&dataset, cadence);
                 let excess = taken.len().saturating_sub(usize::try_from(kept).unwrap_or(0));
                 for (snapshot, _) in taken.into_iter().take(excess) {
-                    if self.can_be_pruned(&clones, &dataset, snapshot) {
+                    if self.check_not_held(&dataset, [snapshot]).is_err() {
+                        *held.entry(dataset.id).or_default() += 1;
+                    } else if self.can_be_pruned(&clones, &dataset, snapshot) {
                         names.push(self.listed_name(&dataset, snapshot)?);
                         pruned.insert((dataset.line_of(snapshot), snapshot));
                     }
                 }
             }
         }
+        self.tell_of_held(&self.left_held, &held);
         if pruned.is_empty() {
             return Ok(());
         }
@@ -276,11 +280,9 @@ impl Datasets {
         Ok(())
     }
 
-    /// Neither a hold nor a clone keeps it.
+    /// Neither a clone nor a receive needs it.
     fn can_be_pruned(&self, clones: &Clones, dataset: &Dataset, snapshot: Txg) -> bool {
-        clones.of(dataset.id, snapshot).is_empty()
-            && self.check_not_held(dataset, [snapshot]).is_ok()
-            && !dataset.goes_back_to(snapshot)
+        clones.of(dataset.id, snapshot).is_empty() && !dataset.goes_back_to(snapshot)
     }
 
     /// When a schedule takes the next snapshot of a dataset, in seconds since 1970, and of which

@@ -376,7 +376,8 @@ impl Datasets {
         by: Option<&Called>,
     ) -> Result<Vec<String>, DatasetError> {
         let (mut taken, mut acts) = (Vec::new(), Vec::new());
-        for New { dataset, name, guid, keep } in all {
+        for New { dataset, name, guid, mut keep } in all {
+            keep.holds.extend(self.retained(&dataset).await?);
             taken.push(format!("{}@{name}", self.full_name(&dataset)));
             let record = to_be_taken(&dataset, name, guid, created);
             acts.push(Act::Take { dataset: dataset.id, record, keep });

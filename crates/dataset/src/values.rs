@@ -112,6 +112,11 @@ impl Datasets {
         let mut after = dataset.local.lock().clone();
         apply(&mut after, changes);
         check_values(&after)?;
+        let [retains, bounds] =
+            [Property::Retain, Property::HoldMax].map(|of| changes.contains_key(&of.into()));
+        if retains || bounds {
+            self.check_retain(Some(dataset), &after, retains)?;
+        }
         if let Some(standby) = changes.get(&Property::Standby.into()) {
             if standby.as_deref() != Some("on") {
                 self.check_no_increment(dataset)?;

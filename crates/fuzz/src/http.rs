@@ -74,6 +74,7 @@ impl Daemon {
                 peers: Default::default(),
                 commit: None,
                 parts: Arc::default(),
+                audit: Arc::default(),
             };
             let control = Control::open(config, Arc::new(Nowhere), Arc::default()).unwrap();
             control.start().await;

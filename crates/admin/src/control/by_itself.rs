@@ -37,10 +37,11 @@ impl Control {
 
     fn note_by_itself(&self, serving: &Serving, act: String) {
         let service = serving.service();
-        let (who, host) = (HISTORY_ITSELF.into(), self.host.name.clone());
+        let (who, host) = (HISTORY_ITSELF.to_string(), self.host.name.clone());
         let history = service.datasets.history();
-        let begun = history.begin(Asked { who, host, act });
+        let begun = history.begin(Asked { who: who.clone(), host, act: act.clone() });
         history.finish(begun, Outcome::Done, String::new(), Vec::new());
+        self.audit_act(who.into(), act, (Outcome::Done, ""));
         service.pool.background_waits();
     }
 

@@ -117,6 +117,7 @@ impl Control {
         let is_set = |property: Property| request.properties.contains_key(property.name());
         let of_datasets = is_set(Property::Snapshots);
         let of_files = is_set(Property::Filesnapshots);
+        let retains = is_set(Property::Retain);
         let set = request.properties.iter();
         let set = set.filter_map(|(property, value)| Some((property, value.as_ref()?)));
         let mut notes = self.look_up_hosts(&request.name, set).await;
@@ -143,6 +144,9 @@ impl Control {
         notes.extend(self.refresh_exports().await);
         if is_shared {
             notes.extend(self.risks_of(&request.name));
+        }
+        if retains {
+            notes.extend(snapshots::holds::note_on_retain(&serving, &request.name));
         }
         if of_datasets && let Err(error) = take_due(&serving).await {
             notes.push(format!("the first snapshots cannot be taken now: {error}"));

@@ -12,12 +12,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aquifer_api::{self as api, ApiError, ErrorKind, HistoryEntry, HistoryOutcome, guid_text};
-use aquifer_dataset::PropertyName;
 use aquifer_dataset::history::{Act, Asked, HistoryChange, Noted, Outcome};
+use aquifer_dataset::{Dataset, PropertyName};
 use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::Control;
+use super::alarms::{DATASETS, SNAPSHOTS, destroyed_by};
+use super::audit::Asker;
 use super::serving::Serving;
 use super::snapshots::SnapshotState;
 use super::turns::Held;
@@ -64,6 +66,7 @@ pub enum Concerned {
 #[derive(Debug)]
 pub struct Noting {
     asked: Asked,
+    asker: Asker,
     begun: Vec<(Arc<Serving>, Act)>,
     /// For [`Concerned::New`]: which one, and the pools in service before.
     new: Option<(String, BTreeSet<String>)>,
@@ -114,8 +117,14 @@ impl Control {
     }
 
     /// Notes that an act begins.
-    pub fn note_begin(&self, concerned: &Concerned, who: String, act: String) -> Noting {
-        let asked = Asked { who, host: self.host.name.clone(), act };
+    pub fn note_begin(
+        &self,
+        concerned: &Concerned,
+        asker: impl Into<Asker>,
+        act: String,
+    ) -> Noting {
+        let asker = asker.into();
+        let asked = Asked { who: asker.who.clone(), host: self.host.name.clone(), act };
         let (serving, new) = match concerned {
             Concerned::Pool(name) => (self.pool_of_one(name).into_iter().collect(), None),
             Concerned::All => (self.all_serving(), None),
@@ -126,7 +135,7 @@ impl Control {
             (serving, act)
         };
         let begun = serving.into_iter().map(begin).collect();
-        Noting { asked, begun, new }
+        Noting { asked, asker, begun, new }
     }
 
     /// Notes the outcome of an act.
@@ -143,7 +152,13 @@ impl Control {
             }
             Err(error) => (Outcome::Failed, error.message.clone()),
         };
-        let Noting { asked, mut begun, new } = noting;
+        let Noting { asked, asker, mut begun, new } = noting;
+        // Feeders that prune their copies have no role here.
+        if !asker.role.is_empty() {
+            let count = destroyed_by(&asked.act, &changes);
+            self.alarms.destroyed(&asker.principal, count, self.began.elapsed().as_secs());
+        }
+        self.audit_act(asker, asked.act.clone(), (outcome, &result));
         if let Some((which, before)) = new {
             let new = self.all_serving().into_iter();
             let is_it = |serving: &Arc<Serving>| {
@@ -165,8 +180,16 @@ impl Control {
     }
 
     /// Notes that a caller asked for a forbidden act, at most one in a second. The log has the
-    /// same, and a caller that repeats the request fills neither.
-    pub fn note_forbidden(&self, concerned: &Concerned, who: String, act: String) {
+    /// same, and a caller that repeats the request fills neither. The audit bounds it by caller.
+    pub fn note_forbidden(
+        &self,
+        concerned: &Concerned,
+        asker: Asker,
+        act: String,
+        refused: &ApiError,
+    ) {
+        let who = asker.who.clone();
+        self.audit_refused(asker.clone(), act.clone(), refused);
         {
             let mut last = self.forbidden.lock();
             if last.is_some_and(|last: Instant| last.elapsed() < FORBIDDEN_GAP) {
@@ -175,7 +198,7 @@ impl Control {
             *last = Some(Instant::now());
         }
         tracing::warn!(class = "api.forbidden", who, act, "refused: the caller may not do this");
-        for (serving, begun) in self.note_begin(concerned, who, act).begun {
+        for (serving, begun) in self.note_begin(concerned, asker, act).begun {
             let datasets = &serving.service().datasets;
             datasets.history().finish(begun, Outcome::Forbidden, String::new(), Vec::new());
             serving.service().pool.background_waits();
@@ -212,15 +235,18 @@ impl Control {
     }
 
     /// The values in force of these properties of a dataset. Without properties: `used`, and the
-    /// number of datasets, itself and those below it.
+    /// numbers of datasets, itself and those below it, and of their snapshots.
     pub fn facts_of_dataset(&self, name: &str, properties: &[String]) -> Facts {
         let Ok(serving) = self.pool_of(name) else { return Facts::new() };
         let datasets = &serving.service().datasets;
         let Some(dataset) = datasets.by_name(name) else { return Facts::new() };
         if properties.is_empty() {
             let used = datasets.used_bytes(&dataset);
+            let below = datasets.below(&dataset);
+            let count = |of: &Arc<Dataset>| of.snapshot_count() + of.file_snapshot_count();
             return Facts::from([
-                ("datasets".to_string(), datasets.below(&dataset).len().to_string()),
+                (DATASETS.to_string(), below.len().to_string()),
+                (SNAPSHOTS.to_string(), below.iter().map(count).sum::<usize>().to_string()),
                 ("used".to_string(), used.to_string()),
             ]);
         }

@@ -94,3 +94,47 @@ fn a_hold_with_an_end_is_released_by_time_alone() {
     assert!(begun.elapsed() > Duration::from_secs(2), "{:?}", begun.elapsed());
     place.must(&["pool", "destroy", "-f", "tank"]);
 }
+
+/// What a schedule, a command and a stream bring is held by itself, over a kill of the daemon.
+#[test]
+fn a_dataset_retains_what_it_takes_and_receives() {
+    let place = Place::new();
+    let image = place.image("a");
+    let daemon = place.serve();
+    place.must(&["pool", "create", "tank", &image]);
+    place.must(&["create", "-o", "retain=12h", "tank/vms"]);
+    place.must(&["create", "tank/copies"]);
+    let said = place.ask(&["set", "retain=30d", "tank/copies"]);
+    assert!(said.code == 0 && said.err.contains("is held for 30d"), "{said:?}");
+    place.refuses(
+        &["set", "retain=forever", "tank/vms"],
+        "property retain: \"forever\" is no span: say 30d, 12h or off",
+    );
+    place.refuses(
+        &["set", "hold_max=29d", "tank"],
+        "property hold_max: tank/copies has retain=30d, which is longer: lower that first",
+    );
+    place.must(&["set", "hold_max=30d", "tank"]);
+    place.refuses(
+        &["set", "retain=31d", "tank/vms"],
+        "property retain: 31d is longer than the pool's hold_max allows, which is 30d",
+    );
+    place.must(&["snapshot", "tank/vms@a"]);
+    place.must(&["replicate", "tank/vms", "tank/copies/vms"]);
+    place.must(&["set", "snapshots=yearly=1", "tank/vms"]);
+    daemon.kill9();
+    let _daemon = place.serve();
+    let holds = place.json(&["holds", "-r", "tank"]);
+    let retained = holds.as_array().unwrap().iter().filter(|of| of["tag"] == "retain");
+    let held: Vec<&str> = retained.map(|of| of["snapshot"].as_str().unwrap()).collect();
+    let of = |dataset: &str| held.iter().filter(|name| name.starts_with(dataset)).count();
+    // By hand, for the copy, and by schedule; the copy has the one that was sent.
+    assert_eq!((of("tank/vms@"), of("tank/copies/vms@")), (3, 1), "{held:?}");
+    place.must(&["set", "retain=off", "tank/vms"]);
+    for name in &held {
+        let said = place.ask(&["destroy", "-f", name]);
+        assert!(said.code == 1 && said.err.contains("\"retain\" until"), "{name}: {said:?}");
+    }
+    let shown = place.must(&["-H", "get", "retain", "tank/copies/vms"]);
+    assert_eq!(shown, "tank/copies/vms\tretain\t30d\tinherited from tank/copies\n");
+}

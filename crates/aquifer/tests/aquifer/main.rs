@@ -9,6 +9,7 @@
 
 mod alerts;
 mod api_page;
+mod audit;
 mod autoreplace;
 mod away;
 mod bed;

@@ -258,7 +258,7 @@ fn properties_that_do_not_exist_or_cannot_be_so() {
         "property recordsize: unknown; there are used, available, referenced, logicalused, \
          logicalreferenced, compressratio, refcompressratio, compression, sync, quota, \
          reservation, readonly, sharenfs, snapdir, snapshots, standby, snapcontrol, \
-         replicate, filesnapshots, next_snapshot",
+         replicate, filesnapshots, retain, next_snapshot",
     );
 }
 

@@ -96,9 +96,9 @@ impl Acting {
         act: impl Future<Output = Result<T, ApiError>> + Send,
     ) -> Response {
         let Told { words, about, needs, is_forced, of } = told;
-        let (control, who) = (&self.api.control, self.caller.to_string());
+        let (control, asker) = (&self.api.control, self.caller.asker());
         if let Err(refused) = self.caller.needs(needs) {
-            control.note_forbidden(&about.concerned(), who, words);
+            control.note_forbidden(&about.concerned(), asker, words, &refused);
             return answer::<T>(Err(refused));
         }
         let pool = about.pool().or(of).map(|name| control.pool_meant(&name));
@@ -115,7 +115,7 @@ impl Acting {
             _ => None,
         };
         let before = self.state(&about);
-        let noting = control.note_begin(&about.concerned(), who, words);
+        let noting = control.note_begin(&about.concerned(), asker, words);
         let (result, noting) = match &about {
             About::Leaving(_, leaving) => {
                 leaving.put(noting);
@@ -245,13 +245,14 @@ pub(super) fn import_needs(request: &ImportRequest) -> Role {
 /// What properties need that are to be set: `sharenfs` lets hosts in, which then write every disk;
 /// `snapcontrol` lets them destroy snapshots; `sync=disabled` loses what was acknowledged;
 /// `snapshots` and `filesnapshots` prune; `standby` takes a dataset out of service, or lets hosts
-/// in; `replicate` sends all of it elsewhere; `hold_max` bounds what nobody can take back.
+/// in; `replicate` sends all of it elsewhere; `hold_max` bounds what nobody can take back, and
+/// `retain` places it.
 pub(super) fn properties_need<'a>(
     set: impl Iterator<Item = (&'a String, Option<&'a String>)>,
 ) -> Role {
     let is_admins = |(name, value): (&'a String, Option<&'a String>)| match name.as_str() {
         "sharenfs" | "snapcontrol" | "snapshots" | "filesnapshots" | "standby" | "replicate"
-        | "hold_max" => true,
+        | "hold_max" | "retain" => true,
         // Inherited, it may be disabled.
         "sync" => value.is_none_or(|value| value.starts_with("disabled")),
         _ => false,

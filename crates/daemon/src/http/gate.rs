@@ -39,7 +39,7 @@ pub(super) async fn pass(State(gate): State<Gate>, request: Request, next: Next)
     if let Err(refused) = caller.needs(gate.role)
         && !is_receiver
     {
-        forbidden(&caller, &request, gate);
+        forbidden(&caller, &request, (gate, &refused));
         return refusal(refused);
     }
     match gate.is_act {
@@ -48,11 +48,13 @@ pub(super) async fn pass(State(gate): State<Gate>, request: Request, next: Next)
     }
 }
 
-/// Notes an act that the caller may not do. What was in its body is not looked at.
-fn forbidden(caller: &Caller, request: &Request, gate: Gate) {
-    if let Some(control) = request.extensions().get::<Arc<Control>>().filter(|_| gate.is_act) {
-        let act = format!("{} {}", request.method(), request.uri().path());
-        control.note_forbidden(&Concerned::All, caller.to_string(), act);
+/// Notes what the caller may not ask for. What was in its body is not looked at.
+fn forbidden(caller: &Caller, request: &Request, (gate, refused): (Gate, &ApiError)) {
+    let Some(control) = request.extensions().get::<Arc<Control>>() else { return };
+    let act = format!("{} {}", request.method(), request.uri().path());
+    match gate.is_act {
+        true => control.note_forbidden(&Concerned::All, caller.asker(), act, refused),
+        false => control.audit_refused(caller.asker(), act, refused),
     }
 }
 

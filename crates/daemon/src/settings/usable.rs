@@ -186,6 +186,7 @@ impl Given {
                 "memory" => settings.memory = None,
                 "wait_for_disks_s" => settings.wait_for_disks_s = other.wait_for_disks_s,
                 "alerts" => settings.alerts = other.alerts.clone(),
+                "audit" => settings.audit = other.audit.clone(),
                 _ => settings.peers = other.peers.clone(),
             }
             if is_first {
@@ -287,7 +288,8 @@ fn has(table: &Table, key: &str) -> bool {
 }
 
 /// Tables whose keys are settings of their own.
-const SECTIONS: [&str; 7] = ["nfs", "nfs.tls", "portmap", "api", "names", "alerts", "peers"];
+const SECTIONS: [&str; 9] =
+    ["nfs", "nfs.tls", "portmap", "api", "names", "alerts", "audit", "audit.syslog", "peers"];
 /// More than there are keys that a check names.
 const CHECKS_MAX: usize = 32;
 const FILE_NAME: &str = "settings.toml";

@@ -130,6 +130,7 @@ impl Daemon {
             peers: Default::default(),
             commit: None,
             parts: Arc::default(),
+            audit: Arc::default(),
         };
         let control = Control::open(config, recorder.clone(), Arc::default()).unwrap();
         let socket = dir.path().join("api");

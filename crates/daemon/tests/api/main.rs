@@ -5,11 +5,13 @@
     reason = "a test says what went wrong by ending"
 )]
 
+mod alarms;
 mod copies;
 mod daemon;
 mod insiders;
 mod openapi;
 mod pages;
+mod retain;
 mod roles;
 #[cfg(debug_assertions)]
 mod silent;

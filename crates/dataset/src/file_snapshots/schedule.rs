@@ -224,6 +224,7 @@ impl Datasets {
     async fn prune_files(&self, all: &[ScheduledFiles]) -> Result<(), DatasetError> {
         let mut excess: Vec<(DatasetId, FileSnapshotId)> = Vec::new();
         let mut names = Vec::new();
+        let mut held: BTreeMap<DatasetId, u64> = BTreeMap::new();
         let mut looked_at = 0;
         for ScheduledFiles { dataset, files } in all {
             for file in files.iter().filter(|_| !dataset.is_destroyed()) {
@@ -234,6 +235,7 @@ impl Datasets {
                 for of in too_many(dataset, file) {
                     let FileSnapshot { id, record } = of.as_ref();
                     if self.check_not_held(dataset, [*id]).is_err() {
+                        *held.entry(dataset.id).or_default() += 1;
                         continue;
                     }
                     excess.push((dataset.id, *id));
@@ -241,6 +243,7 @@ impl Datasets {
                 }
             }
         }
+        self.tell_of_held(&self.left_held_of_files, &held);
         for some in excess.chunks(AT_ONCE_MAX) {
             let mut lines: BTreeMap<DatasetId, Vec<FileSnapshotId>> = BTreeMap::new();
             for (line, id) in some {

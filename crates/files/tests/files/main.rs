@@ -54,6 +54,7 @@ mod rename;
 mod replay;
 mod replies;
 mod resumed;
+mod retain;
 mod rollback;
 mod roots;
 mod rot;

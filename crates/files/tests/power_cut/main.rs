@@ -18,6 +18,7 @@ mod model;
 mod received;
 mod reserved;
 mod resumed;
+mod retained;
 mod roots;
 mod shared;
 mod snapshots;

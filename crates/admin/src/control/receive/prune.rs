@@ -62,7 +62,7 @@ impl Control {
         let each: Vec<String> = snapshots.iter().map(|of| full(of)).collect();
         let act = format!("receive (prunes) {}", each.join(" "));
         let concerned = Concerned::Pool(serving.name().into());
-        let noting = self.note_begin(&concerned, bringer.who().into(), act);
+        let noting = self.note_begin(&concerned, bringer.who().to_string(), act);
         let (mut changes, mut kept) = (Vec::new(), None);
         for snapshot in snapshots {
             match destroy_one(&serving, &dataset, &snapshot).await {
@@ -112,6 +112,8 @@ fn find_doomed(
         let name = of.record.name.as_str();
         names.iter().any(|wanted| wanted.as_str() == name) && (is_admin || is_of_replication(name))
     });
+    // A copy that retains holds each of them for days: that is no failure of this act.
+    snapshots.retain(|of| service.datasets.check_not_held(&dataset, [of.txg]).is_ok());
     Ok(Doomed { name: service.datasets.full_name(&dataset), dataset, snapshots })
 }
 

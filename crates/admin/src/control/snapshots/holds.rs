@@ -5,12 +5,24 @@ use std::sync::Arc;
 use aquifer_api::{
     ApiError, HoldInfo, HoldSnapshots, ReleaseSnapshots, SnapshotQuery, SnapshotsDone, time,
 };
-use aquifer_dataset::{Dataset, Holdable};
+use aquifer_dataset::{Dataset, Holdable, Property};
 
 use super::super::Control;
 use super::super::datasets::act_on;
 use super::super::serving::Serving;
 use super::{SnapshotsOf, files, find, list};
+
+/// The property `retain` of a dataset was set. Returns what somebody should know.
+pub(in super::super) fn note_on_retain(serving: &Serving, name: &str) -> Option<String> {
+    let datasets = &serving.service().datasets;
+    let (value, _) = datasets.value(&*datasets.by_name(name)?, Property::Retain);
+    (value != "off").then(|| {
+        format!(
+            "each snapshot that {name} takes or receives from now on is held for {value}: nobody \
+             destroys it before, and its space comes back no earlier"
+        )
+    })
+}
 
 impl Control {
     /// Places a hold on snapshots, all in one txg. When this returns it is on disk.

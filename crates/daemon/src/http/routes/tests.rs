@@ -101,6 +101,8 @@ fn to_let_hosts_in_or_to_lie_about_durability_is_an_administrators() {
         ("filesnapshots", Some("* hourly=1"), Role::Admin),
         ("filesnapshots", None, Role::Admin),
         ("hold_max", Some("30d"), Role::Admin),
+        ("retain", Some("30d"), Role::Admin),
+        ("retain", None, Role::Admin),
     ] {
         assert_eq!(needs(name, value), role, "{name} {value:?}");
     }
