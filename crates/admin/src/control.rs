@@ -29,6 +29,7 @@ mod diff;
 mod disks;
 mod drill;
 mod each_second;
+mod forbidden;
 mod forced;
 pub(crate) mod free_space;
 mod freeing;
@@ -228,8 +229,8 @@ pub struct Control {
     exported: Mutex<Vec<Export>>,
     /// Of acts with their two looks at the state: see [`history`].
     looks: turns::Turns,
-    /// The time when a forbidden act was last noted.
-    forbidden: Mutex<Option<Instant>>,
+    /// Which forbidden acts were noted lately.
+    forbidden: Mutex<forbidden::Forbidden>,
     events: Arc<EventRing>,
     names: tokio::sync::Mutex<counts::Names>,
     /// Turns of callers that have counted how much snapshots take.

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use aquifer_api::{self as api, ApiError, ErrorKind, HistoryEntry, HistoryOutcome, guid_text};
 use aquifer_dataset::history::{Act, Asked, HistoryChange, Noted, Outcome};
@@ -179,8 +179,8 @@ impl Control {
         }
     }
 
-    /// Notes that a caller asked for a forbidden act, at most one in a second. The log has the
-    /// same, and a caller that repeats the request fills neither. The audit bounds it by caller.
+    /// Notes that a caller asked for a forbidden act: some of each caller, in log and history. One
+    /// that repeats the request fills neither, and silences nobody.
     pub fn note_forbidden(
         &self,
         concerned: &Concerned,
@@ -190,12 +190,8 @@ impl Control {
     ) {
         let who = asker.who.clone();
         self.audit_refused(asker.clone(), act.clone(), refused);
-        {
-            let mut last = self.forbidden.lock();
-            if last.is_some_and(|last: Instant| last.elapsed() < FORBIDDEN_GAP) {
-                return;
-            }
-            *last = Some(Instant::now());
+        if !self.forbidden.lock().is_noted(&asker.principal, Instant::now()) {
+            return;
         }
         tracing::warn!(class = "api.forbidden", who, act, "refused: the caller may not do this");
         for (serving, begun) in self.note_begin(concerned, asker, act).begun {
@@ -317,9 +313,6 @@ fn entry(Noted { record, running }: Noted) -> HistoryEntry {
         cut: record.cut || record.more,
     }
 }
-
-/// Least time between two notes of forbidden acts.
-const FORBIDDEN_GAP: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

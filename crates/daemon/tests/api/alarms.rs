@@ -71,6 +71,12 @@ async fn a_token_that_tries_what_it_can_do_is_told() {
         ask("other", "/snapshots");
     }
     assert_eq!(wrong(&daemon).await, []);
+    // The history has some of each, also of those at the same moment.
+    let history = daemon.client.history("tank").await.unwrap();
+    for token in ["mallory", "other"] {
+        let of = history.iter().filter(|entry| entry.who.contains(token)).count();
+        assert!((1..=10).contains(&of), "{token}: {of}");
+    }
     ask("mallory", "/tokens");
     let told = wrong(&daemon).await;
     assert!(told.len() == 1 && told[0].0 == "token-refused", "{told:?}");
