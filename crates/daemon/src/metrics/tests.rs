@@ -175,6 +175,7 @@ fn example() -> String {
         txg: Txg(9),
         suspended: None,
         silent: false,
+        read_only: false,
         space: aquifer_space::SpaceUse { total: 1000, taken: 300, held: 20 },
         closed_metaslabs: 0,
         vdevs: vec![pool::VdevStatus {
