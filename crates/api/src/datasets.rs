@@ -152,8 +152,8 @@ pub struct DatasetDone {
 pub struct DatasetInfo {
     /// Full name.
     pub name: String,
-    /// Bytes that it and the datasets below it refer to, that snapshots of them alone show, and that
-    /// `refreservation` keeps free for them.
+    /// Bytes that it and the datasets below it refer to, that snapshots of them alone show, and
+    /// that `refreservation` keeps free for them.
     pub used_bytes: u64,
     /// Bytes that can be written to it.
     pub available_bytes: u64,

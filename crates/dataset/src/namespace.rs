@@ -190,13 +190,10 @@ impl Found {
             | ItemClass::FileClone
             | ItemClass::FileCloneAcross
             | ItemClass::FileLine
-            | ItemClass::FileKeep => {
+            | ItemClass::FileKeep
+            | ItemClass::Covered => {
                 let snapshots = self.snapshots.entry(dataset).or_default();
                 snapshots.load(dataset, (class, number), value)?;
-            }
-            ItemClass::Covered => {
-                let snapshots = self.snapshots.entry(dataset).or_default();
-                snapshots.load_covered(number, value)?;
             }
             ItemClass::Keep => {
                 let record = KeepRecord::decode(value)?;

@@ -176,6 +176,7 @@ impl Snapshots {
             }
             ItemClass::HeadLine => self.head_lines.load(txg, HeadLineRecord::decode(value)?),
             ItemClass::Rollback => self.rollback = Some(RollbackRecord::decode(value)?),
+            ItemClass::Covered => self.load_covered(number, value)?,
             _ => self.files.load(class, number, value)?,
         }
         Ok(())

@@ -4,6 +4,7 @@
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::bookmark::BookmarkRecord;
 use aquifer_ondisk::config::Label;
+use aquifer_ondisk::covered::CoveredRecord;
 use aquifer_ondisk::dataset::{
     DatasetRecord, InheritedRecord, Item, LineRecord, ListerRecord, RollbackRecord, SnapshotRecord,
     SweepRecord,

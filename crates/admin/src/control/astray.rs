@@ -64,7 +64,7 @@ impl Astray {
             tracing::error!(class, %pool, disk = %path, "{what}");
         }
         for (path, _) in known.iter().filter(|(path, _)| !found.iter().any(|of| of.0 == *path)) {
-            tracing::info!(class = "disk.in_place", %pool, disk = %path, "it is in its place again");
+            tracing::info!(class = "disk.in_place", %pool, disk = %path, "it is as it should be");
         }
         *known = found;
     }

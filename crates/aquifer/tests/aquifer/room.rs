@@ -23,6 +23,12 @@ fn alerts(place: &Place) -> String {
     place.json(&["alerts"])["active"].to_string()
 }
 
+#[track_caller]
+fn refused(place: &Place, words: &[&str], why: &str) {
+    let said = place.ask(words);
+    assert!(said.code == 1 && said.err.contains(why), "{words:?}: {said:?}");
+}
+
 #[test]
 fn a_snapshot_without_room_is_refused_and_the_disk_is_written_over() {
     let place = Place::new();
@@ -32,9 +38,9 @@ fn a_snapshot_without_room_is_refused_and_the_disk_is_written_over() {
     let create = ["create", "-o", "sharenfs=insecure", "-o", "compression=off"];
     place.must(&[&create[..], &["-o", "refreservation=32M", "tank/vms"]].concat());
     assert_eq!(cells(&place, "used,usedbyrefreservation,refer", "tank/vms"), ["32M", "32M", "0B"]);
-    place.refuses(&["set", "usedbyrefreservation=1", "tank/vms"], "cannot be set, only read");
-    place.refuses(&["set", "refreservation=10G", "tank/vms"], "cannot be kept free");
-    place.refuses(&["set", "quota=16M", "tank/vms"], "reserved");
+    refused(&place, &["set", "usedbyrefreservation=1", "tank/vms"], "cannot be set, only read");
+    refused(&place, &["set", "refreservation=10G", "tank/vms"], "cannot be kept free");
+    refused(&place, &["set", "quota=16M", "tank/vms"], "reserved");
 
     let mut client = Client::new(&place, "127.0.0.1");
     let root = client.mount("/tank/vms");
@@ -50,10 +56,10 @@ fn a_snapshot_without_room_is_refused_and_the_disk_is_written_over() {
     place.must(&["set", "quota=72M", "tank/vms"]);
     fill(&mut client, &file, 2, 0, 32);
     place.wait_for(|| cells(&place, "usedbyrefreservation", "tank/vms") == ["0B"]);
-    let said = place.ask(&["snapshot", "tank/vms@b"]);
-    assert!(said.code == 1 && said.err.contains("refreservation=32M"), "{said:?}");
-    assert!(said.err.contains("bytes lack for it in the quota of tank/vms"), "{said:?}");
-    place.refuses(&["snapshot", "-r", "tank@b"], "No snapshot was taken");
+    let why = "bytes lack for it in the quota of tank/vms";
+    refused(&place, &["snapshot", "tank/vms@b"], "refreservation=32M");
+    refused(&place, &["snapshot", "tank/vms@b"], why);
+    refused(&place, &["snapshot", "-r", "tank@b"], "No snapshot was taken");
     assert_eq!(place.ask(&["list", "-t", "snapshot", "tank"]).out.matches("@b").count(), 0);
     fill(&mut client, &file, 3, 0, 32);
     has(&mut client, &file, 3, 0, 32);

@@ -314,6 +314,7 @@ mod tests {
             used_bytes,
             available_bytes: 5,
             refer_bytes: 6,
+            refreserved_bytes: 0,
             logical_used_bytes: Some(12),
             logical_refer_bytes: None,
             nfs_path: None,

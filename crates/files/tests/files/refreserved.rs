@@ -148,7 +148,7 @@ pub fn two_disks_are_written_over_after_a_restart() {
         let (a, b) = (a.await.unwrap(), b.await.unwrap());
         let both = (overwrite_all(&service, a, 2), overwrite_all(&service, b, 3));
         let (a, b) = futures_util::future::join(both.0, both.1).await;
-        (a.unwrap(), b.unwrap());
+        a.and(b).unwrap();
         settle(&service, 4).await;
         assert_kept(&service, &names);
     });
@@ -161,7 +161,7 @@ pub fn two_disks_are_written_over_after_a_restart() {
         let (a, b) = (a.await.unwrap(), b.await.unwrap());
         let both = (overwrite_all(&service, a, 4), overwrite_all(&service, b, 5));
         let (a, b) = futures_util::future::join(both.0, both.1).await;
-        (a.unwrap(), b.unwrap());
+        a.and(b).unwrap();
         assert_kept(&service, &names);
     });
     bed.assert_clean();

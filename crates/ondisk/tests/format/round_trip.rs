@@ -2,6 +2,7 @@
 //! before they are written.
 
 use aquifer_ondisk::codec::FormatError;
+use aquifer_ondisk::covered::CoveredRecord;
 use aquifer_ondisk::dataset::{DatasetRecord, ITEM_VALUE_BYTES_MAX, ItemKey};
 use aquifer_ondisk::tree_node::{Dead, Directory, Extents, Namespace, Objects, Replies};
 use aquifer_ondisk::txg_record::RECORD_SECTORS_MAX;

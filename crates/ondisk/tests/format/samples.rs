@@ -118,6 +118,10 @@ fn whole() -> Vec<Sample> {
     ]
 }
 
+fn covered() -> CoveredRecord {
+    CoveredRecord(5 << 20)
+}
+
 /// Parts of larger structures.
 fn small() -> Vec<Sample> {
     vec![
@@ -145,11 +149,7 @@ fn small() -> Vec<Sample> {
         sample("sweep_record_v1", "value of a namespace item of class 7", sweep()),
         sample("rollback_record_v1", "value of a namespace item of class 8", one_rollback()),
         sample("lister_record_v1", "value of a namespace item of class 12", one_lister()),
-        sample(
-            "covered_record_v1",
-            "value of a namespace item of class 31",
-            CoveredRecord(5 << 20),
-        ),
+        sample("covered_record_v1", "value of a namespace item of class 31", covered()),
         sample("inherited_record_v1", "value of a namespace item of class 14", one_inherited()),
         sample("file_snapshot_record_v1", "value of a namespace item of class 16", one_of_file()),
         sample("file_snapshot_record_scheduled_v1", "one that a schedule took", one_scheduled()),

@@ -151,9 +151,7 @@ pub(super) async fn end(world: Arc<dyn World>, disks: &[SimDisk], top: &Top) -> 
     if dataset.dead_bytes() > 0 && !is_on_line {
         return Err(format!("{} bytes are left of snapshots", dataset.dead_bytes()));
     }
-    if !model.lock().unwrap().lines {
-        reserved::check_end(&service, &name).await?;
-    }
+    reserved::check_end(&service, model).await?;
     let root = service.files.root(&name).ok_or("the dataset is gone")?;
     let found = look(&service.files, root).await.map_err(|error| error.to_string())?;
     if found != *model.lock().unwrap().head() {

@@ -92,10 +92,15 @@ pub(super) async fn check(service: &Service, name: &str) -> Result<(), String> {
 }
 
 /// Nothing shows any of it any more.
-pub(super) async fn check_end(service: &Service, name: &str) -> Result<(), String> {
+pub(super) async fn check_end(service: &Service, model: &Mutex<Model>) -> Result<(), String> {
+    // What a head has of the snapshot as which it began again stays shown.
+    if model.lock().unwrap().lines {
+        return Ok(());
+    }
+    let name = model.lock().unwrap().dataset.clone();
     // What was replayed counts as promised until it is on disk.
     service.pool.sync().await.map_err(|error| error.to_string())?;
-    let Some(dataset) = service.datasets.by_name(name) else { return Ok(()) };
+    let Some(dataset) = service.datasets.by_name(&name) else { return Ok(()) };
     let reserved = dataset.properties().refreservation_bytes;
     let own = dataset.own_bytes() - dataset.dead_bytes();
     let (kept, right) = (dataset.lacking_bytes(), reserved.saturating_sub(own));
