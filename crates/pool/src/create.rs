@@ -212,7 +212,8 @@ pub(crate) fn check_labels(config: &PoolConfig) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Copies of the records of a new pool: two, if a bad sector or a lost vdev could take the only one.
+/// Copies of the records of a new pool: two, if a bad sector or a lost vdev could take the only
+/// one.
 fn record_copies(config: &PoolConfig) -> u8 {
     let is_spread = config.is_spread(Txg(1)) && !left_out(Rule::RootsOnTwoVdevs);
     config.record_copies(Txg(1)).max(if is_spread { 2 } else { 1 })

@@ -211,15 +211,7 @@ pub fn import(
             world: &*world,
             vdevs: &vdevs,
             ring: &ring,
-            rules: ChainRules {
-                pool_guid: vote.config.pool_guid,
-                chain: log_root.chain,
-                fixed: uberblock.log_end,
-                session: uberblock.session,
-                mark: uberblock.mark,
-                floor: uberblock.floor,
-                discard: options.discard_log,
-            },
+            rules: chain_rules(&uberblock, &log_root, options),
             memory: &options.memory,
             ahead: Ahead::default(),
         };
@@ -238,6 +230,19 @@ pub fn import(
         *pool.import.found.lock() = Some(chain);
         Ok((pool, report))
     })
+}
+
+/// What the chain of the log must be like.
+fn chain_rules(uberblock: &Uberblock, root: &LogRoot, options: &ImportOptions) -> ChainRules {
+    ChainRules {
+        pool_guid: uberblock.pool_guid,
+        chain: root.chain,
+        fixed: uberblock.log_end,
+        session: uberblock.session,
+        mark: uberblock.mark,
+        floor: uberblock.floor,
+        discard: options.discard_log,
+    }
 }
 
 /// The vdev tree, with the disks beside the vdevs.
