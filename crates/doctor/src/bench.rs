@@ -5,7 +5,7 @@
 //!   it goes in the end, also after an error or a signal.
 //! - A file that could fill the dataset is refused before anything is written.
 //! - Every byte that is read is compared: a wrong one ends it.
-//! - Every call that was sent counts with its whole time: the slowest ones are what people look for.
+//! - Every call that was sent counts with its whole time: people look for the slowest ones.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

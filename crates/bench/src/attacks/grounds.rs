@@ -1,8 +1,8 @@
 //! The grounds of insiders, and what must stay whatever they do.
 //!
 //! `tank/lab` lets a network in from any port, and one of its hosts takes snapshots of it. There is
-//! a token of each role below the administrator's. What the administrator made before, snapshots and
-//! lines of the history, is looked for after each phase.
+//! a token of each role below the administrator's. What the administrator made before, snapshots
+//! and lines of the history, is looked for after each phase.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

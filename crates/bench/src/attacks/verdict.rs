@@ -199,7 +199,8 @@ pub fn text(results: &Results) -> String {
          sent, answered: by attackers and to them, per second; p99 of the host's calls in us, x: \
          to calm ({} reads and {} writes in its parts);\nlocks: held of {}, new ones refused; \
          MiB: resident, at most {}; lines: of the log in the worst minute; api: p99 and slowest \
-         in ms,\nby socket and by TCP; act, mount: slowest in ms; cores busy: daemon, generator\n\n{HEAD}",
+         in ms,\nby socket and by TCP; act, mount: slowest in ms; cores busy: daemon, \
+         generator\n\n{HEAD}",
         results.seconds,
         spread(|calm| calm.0),
         spread(|calm| calm.1),
