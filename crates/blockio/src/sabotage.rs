@@ -180,6 +180,8 @@ pub enum Rule {
     SplitIsRefused,
     /// Uberblocks that a disk still has, when it is put in as a new one, count for nothing.
     NewLeavesHaveNoPast,
+    /// A disk that was being resilvered has no past of its own.
+    BroughtIsNoPast,
     /// Labels are scrubbed while no act on disks is under way.
     LabelsAreScrubbedInTurn,
     /// A disk keeps the newest config that it was given.

@@ -76,7 +76,7 @@ fn shells_complete_the_names_that_the_daemon_knows() {
     assert_eq!(offered(&place, &["set", "compression=off", "tu"]), ["tub"]);
     assert_eq!(offered(&place, &["inherit", "compression", "tu"]), ["tub"]);
     // What cannot be set is not offered to set.
-    assert_eq!(offered(&place, &["get", "us"]), ["used"]);
+    assert_eq!(offered(&place, &["get", "us"]), ["used", "usedbyrefreservation"]);
     assert_eq!(offered(&place, &["set", "us"]), [""; 0]);
 }
 

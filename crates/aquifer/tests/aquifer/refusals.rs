@@ -255,10 +255,10 @@ fn properties_that_do_not_exist_or_cannot_be_so() {
     }
     place.refuses(
         &["get", "recordsize", "tank/vms"],
-        "property recordsize: unknown; there are used, available, referenced, logicalused, \
-         logicalreferenced, compressratio, refcompressratio, compression, sync, quota, \
-         reservation, readonly, sharenfs, snapdir, snapshots, standby, snapcontrol, \
-         replicate, filesnapshots, retain, next_snapshot",
+        "property recordsize: unknown; there are used, available, referenced, \
+         usedbyrefreservation, logicalused, logicalreferenced, compressratio, refcompressratio, \
+         compression, sync, quota, reservation, refreservation, readonly, sharenfs, snapdir, \
+         snapshots, standby, snapcontrol, replicate, filesnapshots, retain, next_snapshot",
     );
 }
 

@@ -261,10 +261,28 @@ pub fn what_cannot_be_done_is_refused() {
 /// power cut, too.
 #[test]
 pub fn writes_meanwhile_come_before_or_after() {
+    writes_beside(async |service| {
+        let force = RollbackOptions { force: true, ..GENTLY };
+        let to = one(service, "a").await;
+        roll_back(service, &to, force).await.unwrap();
+    });
+}
+
+/// The same beside a rollback of the whole dataset.
+#[test]
+pub fn writes_beside_a_rollback_of_the_dataset_do_too() {
+    writes_beside(async |service| {
+        let force = RollbackOptions { force: true, ..GENTLY };
+        service.datasets.rollback("tank/d@whole", force).await.unwrap();
+    });
+}
+
+fn writes_beside(rolls_back: impl AsyncFn(&Service)) {
     let mut bed = Bed::of_small_steps();
     bed.life(async |service| {
         with_disk(&service).await;
         take(&service, "a").await;
+        snapshot(&service, "whole").await;
     });
     let all = async |service: &Service| {
         let disk = find(service, "tank/d", "disk").await.unwrap();
@@ -277,7 +295,6 @@ pub fn writes_meanwhile_come_before_or_after() {
     for round in 0..12 {
         let seen = bed.cut_life(async |service| {
             let disk = find(&service, "tank/d", "disk").await.unwrap();
-            let to = one(&service, "a").await;
             write(&service, disk, 0, &noise(700 + round, 1), Stability::FileSync).await.unwrap();
             // Each page once, so that none hides what became of an earlier write. No later txg
             // takes them to disk: a power cut has them replayed.
@@ -292,8 +309,7 @@ pub fn writes_meanwhile_come_before_or_after() {
                 }
             };
             let rolls = async {
-                let force = RollbackOptions { force: true, ..GENTLY };
-                roll_back(&service, &to, force).await.unwrap();
+                rolls_back(&service).await;
                 is_back.set(true);
             };
             join(rolls, join4(writes(0), writes(1), writes(2), writes(3))).await;

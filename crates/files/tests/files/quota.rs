@@ -297,12 +297,13 @@ fn what_is_not_on_disk_yet_is_not_reserved() {
 #[test]
 pub fn what_a_replay_writes_counts() {
     let mut bed = Bed::new(1, 65536);
-    let limits = [("compression", "off"), ("quota", "4M")];
+    // So few that one txg takes them all.
+    let limits = [("compression", "off"), ("quota", "1M")];
     bed.short_life(async |service| {
         dataset(&service, "tank/a", &limits).await;
         service.pool.sync().await.unwrap();
         let file = find(&service, "tank/a", "file").await.unwrap();
-        for page in 0..600 {
+        for page in 0..150 {
             let data = noise(page, 1);
             write(&service, file, page, &data, Stability::FileSync).await.unwrap();
         }
@@ -310,10 +311,10 @@ pub fn what_a_replay_writes_counts() {
     bed.life(async |service| {
         let file = find(&service, "tank/a", "file").await.unwrap();
         let (pages, error) = fill(&service, file, 1, 1000).await;
-        assert!(pages <= 424 && error == FsError::Quota, "{pages} pages, {error}");
+        assert!(pages <= 106 && error == FsError::Quota, "{pages} pages, {error}");
         service.pool.sync().await.unwrap();
         let used = service.datasets.by_name("tank/a").unwrap().refer_bytes();
-        assert!(used <= 4 << 20, "{used}");
+        assert!(used <= 1 << 20, "{used}");
     });
     bed.assert_clean();
 }

@@ -13,7 +13,7 @@ use crate::{
 
 type Scenario = fn();
 
-const FOUND_BY: [(Rule, Scenario); 47] = [
+const FOUND_BY: [(Rule, Scenario); 48] = [
     (
         Rule::ReplayRaisesIds,
         replay::a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names,
@@ -49,6 +49,7 @@ const FOUND_BY: [(Rule, Scenario); 47] = [
     (Rule::WalkShowsThePath, walk::a_walk_in_pieces_misses_nothing_that_stays),
     (Rule::TailsTakeTheFloor, file_rollback::what_was_cut_off_comes_back),
     (Rule::FileRollbackShutsTheDoor, file_rollback::writes_meanwhile_come_before_or_after),
+    (Rule::RollbackShutsTheDoor, file_rollback::writes_beside_a_rollback_of_the_dataset_do_too),
     (Rule::SettledSnapshotsOnly, file_rollback::what_cannot_be_done_is_refused),
     (Rule::RolledBackToIsWalked, walk::what_comes_back_to_a_file_is_met),
     (Rule::RolledBackHeadIsWalked, walk::what_comes_back_to_a_dataset_is_met),

@@ -558,7 +558,6 @@ fn a_rule_left_out_is_found() {
         (Rule::RevivesAllLater, 100),
         (Rule::RevivesFirst, 2000),
         (Rule::DeathsPass, 200),
-        (Rule::RollbackShutsTheDoor, 1000),
         (Rule::RecordsFollowActs, 100),
         (Rule::PinsAreKept, 100),
         (Rule::ListersAreOnDisk, 100),

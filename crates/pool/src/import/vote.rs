@@ -31,6 +31,10 @@ pub(crate) struct Vote {
 /// was cut off before the namer got it, and never counted. No other is of that number: who names a
 /// leaf passes over it.
 ///
+/// A leaf that its own newest uberblock names has not gone on: it was being resilvered, and has
+/// that past only as far as others brought it. They may have taken in leaves since that it never
+/// heard of.
+///
 /// A leaf that is put in as a new one is named since 0: none of the uberblocks counts that it has
 /// then. A spare may still have those of the last time that it stood in, until it gets its labels.
 /// So all is known of it up to the uberblock that names it.
@@ -84,7 +88,8 @@ fn is_of_another_past(
         let is_new = named.since == 0 && !left_out(Rule::NewLeavesHaveNoPast);
         Some(if is_new { by.sequence } else { named.since })
     };
-    let went_on = since(behind, other).is_some_and(|since| newer.sequence > since);
+    let is_brought = newer.names(other) && !left_out(Rule::BroughtIsNoPast);
+    let went_on = since(behind, other).is_some_and(|since| newer.sequence > since) && !is_brought;
     let knows = match since(newer, one) {
         Some(since) => behind.sequence <= since,
         None => left_out(Rule::SplitIsRefused) || config.class_of(one).is_some(),
