@@ -427,7 +427,12 @@ impl Machine {
                         return Ok(());
                     }
                     sound(open)?;
-                    return if writes { Ok(()) } else { check_space(open) };
+                    if writes {
+                        return Ok(());
+                    }
+                    // An import may have taken segments for records in its open txg.
+                    open.pool.sync().await.map_err(|error| error.to_string())?;
+                    return check_space(open);
                 }
                 machine.world.sleep(Duration::from_millis(100)).await;
             }
