@@ -17,6 +17,7 @@
 //! up. The API ends last. A second signal ends the process
 //! at once, which is as safe as kill -9: the next start replays the log.
 
+mod acts;
 mod events;
 mod frontend;
 mod log;

@@ -1,15 +1,12 @@
 //! What stands before each handler: the role that its route needs, and the log of what is done.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use aquifer_admin::Control;
 use aquifer_admin::control::history::Concerned;
 use aquifer_api::{ApiError, Role};
-use aquifer_meter::Seldom;
 use aquifer_pool::BoxFuture;
 use axum::extract::{Request, State};
-use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::Response;
 use parking_lot::Mutex;
@@ -58,44 +55,12 @@ fn forbidden(caller: &Caller, request: &Request, (gate, refused): (Gate, &ApiErr
     }
 }
 
-/// Lines of the log about acts: of one principal so many in a minute, wherever it calls from. The
-/// log has the others if it has lines for debugging, and the history of a pool has what was done.
-#[derive(Debug)]
-pub(super) struct Lines {
-    since: Instant,
-    told: Mutex<Seldom<String>>,
-}
-
-impl Default for Lines {
-    fn default() -> Self {
-        Lines { since: Instant::now(), told: Mutex::new(Seldom::of(LINES_IN_MINUTE)) }
-    }
-}
-
-impl Lines {
-    fn tell(&self, caller: &Caller, (method, path): (&Method, &str), status: u16) {
-        let message = "an act was asked for";
-        let class = "api.act";
-        match self.told.lock().tells(caller.principal(), self.since.elapsed()) {
-            Some(0) => tracing::info!(class, %caller, %method, path, status, "{message}"),
-            Some(left_out) => {
-                tracing::info!(class, %caller, %method, path, status, left_out, "{message}");
-            }
-            None => tracing::debug!(class, %caller, %method, path, status, "{message}"),
-        }
-    }
-}
-
-/// Acts of a principal that the log tells in a minute.
-const LINES_IN_MINUTE: u64 = 30;
-
 /// Carries out an act in a task of its own, and logs it: whoever hangs up leaves nothing half done,
 /// and nothing unlogged.
 ///
 /// The answer may come before the end: see [`Early`].
 async fn carry_out(caller: Caller, mut request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let lines = request.extensions().get::<Arc<Lines>>().cloned();
     let (early, answered_early) = Early::new();
     request.extensions_mut().insert(early);
     let act: BoxFuture<'static, Response> = Box::pin(async move {
@@ -107,7 +72,7 @@ async fn carry_out(caller: Caller, mut request: Request, next: Next) -> Response
             }
         };
         let status = response.status().as_u16();
-        lines.unwrap_or_default().tell(&caller, (&method, &path), status);
+        tracing::info!(class = "api.act", %caller, %method, path, status, "an act was asked for");
         response
     });
     let act = tokio::spawn(act);

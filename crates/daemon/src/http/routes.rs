@@ -111,7 +111,6 @@ use serde::Serialize;
 
 use super::acts::Acting;
 use super::asked::{Body, Name, Question};
-use super::gate::Lines;
 use super::home::Home;
 use super::words;
 use super::{Api, refusal};
@@ -232,7 +231,6 @@ pub fn router(api: Api) -> Router {
         })
         .layer(Extension(Arc::clone(&api.control)))
         .layer(Extension(Home(api.home.clone())))
-        .layer(Extension(Arc::<Lines>::default()))
         .with_state(api)
 }
 

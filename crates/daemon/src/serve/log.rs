@@ -1,7 +1,10 @@
 //! The daemon's log, on stderr: the journal keeps it.
 //!
-//! Invariant: one event is one line, whatever text a client puts into it. If stderr is the journal,
-//! the line begins with its priority (sd-daemon(3)), and has no time: the journal notes that.
+//! Invariants:
+//! - One event is one line, whatever text a client puts into it. If stderr is the journal, the line
+//!   begins with its priority (sd-daemon(3)), and has no time: the journal notes that.
+//! - Acts of one caller, and of one host, are so many lines in a minute ([`Acts`]). All of them are
+//!   events: what follows events misses none.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -22,6 +25,7 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::acts::Acts;
 use super::events;
 use crate::failure::Failure;
 
@@ -49,8 +53,14 @@ fn is_journal(variable: Option<&OsStr>, stream: impl AsFd) -> bool {
     device.parse() == Ok(stream.st_dev) && inode.parse() == Ok(stream.st_ino)
 }
 
+/// Which events have lines, and their format.
+struct Lines {
+    format: LineFormat,
+    acts: Acts,
+}
+
 /// The format of a line: for a person, or for the journal.
-enum Lines {
+enum LineFormat {
     Timed(Format),
     Journal(Format<Full, ()>),
 }
@@ -58,7 +68,11 @@ enum Lines {
 impl Lines {
     fn new(journal: bool) -> Lines {
         let format = Format::default();
-        if journal { Lines::Journal(format.without_time()) } else { Lines::Timed(format) }
+        let format = match journal {
+            true => LineFormat::Journal(format.without_time()),
+            false => LineFormat::Timed(format),
+        };
+        Lines { format, acts: Acts::default() }
     }
 }
 
@@ -73,10 +87,18 @@ where
         mut to: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        match self {
-            Lines::Timed(format) => format.format_event(context, to, event),
-            Lines::Journal(format) => {
-                write!(to, "<{}>", priority(*event.metadata().level()))?;
+        let Some(left_out) = self.acts.tells(event) else { return Ok(()) };
+        let level = *event.metadata().level();
+        if left_out > 0 {
+            if let LineFormat::Journal(_) = self.format {
+                write!(to, "<{}>", priority(level))?;
+            }
+            writeln!(to, "{left_out} more acts of the next line's caller have no line")?;
+        }
+        match &self.format {
+            LineFormat::Timed(format) => format.format_event(context, to, event),
+            LineFormat::Journal(format) => {
+                write!(to, "<{}>", priority(level))?;
                 format.format_event(context, to, event)
             }
         }
@@ -153,6 +175,29 @@ mod tests {
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(!text.contains('\x1b') && text.contains("freed=3"), "{text}");
         assert!(text.contains("client=pve1? ERROR pool suspended pool=tank?[2J"), "{text}");
+    }
+
+    #[test]
+    fn acts_of_one_caller_are_a_bounded_number_of_lines() {
+        let kept = Kept::default();
+        let layer = tracing_subscriber::fmt::layer()
+            .with_writer(kept.clone())
+            .with_ansi(false)
+            .fmt_fields(fields())
+            .event_format(Lines::new(true));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            for at in 0..100 {
+                let caller = format!("token ci from 10.0.0.{at}");
+                tracing::info!(class = "api.act", %caller, "an act was asked for");
+                let who = format!("host fd00::{at}");
+                tracing::warn!(class = "snapshot.refused", who, "refused over NFS");
+                tracing::info!(class = "disk.failed", "others have all their lines");
+            }
+        });
+        let text = String::from_utf8(kept.0.lock().clone()).unwrap();
+        let lines = |part: &str| text.lines().filter(|line| line.contains(part)).count();
+        assert_eq!((lines("api.act"), lines("snapshot.refused")), (30, 20), "{text}");
+        assert_eq!((lines("disk.failed"), text.lines().count()), (100, 150), "{text}");
     }
 
     #[test]

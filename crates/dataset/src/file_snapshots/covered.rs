@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::{DatasetId, ObjectId, Txg};
 
 use super::{FileSnapshot, FileSnapshots, NewFileSnapshot};
@@ -15,9 +16,13 @@ use crate::refreserved::Asked;
 impl FileSnapshot {
     /// Own bytes of the file of then.
     fn own_bytes(&self) -> u64 {
-        let inode = &self.record.inode;
-        inode.refer().minus(inode.inherited()).bytes
+        own_bytes(&self.record.inode)
     }
+}
+
+/// Bytes of a file that its dataset does not inherit.
+fn own_bytes(inode: &Inode) -> u64 {
+    inode.refer().minus(inode.inherited()).bytes
 }
 
 impl FileSnapshots {
@@ -94,7 +99,7 @@ impl Datasets {
             }
             let file = new.dataset.object(&self.pool, new.object).await?;
             let inode = file.map(|file| file.inode());
-            let bytes = inode.map_or(0, |inode| inode.refer().minus(inode.inherited()).bytes);
+            let bytes = inode.map_or(0, |inode| own_bytes(&inode));
             let bytes = bytes.saturating_sub(new.dataset.counted_of(new.object));
             // What is written to it before the snapshot counts too.
             let promised = || (new.dataset.clone(), new.dataset.promised_bytes());

@@ -7,8 +7,8 @@
 //! Invariants:
 //! - A call is answered when its act is on disk, and the act is made once ([`Called`]).
 //! - Hosts take turns, after administrators, and have limits ([`turns`]).
-//! - The act is in the history, with the host that asked for it, and so is the reason why it was
-//!   refused. The log has a bounded number of them for each host.
+//! - The act is in the history and an event, with the host that asked for it, and so is the reason
+//!   why it was refused.
 
 mod datasets;
 mod files;
@@ -136,31 +136,16 @@ impl<A: Act> Task<A> {
             Err(full) => Err(full),
         };
         drop(turn);
-        let told = files.turns.tells(*host, pool.world().now());
-        if let Some(acts) = told.filter(|left_out| *left_out > 0) {
-            tracing::info!(
-                class = "snapshot.acts",
-                pool = pool.name(),
-                who = format!("host {host}"),
-                acts,
-                "more acts on snapshots: `aquifer pool history` has them"
-            );
-        }
         let (outcome, result, changes) = match &done {
             Ok(done) => {
-                if told.is_some() {
-                    act.tell(pool.name(), &dataset, *host);
-                }
+                act.tell(pool.name(), &dataset, *host);
                 (Outcome::Done, String::new(), act.changes(&dataset, done))
             }
             Err(error) => {
-                if told.is_some() {
-                    tracing::warn!(
-                        class = "snapshot.refused", pool = pool.name(),
-                        who = format!("host {host}"), act = act.words(&dataset), %error,
-                        "refused over NFS"
-                    );
-                }
+                tracing::warn!(
+                    class = "snapshot.refused", pool = pool.name(), who = format!("host {host}"),
+                    act = act.words(&dataset), %error, "refused over NFS"
+                );
                 (Outcome::Failed, error.to_string(), Vec::new())
             }
         };

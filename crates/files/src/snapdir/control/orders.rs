@@ -320,19 +320,16 @@ impl Files {
     ) -> FsError {
         let begin = line_shown(data.get(..data.len().min(LINE_SHOWN_BYTES)).unwrap_or_default());
         let why_text = why.to_string();
-        if let Some(left_out) = self.turns.tells(host, self.pool.world().now()) {
-            tracing::warn!(
-                class = "snapshot.refused",
-                pool = self.pool.name(),
-                dataset = self.datasets.full_name(dataset),
-                file = %file,
-                who = format!("host {host}"),
-                line = begin,
-                error = why_text,
-                left_out,
-                "a line to control is refused"
-            );
-        }
+        tracing::warn!(
+            class = "snapshot.refused",
+            pool = self.pool.name(),
+            dataset = self.datasets.full_name(dataset),
+            file = %file,
+            who = format!("host {host}"),
+            line = begin,
+            error = why_text,
+            "a line to control is refused"
+        );
         self.note_outcome(dataset, file, (host, &begin, Some(&why_text)));
         match why {
             BadLine::TooLong => FsError::TooLarge,

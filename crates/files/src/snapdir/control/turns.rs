@@ -14,7 +14,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_meter::Seldom;
 use aquifer_sync::atomic::{AtomicU64, Ordering};
 use aquifer_sync::{AsyncMutex, AsyncMutexGuard, Mutex};
 
@@ -23,8 +22,6 @@ use crate::site::site;
 
 /// Acts of one host that wait or are carried out, at most.
 const UNDER_WAY_MAX: u64 = 16;
-/// Acts of one host that the log tells in a minute.
-const LINES_IN_MINUTE: u64 = 20;
 /// Hosts that are remembered, unless more have acts under way.
 const HOSTS_MAX: usize = 256;
 
@@ -50,8 +47,6 @@ pub(crate) struct Turns {
     hosts: Mutex<HashMap<IpAddr, Arc<Host>>>,
     /// The turn among all hosts.
     next: AsyncMutex<()>,
-    /// Lines of the log.
-    told: Mutex<Seldom<IpAddr>>,
 }
 
 #[derive(Debug)]
@@ -93,7 +88,6 @@ impl Default for Turns {
             limits: Mutex::new(HostLimits::NONE),
             hosts: Mutex::default(),
             next: AsyncMutex::new(()),
-            told: Mutex::new(Seldom::of(LINES_IN_MINUTE)),
         }
     }
 }
@@ -122,12 +116,6 @@ impl Turns {
             return Err(FsError::TryLater);
         }
         Ok(Entered(host))
-    }
-
-    /// Whether the log has a line of an act of this host, and how many it left out since the last.
-    /// The history has all acts.
-    pub fn tells(&self, host: IpAddr, now: Duration) -> Option<u64> {
-        self.told.lock().tells(site(host), now)
     }
 
     /// Waits for the turn of an act.
