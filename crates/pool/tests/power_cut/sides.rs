@@ -432,7 +432,11 @@ impl Machine {
                     }
                     // An import may have taken segments for records in its open txg.
                     open.pool.sync().await.map_err(|error| error.to_string())?;
-                    return check_space(open);
+                    check_space(open)?;
+                    // A side that hangs may have failed meanwhile.
+                    if whole(open) {
+                        return Ok(());
+                    }
                 }
                 machine.world.sleep(Duration::from_millis(100)).await;
             }
