@@ -169,19 +169,28 @@ pub(super) fn act(socket: &Path, over: &AtomicBool) -> Answers {
     })
 }
 
-/// New connections of the host, each with a call: as its administrator who mounts has them.
+/// New connections of the host, each with a call: as its administrator who mounts has them. One
+/// that fails is tried again, as by a client that mounts, and its time runs on.
 pub(super) fn mount_anew(file: NfsFh3, over: &AtomicBool) -> Answers {
     Answers::ask(MOUNT_PAUSE, over, |answers, _| {
         let begun = Instant::now();
-        let answered = Caller::connect(Source::root(HOST), nfs()).and_then(|mut caller| {
-            let args = Args3::Getattr(Getattr3Args { object: file });
-            let reply = caller.call(of_nfs(&args), &args)?;
-            let (_, mut from) = results(&reply).map_err(std::io::Error::other)?;
-            let got = decode::<Getattr3Res>(&mut from).and_then(|got| granted("GETATTR", got));
-            got.map(|_| String::new()).map_err(std::io::Error::other)
-        });
+        let answered = loop {
+            let answered = mount_once(file);
+            if answered.is_ok() || begun.elapsed() > MOUNT_PATIENCE {
+                break answered;
+            }
+        };
         answers.note(begun, answered);
     })
+}
+
+fn mount_once(file: NfsFh3) -> std::io::Result<String> {
+    let mut caller = Caller::connect(Source::root(HOST), nfs())?;
+    let args = Args3::Getattr(Getattr3Args { object: file });
+    let reply = caller.call(of_nfs(&args), &args)?;
+    let (_, mut from) = results(&reply).map_err(std::io::Error::other)?;
+    let got = decode::<Getattr3Res>(&mut from).and_then(|got| granted("GETATTR", got));
+    got.map(|_| String::new()).map_err(std::io::Error::other)
 }
 
 /// A name in a directory, as arguments of LOOKUP.
@@ -196,4 +205,6 @@ const ACTS_NOTED: usize = 100;
 const ACT: &str = "/v1/datasets/set";
 const ACT_PAUSE: Duration = Duration::from_secs(2);
 const MOUNT_PAUSE: Duration = Duration::from_millis(500);
+/// Clients that mount try for longer: two minutes in Linux (nfs(5), `retry`).
+const MOUNT_PATIENCE: Duration = Duration::from_secs(20);
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -17,6 +17,9 @@ pub const API_MS_MAX: f64 = 100.0;
 /// Longest time of an act of the administrator's, in milliseconds.
 pub const ACT_MS_MAX: f64 = 1000.0;
 
+/// Longest time of a new connection of the host and its first call, in milliseconds.
+pub const MOUNT_MS_MAX: f64 = 1000.0;
+
 /// Percentiles of a set of times.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Percentiles {
@@ -167,6 +170,10 @@ pub fn judge(results: &Results) -> Vec<Broken> {
         if with.acts_failed > 0 {
             is_broken(format!("{} acts came to nothing", with.acts_failed));
         }
+        let mount_ms = with.mounts.max_us / 1e3;
+        if mount_ms > MOUNT_MS_MAX {
+            is_broken(format!("a new connection took {mount_ms:.0} ms, above {MOUNT_MS_MAX}"));
+        }
         if with.mounts_failed > 0 {
             let (failed, all) = (with.mounts_failed, with.mounts.count);
             is_broken(format!("{failed} of {all} new connections of the host came to nothing"));
@@ -304,6 +311,7 @@ mod tests {
         one(&|with| with.api_failed = 2, "2 requests to the API");
         one(&|with| with.acts.max_us = 1_001_000.0, "an act took 1001 ms");
         one(&|with| with.acts_failed = 3, "3 acts");
+        one(&|with| with.mounts.max_us = 1_001_000.0, "a new connection took 1001 ms");
         one(&|with| with.mounts_failed = 4, "4 of 0 new connections of the host");
         one(&|with| with.missing = vec!["snapshot a@b".into()], "gone: snapshot a@b");
     }
