@@ -5,8 +5,12 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 
+use aquifer_nfs::proto::v3::Args3;
 use serde_json::Value;
 
+use crate::exports::address;
+use crate::once::{Client, mounted, place as of};
+use crate::snapcontrol::{list, mkdir};
 use crate::support::{Daemon, PATIENCE, Place};
 
 fn lines(place: &Place) -> Vec<Value> {
@@ -124,4 +128,39 @@ fn acts_go_on_without_their_lines_and_the_status_says_so() {
     assert_eq!(verified["dropped"], 0);
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.contains("create tank/vms"), "what waited is there: {text}");
+}
+
+/// The log has twenty lines of a host in a minute at most. The audit has all, also in one burst.
+#[test]
+fn each_act_of_a_busy_host_has_its_line() {
+    const SNAPSHOTS: usize = 40;
+    let at = Place::new();
+    let image = at.image("a");
+    let file = at.text("audit.log");
+    fs::write(at.path("config"), format!("[audit]\nfile = {file:?}\n")).unwrap();
+    let daemon = serve(&at);
+    at.must(&["pool", "create", "tank", &image]);
+    let control = "snapcontrol=127.0.0.1:[::1]";
+    at.must(&["create", "-o", "sharenfs=insecure", "-o", control, "tank/vms"]);
+    let names: Vec<String> = (0..SNAPSHOTS).map(|number| format!("s{number}")).collect();
+    let nfs = address(&at);
+    let root = mounted(&nfs, "/tank/vms");
+    let mut client = Client { nfs, sent: Vec::new() };
+    let list = list(&client, root);
+    for name in &names {
+        client.call(mkdir(list, name));
+    }
+    for name in &names {
+        client.call(Args3::Rmdir(of(list, name)));
+    }
+    assert!(daemon.terminate(PATIENCE).unwrap().success());
+    let acts: Vec<String> = lines(&at).iter().map(text).collect();
+    for word in ["snapshots taken", "snapshots destroyed"] {
+        for name in &names {
+            let act = format!("| {word} tank/vms@{name} | done");
+            let of_host = |line: &&String| line.contains("host 127.0.0.1") && line.ends_with(&act);
+            assert_eq!(acts.iter().filter(of_host).count(), 1, "{act}: {acts:#?}");
+        }
+    }
+    at.must(&["audit", "verify", &file]);
 }

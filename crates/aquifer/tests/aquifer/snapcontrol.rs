@@ -25,12 +25,12 @@ fn allowed() -> (Place, Daemon) {
 }
 
 /// The directory of snapshots.
-fn list(client: &Client<'_>, root: NfsFh3) -> NfsFh3 {
+pub fn list(client: &Client<'_>, root: NfsFh3) -> NfsFh3 {
     let hidden = client.lookup(root, ".aquifer").unwrap();
     client.lookup(hidden, "snapshot").unwrap()
 }
 
-fn mkdir<'n>(list: NfsFh3, name: &'n str) -> Args3<'n> {
+pub fn mkdir<'n>(list: NfsFh3, name: &'n str) -> Args3<'n> {
     Args3::Mkdir(Mkdir3Args { place: place(list, name), attributes: Sattr3::NONE })
 }
 
