@@ -43,6 +43,7 @@ mod load;
 mod locks;
 mod memory;
 mod offer;
+mod overwritten;
 mod pools;
 mod promote;
 mod properties;
@@ -244,6 +245,7 @@ pub struct Control {
     /// Clients wait for memory, as of the last look.
     memory_short: Mutex<Option<Problem>>,
     alarms: alarms::Alarms,
+    overwritten: overwritten::Overwritten,
     /// From when on the seconds of alarms count.
     began: Instant,
 }
@@ -288,6 +290,7 @@ impl Control {
         });
         let inventory = Inventory::open(&config.state_dir, &config.smartctl);
         let alarms = alarms::Alarms::new(&config.alerts);
+        let overwritten = overwritten::Overwritten::new(&config.alerts);
         let alerts = Alerts::open(config.alerts.clone(), &config.state_dir, &host.name);
         let alerts =
             alerts.map_err(|source| CacheError::Io { path: config.state_dir.clone(), source })?;
@@ -318,6 +321,7 @@ impl Control {
             alerts: Arc::new(alerts),
             memory_short: Mutex::default(),
             alarms,
+            overwritten,
             began: Instant::now(),
         }))
     }

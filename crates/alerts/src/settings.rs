@@ -19,6 +19,11 @@ pub struct Settings {
     pub destroyed_in_hour: u32,
     /// A token that is refused for its role more often within ten minutes is an alarm; 0: none.
     pub refused_in_ten_minutes: u32,
+    /// A VM disk that is written more than so many times the most of any ten minutes in its past is
+    /// an alarm; 0: none.
+    pub overwritten_times: u32,
+    /// One that is written less than so many GiB in ten minutes is none.
+    pub overwritten_gib_min: u32,
     /// What is still wrong after so many hours is sent once more; 0: never.
     pub remind_hours: u32,
     /// Codes that are shown, and never sent.
@@ -38,6 +43,8 @@ impl Default for Settings {
             capacity_error_percent: 90,
             destroyed_in_hour: 50,
             refused_in_ten_minutes: 20,
+            overwritten_times: 5,
+            overwritten_gib_min: 4,
             remind_hours: 24,
             mute: Vec::new(),
             mail: Vec::new(),

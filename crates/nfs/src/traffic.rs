@@ -42,7 +42,7 @@ pub struct Done {
 }
 
 /// A file in the tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DiskKey {
     /// File system.
     pub fs_guid: u64,

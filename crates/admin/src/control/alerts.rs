@@ -106,7 +106,9 @@ impl Control {
         all.extend(self.config.parts.problems());
         all.extend(state_dir_full(self.cache.dir()));
         all.extend(self.memory_short.lock().clone());
-        all.extend(self.alarms.problems(self.began.elapsed().as_secs()));
+        let now_s = self.began.elapsed().as_secs();
+        all.extend(self.alarms.problems(now_s));
+        all.extend(self.overwritten.problems(now_s));
         all.sort_by_key(|problem| Reverse(problem.severity));
         all
     }

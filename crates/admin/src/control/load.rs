@@ -52,12 +52,17 @@ impl Control {
             sleep(Duration::from_millis(SHORT_MS - now_ms % SHORT_MS)).await;
             // A timer may be early by a moment.
             let now_s = (time::now_ns() / 1_000_000 + SHORT_MS / 4) / SHORT_MS * SHORT_MS / 1000;
-            self.note_load(now_s.saturating_sub(LoadGrain::TenSeconds.seconds()));
+            let at_s = now_s.saturating_sub(LoadGrain::TenSeconds.seconds());
+            for (serving, disks) in self.note_load(at_s) {
+                self.look_at_overwritten(&serving, disks, now_s).await;
+            }
         }
     }
 
-    /// Notes what was done since the last look, as the sample of the time that begins then.
-    fn note_load(&self, at_s: u64) {
+    /// Notes what was done since the last look, as the sample of the time that begins then. Returns
+    /// the VM disks that were written much in the present ten minutes, and how many bytes.
+    fn note_load(&self, at_s: u64) -> Vec<(Arc<Serving>, Vec<(DiskKey, u64)>)> {
+        let mut written = Vec::new();
         let traffic = self.frontend.counts().unwrap_or_default().traffic;
         for serving in self.all_serving() {
             let datasets = &serving.service().datasets;
@@ -68,13 +73,16 @@ impl Control {
             let disks = sum(status.vdevs.iter().map(|vdev| &vdev.io));
             let used_sectors = status.space.taken;
             let counts = Counts { disks, used_sectors, files };
-            note(&serving, at_s, Arc::new(counts));
+            let Some([short, long]) = serving.load.take(at_s, Arc::new(counts)) else { continue };
+            let disks = self.overwritten.worth_a_look(&long);
+            note(&serving, at_s, short, long);
+            written.push((serving, disks));
         }
+        written
     }
 }
 
-fn note(serving: &Serving, at_s: u64, counts: Arc<Counts>) {
-    let Some([short, long]) = serving.load.take(at_s, counts) else { return };
+fn note(serving: &Serving, at_s: u64, short: Samples, long: Samples) {
     let service = serving.service();
     let (load, now) = (service.datasets.history().load(), service.pool.world().now());
     load.note(now, (LoadGrain::TenSeconds, at_s), short);

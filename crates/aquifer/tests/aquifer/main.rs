@@ -44,6 +44,7 @@ mod many;
 mod missing_vdev;
 mod mutual;
 mod once;
+mod overwritten;
 mod page;
 mod paper;
 mod parts;
