@@ -228,6 +228,22 @@ mod tests {
         assert!(verify(&[&path]).unwrap_err().to_string().contains("it was changed"));
     }
 
+    /// A line of the right number, by somebody who can write to the file.
+    #[test]
+    fn a_line_that_somebody_adds_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let mut file = LogFile::new(&path, "srv");
+        file.write(&[act("a")]).unwrap();
+        let mut others = LogFile::new(&path, "srv");
+        others.write(&[act("never was")]).unwrap();
+        assert_eq!(verify(&[&path]).unwrap().lines, 3);
+        file.write(&[act("b")]).unwrap();
+        let last = &lines(&path)[3];
+        assert!(last.kind == Kind::Begin && last.why.contains("it was changed"), "{last:?}");
+        assert!(verify(&[&path]).unwrap_err().to_string().contains("it was changed"));
+    }
+
     #[test]
     fn what_is_no_file_is_not_written_to() {
         let dir = tempfile::tempdir().unwrap();

@@ -9,6 +9,7 @@ use aquifer_nfs::proto::v3::Args3;
 use serde_json::Value;
 
 use crate::exports::address;
+use crate::logs::{Mounted, fill};
 use crate::once::{Client, mounted, place as of};
 use crate::snapcontrol::{list, mkdir};
 use crate::support::{Daemon, PATIENCE, Place};
@@ -128,6 +129,36 @@ fn acts_go_on_without_their_lines_and_the_status_says_so() {
     assert_eq!(verified["dropped"], 0);
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.contains("create tank/vms"), "what waited is there: {text}");
+}
+
+/// What a full file system took of a line goes again, and the chain goes on.
+#[test]
+fn a_full_file_system_leaves_no_half_line() {
+    let place = Place::new();
+    let Some(_mounted) = Mounted::tmpfs(&place.text("small"), 1) else { return };
+    let (a, file) = (place.image("a"), place.text("small/audit.log"));
+    fs::write(place.path("config"), format!("[audit]\nfile = {file:?}\n")).unwrap();
+    let daemon = serve(&place);
+    place.must(&["pool", "create", "tank", &a]);
+    // All but the rest of the file's own last page.
+    let filler = place.path("small/filler");
+    fill(&filler);
+    let is_told = || place.must(&["alerts"]).contains("audit-not_written");
+    let mut acts = 0;
+    while !is_told() {
+        place.must(&["set", &format!("test:act={acts}"), "tank"]);
+        acts += 1;
+    }
+    let there = fs::read_to_string(&file).unwrap();
+    assert!(there.ends_with('\n') && there.lines().count() > 3, "{there}");
+    fs::remove_file(&filler).unwrap();
+    place.wait_for(|| !is_told());
+    assert!(daemon.terminate(PATIENCE).unwrap().success());
+    place.must(&["audit", "verify", &file]);
+    let text = fs::read_to_string(&file).unwrap();
+    for act in 0..acts {
+        assert!(text.contains(&format!("set test:act={act} tank")), "{act}: {text}");
+    }
 }
 
 /// The log has twenty lines of a host in a minute at most. The audit has all, also in one burst.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -383,11 +383,11 @@ fn nowhere(pool: &str) -> String {
 }
 
 /// A mount, gone when it is dropped.
-struct Mounted(String);
+pub struct Mounted(String);
 
 impl Mounted {
     /// A file system in memory of that many MiB; `None`, and a message, where there can be none.
-    fn tmpfs(path: &str, mib: u64) -> Option<Mounted> {
+    pub fn tmpfs(path: &str, mib: u64) -> Option<Mounted> {
         fs::create_dir(path).unwrap();
         let size = format!("size={mib}M");
         let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "none", path]).status();
@@ -405,6 +405,15 @@ impl Drop for Mounted {
     }
 }
 
+/// Takes all room of a file system with one file.
+pub fn fill(filler: &Path) {
+    let mut full = vec![0x55; 1 << 20];
+    let mut out = fs::File::create(filler).unwrap();
+    while let Ok(some) = std::io::Write::write(&mut out, &full) {
+        full.truncate(some);
+    }
+}
+
 /// The disk returns errors from some moment on: the file system behind it is full.
 #[test]
 fn a_log_device_that_fails_in_service_costs_nobody_anything() {
@@ -418,12 +427,7 @@ fn a_log_device_that_fails_in_service_costs_nobody_anything() {
     client.write(&file, 0, &[1; 4096], true);
     assert!(logged_bytes(&place) > 0);
     let filler = place.path("memory/filler");
-    let mut full = vec![0x55; 1 << 20];
-    let mut out = fs::File::create(&filler).unwrap();
-    while let Ok(some) = std::io::Write::write(&mut out, &full) {
-        full.truncate(some);
-    }
-    drop(out);
+    fill(&filler);
     // Every one of these is answered as stable, and is.
     for at in 1..200 {
         client.write(&file, at * 4096, &[at as u8; 4096], true);
