@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::names::DatasetName;
+
 /// The rights of a caller. Each role has the rights of those before it; what [`Role::Receive`] may
 /// do besides, of the others only [`Role::Admin`] may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -40,6 +42,13 @@ impl Role {
     }
 }
 
+impl Role {
+    /// Whether a token of this role may count for some datasets alone: its acts are on datasets.
+    pub fn may_be_scoped(self) -> bool {
+        matches!(self, Role::Receive | Role::Read | Role::Operator)
+    }
+}
+
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
@@ -70,6 +79,9 @@ pub struct SessionInfo {
     pub caller: String,
     /// Its role.
     pub role: Role,
+    /// The datasets for which its token counts, with what lies below them; none: for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub datasets: Vec<DatasetName>,
     /// The server's host name.
     pub host: String,
     /// Version of the software.
@@ -95,6 +107,9 @@ pub struct CreateToken {
     /// that shows one of them. None: on each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<String>,
+    /// Full names of datasets: it counts for these and what lies below them alone. None: for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub datasets: Vec<DatasetName>,
 }
 
 /// `POST /tokens/{name}/rotate`.
@@ -162,4 +177,7 @@ pub struct TokenInfo {
     /// any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<String>,
+    /// Full names of the datasets for which it counts, with what lies below them; none: for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub datasets: Vec<DatasetName>,
 }

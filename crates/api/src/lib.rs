@@ -78,7 +78,9 @@ pub use inject::{InjectRequest, Share};
 pub use load::{LoadColumns, LoadQuery, LoadSeries, LoadSpan, LoadSum, LoadedDisk};
 pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 pub use memory::{CacheClass, CacheStat, MemoryStat, PoolMemory};
-pub use names::{BadSnapshotName, SNAPSHOT_NAME_BYTES_MAX, SnapshotName};
+pub use names::{
+    BadDatasetName, BadSnapshotName, DatasetName, SNAPSHOT_NAME_BYTES_MAX, SnapshotName,
+};
 pub use pools::{
     AddVdevs, CreatePool, DestroyPool, ExportPool, Health, LeafState, LeafStatus, PoolCreated,
     PoolDone, PoolStatus, PoolSummary, ResilverInfo, ScanState, SyncDisabled, VdevClass, VdevKind,

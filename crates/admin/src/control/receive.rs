@@ -36,7 +36,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::datasets::act_on;
-use super::{Control, properties};
+use super::{Control, Scope, properties};
 pub use bringer::Bringer;
 pub(super) use handles::keep_handles_apart;
 use room::{Lease, Room};
@@ -178,6 +178,16 @@ impl Control {
     /// The pool that a stream goes into, if it is being received.
     pub fn received_into(&self, id: u64) -> Option<String> {
         self.receiving.streams.get(id).map(|session| session.pool.clone())
+    }
+
+    /// Fails if a stream goes into a dataset outside of a scope: there is none then.
+    ///
+    /// # Errors
+    /// As of a stream that is over.
+    pub fn check_stream(&self, id: u64, scope: &Scope) -> Result<(), ApiError> {
+        let session = self.receiving.streams.get(id);
+        let other = session.filter(|session| !scope.covers(&session.into));
+        other.map_or(Ok(()), |_| Err(unknown()))
     }
 
     /// Before a part of so many bytes is read: whether its stream is there, and this one's, and

@@ -29,8 +29,8 @@ use aquifer_api::{
     StopReplication, time,
 };
 
-use super::Control;
 use super::serving::Serving;
+use super::{Control, Scope};
 pub(super) use jobs::Replication;
 use jobs::{Job, Wish};
 use own::Member;
@@ -114,8 +114,13 @@ impl Control {
     ///
     /// # Errors
     /// There is no such run any more.
-    pub fn replications(&self, query: &ReplicationQuery) -> Result<Vec<ReplicationInfo>, ApiError> {
-        let jobs = self.replication.all();
+    pub fn replications(
+        &self,
+        query: &ReplicationQuery,
+        scope: &Scope,
+    ) -> Result<Vec<ReplicationInfo>, ApiError> {
+        let mut jobs = self.replication.all();
+        jobs.retain(|job| scope.covers(&job.wish.dataset));
         if let Some(id) = query.id {
             let job = jobs.iter().find(|job| job.id == id);
             let gone = || ApiError::not_found("this replication is over, or was of another start");
@@ -130,6 +135,7 @@ impl Control {
                 shown.push(job.info(self, &job.members(self).unwrap_or_default()));
             }
         }
+        shown.retain(|of| scope.covers(&of.dataset));
         shown.sort_by(|a, b| (&a.dataset, &a.target).cmp(&(&b.dataset, &b.target)));
         Ok(shown)
     }

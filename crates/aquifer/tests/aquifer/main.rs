@@ -58,6 +58,7 @@ mod rollback;
 mod room;
 mod runbook;
 mod schedules;
+mod scopes;
 mod scrub;
 mod send;
 mod snapcontrol;

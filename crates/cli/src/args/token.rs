@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use aquifer_api::Role;
 use aquifer_api::keys::{parse_fingerprint, read_fingerprint};
 use aquifer_api::time::{now_s, parse_date, parse_span};
+use aquifer_api::{DatasetName, Role};
 use clap::{ArgGroup, Subcommand};
 
 /// What is done with tokens.
@@ -22,6 +22,10 @@ pub enum TokenCommand {
         /// has its key. A file (PEM), or its SHA-256 fingerprint; may be given several times.
         #[arg(long = "certificate", value_name = "FILE|FINGERPRINT", value_parser = fingerprint)]
         certificates: Vec<String>,
+        /// Bind it to a dataset: it counts for this one and what lies below it alone; may be given
+        /// several times. For the roles receive, read and operator. [default: all]
+        #[arg(long = "dataset", value_name = "DATASET")]
+        datasets: Vec<DatasetName>,
         /// What it is called.
         name: String,
     },

@@ -89,6 +89,9 @@
 //! (7) `admin` while snapshots of the pool are held until a time.
 //! (8) `admin` if the clone would be exported more widely than its origin.
 //!
+//! A token that is bound to datasets asks for the routes that judge by them alone (`OF_SCOPED`): it
+//! sees what lies in them, and acts on that, as far as its role has the route.
+//!
 //! Over TCP browsers also find the page, at `/`, and log in and out there (`remote::page`).
 //!
 //! How the roles were given: `read` asks, and changes nothing. `operator` does what loses nothing
@@ -101,6 +104,7 @@
 use std::sync::Arc;
 
 use aquifer_admin::Control;
+use aquifer_admin::control::Scope;
 use aquifer_admin::control::history::Leaving;
 use aquifer_api::{self as api, ApiError, DatasetQuery, PATH, Role, ShareQuery};
 use axum::extract::{Extension, State};
@@ -114,11 +118,14 @@ use super::asked::{Body, Name, Question};
 use super::home::Home;
 use super::words;
 use super::{Api, refusal};
+use crate::caller::Caller;
 use crate::metrics;
 use crate::remote::tokens::Tokens;
+use beside::{OF_RECEIVERS, OF_SCOPED};
 use table::Table;
 
 mod background;
+mod beside;
 mod diff;
 mod disks;
 mod replicate;
@@ -250,24 +257,15 @@ pub struct Route {
     pub role: Role,
     /// [`Role::Receive`] may ask for it too.
     pub is_of_receivers: bool,
+    /// A token that counts for some datasets alone may ask for it, if its role may.
+    pub is_of_scoped: bool,
 }
-
-/// What a caller of [`Role::Receive`] may ask for beyond the metrics: what a replication asks the
-/// side of the copy.
-const OF_RECEIVERS: [(&str, &str); 7] = [
-    ("GET", "/datasets"),
-    ("GET", "/snapshots"),
-    ("GET", "/receives"),
-    ("POST", "/receive"),
-    ("POST", "/receive/{name}"),
-    ("POST", "/receive/{name}/end"),
-    ("POST", "/receives/give-up"),
-];
 
 impl Route {
     fn new(method: &'static str, path: &'static str, role: Role) -> Route {
         let is_of_receivers = OF_RECEIVERS.contains(&(method, path));
-        Route { method, path, role, is_of_receivers }
+        let is_of_scoped = OF_SCOPED.contains(&(method, path));
+        Route { method, path, role, is_of_receivers, is_of_scoped }
     }
 
     /// The path that a request names. That of the metrics is the one by which collectors find them.
@@ -357,8 +355,12 @@ async fn import_pool(
     acting.carry_out(words::import_pool(&request), control.import_pool(request)).await
 }
 
-async fn datasets(State(control): Control_, Question(query): Question<DatasetQuery>) -> Response {
-    answer(control.datasets(&query))
+async fn datasets(
+    State(control): Control_,
+    Extension(caller): Extension<Caller>,
+    Question(query): Question<DatasetQuery>,
+) -> Response {
+    answer(control.datasets(&query, caller.scope()))
 }
 
 async fn share_why(State(control): Control_, Question(query): Question<ShareQuery>) -> Response {
@@ -377,7 +379,9 @@ async fn metrics(State(control): Control_) -> Response {
     let (pools, engines, disks) = (control.pools(), control.engines(), control.disks());
     let (memory, alerts) = (control.memory(), control.alerts());
     let page = metrics::page(&control.info(), &pools, &engines, &disks, &nfs, &memory, &alerts);
-    let copies = control.replications(&api::ReplicationQuery::default()).unwrap_or_default();
+    let copies = control
+        .replications(&api::ReplicationQuery::default(), &Scope::default())
+        .unwrap_or_default();
     let page = page + &metrics::copies(&copies);
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page).into_response()
 }
@@ -397,7 +401,9 @@ async fn set_properties(
 ) -> Response {
     let told = words::set_properties(&request);
     let is_here = acting.typed_here(Some(())).is_some();
+    let scope = acting.scope().clone();
     let set = async {
+        scope.check_set(&request.name, request.properties.keys())?;
         if !is_here {
             control.check_hold_max(&request)?;
         }

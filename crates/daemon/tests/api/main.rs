@@ -13,6 +13,7 @@ mod openapi;
 mod pages;
 mod retain;
 mod roles;
+mod scopes;
 #[cfg(debug_assertions)]
 mod silent;
 

@@ -20,8 +20,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use super::super::Control;
 use super::super::receive::Bringer;
+use super::super::{Control, Scope};
 use super::target::{Target, check_peer};
 
 /// Another Aquifer, as the configuration names it.
@@ -132,7 +132,7 @@ impl Side {
     ) -> Result<Vec<DatasetInfo>, ApiError> {
         let query = DatasetQuery { name: Some(name.into()), recursive };
         let found = match self {
-            Side::Here(control) => control.datasets(&query),
+            Side::Here(control) => control.datasets(&query, &Scope::default()),
             Side::There { client, .. } => self.asked(QUESTION, client.datasets(&query)).await,
         };
         match found {
@@ -146,7 +146,7 @@ impl Side {
         let query =
             SnapshotQuery { name: Some(dataset.into()), recursive: false, ..Default::default() };
         let found = match self {
-            Side::Here(control) => control.snapshots(&query, "daemon").await,
+            Side::Here(control) => control.snapshots(&query, "daemon", &Scope::default()).await,
             Side::There { client, .. } => self.asked(QUESTION, client.snapshots(&query)).await,
         };
         Ok(found?.into_iter().filter(|of| of.path.is_none()).collect())
@@ -167,7 +167,7 @@ impl Side {
     pub async fn receives(&self, dataset: &str) -> Result<Option<Vec<ReceiveInfo>>, ApiError> {
         let query = ReceivesQuery { name: Some(dataset.into()), ..Default::default() };
         let found = match self {
-            Side::Here(control) => control.receives(&query),
+            Side::Here(control) => control.receives(&query, &Scope::default()),
             Side::There { client, .. } => self.asked(QUESTION, client.receives(&query)).await,
         };
         match found {
