@@ -95,7 +95,7 @@ use crate::status::{self, Beside};
 pub use counts::NfsCounts;
 pub(crate) use counts::sum;
 pub use receive::{Bringer, PartLeave};
-pub use replicate::{Peer, Peers, check_peers, is_of_replication};
+pub use replicate::{Peer, Peers, Puller, check_peers, check_puller, is_of_replication};
 use revive::Awaited;
 pub use rounds::Round;
 pub use scope::{Named, Scope};

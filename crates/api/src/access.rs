@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::DatasetName;
 
-/// The rights of a caller. Each role has the rights of those before it; what [`Role::Receive`] may
-/// do besides, of the others only [`Role::Admin`] may.
+/// The rights of a caller. Each role has the rights of those before it; what [`Role::Receive`] and
+/// [`Role::Send`] may do besides, of the others only [`Role::Admin`] may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -17,6 +17,9 @@ pub enum Role {
     /// Receive streams into copies that stand by, and see what they need for that. For the server
     /// that a copy comes from.
     Receive,
+    /// Let copies of some datasets be fetched: see them, have snapshots taken for that, and read
+    /// these. For the server that fetches copies from this one.
+    Send,
     /// Read everything.
     Read,
     /// Every act that loses no data and admits nobody.
@@ -27,14 +30,15 @@ pub enum Role {
 
 impl Role {
     /// From the least to the greatest.
-    pub const ALL: [Role; 5] =
-        [Role::Metrics, Role::Receive, Role::Read, Role::Operator, Role::Admin];
+    pub const ALL: [Role; 6] =
+        [Role::Metrics, Role::Receive, Role::Send, Role::Read, Role::Operator, Role::Admin];
 
     /// The name in the API and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Role::Metrics => "metrics",
             Role::Receive => "receive",
+            Role::Send => "send",
             Role::Read => "read",
             Role::Operator => "operator",
             Role::Admin => "admin",
@@ -45,7 +49,7 @@ impl Role {
 impl Role {
     /// Whether a token of this role may count for some datasets alone: its acts are on datasets.
     pub fn may_be_scoped(self) -> bool {
-        matches!(self, Role::Receive | Role::Read | Role::Operator)
+        matches!(self, Role::Receive | Role::Send | Role::Read | Role::Operator)
     }
 }
 

@@ -33,6 +33,7 @@ mod locks;
 mod memory;
 mod names;
 mod pools;
+mod pull;
 mod replicate;
 mod scrub;
 pub mod send;
@@ -85,6 +86,9 @@ pub use pools::{
     AddVdevs, CreatePool, DestroyPool, ExportPool, Health, LeafState, LeafStatus, PoolCreated,
     PoolDone, PoolStatus, PoolSummary, ResilverInfo, ScanState, SyncDisabled, VdevClass, VdevKind,
     VdevLayout, VdevRequest, VdevStatus,
+};
+pub use pull::{
+    PULLED_MAX, PrunePull, PullKnown, PullQuery, PullSource, PullTaken, SettlePull, TakePull,
 };
 pub use replicate::{
     CopyInfo, ReplicateRequest, ReplicationBegun, ReplicationInfo, ReplicationQuery,

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use aquifer_admin::control::audit::Asker;
-use aquifer_admin::control::{Bringer, Scope};
+use aquifer_admin::control::{Bringer, Puller, Scope};
 use aquifer_api::{ApiError, Role};
 
 /// Who asks, and what they may do.
@@ -76,6 +76,19 @@ impl Caller {
     /// The caller as one that brings a stream.
     pub fn bringer(&self) -> Bringer {
         Bringer::new(self.principal(), self.to_string(), self.role() >= Role::Admin)
+    }
+
+    /// The caller as one that fetches copies.
+    ///
+    /// # Errors
+    /// It has no token, by whose name its replication is known.
+    pub fn puller(&self) -> Result<Puller, ApiError> {
+        match &self.who {
+            Who::Token { name, .. } => Puller::new(name),
+            Who::User(_) => Err(ApiError::invalid(
+                "copies are fetched over TCP, with a token: its name is that of the replication",
+            )),
+        }
     }
 
     /// The caller as one that asks for an act.

@@ -28,7 +28,7 @@ use aquifer_api::{
     ReceivedPart,
 };
 use aquifer_dataset::Chosen;
-use aquifer_files::{Copied, Pieces, ReceiveOptions, TreeReceiver};
+use aquifer_files::{Copied, Expected, Pieces, ReceiveOptions, TreeReceiver};
 use aquifer_pool::Memory;
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
@@ -94,6 +94,16 @@ impl Control {
         request: ReceiveRequest,
         bringer: &Bringer,
     ) -> Result<ReceiveBegun, ApiError> {
+        self.begin_expected(request, bringer, None).await
+    }
+
+    /// As [`Control::begin_receive`], of a stream that has these snapshots and no others.
+    pub(super) async fn begin_expected(
+        self: &Arc<Self>,
+        request: ReceiveRequest,
+        bringer: &Bringer,
+        expected: Option<Expected>,
+    ) -> Result<ReceiveBegun, ApiError> {
         let serving = self.pool_of(&request.name)?;
         self.check_answers(serving.name())?;
         self.check_partial(&request.name, bringer)?;
@@ -112,7 +122,8 @@ impl Control {
             force: request.force,
             resumable: request.resumable,
         };
-        let copied = Copied { feeder: feeds.then(|| bringer.feeder()), chosen };
+        let feeder = feeds.then(|| bringer.feeder());
+        let copied = Copied { feeder, chosen, expected };
         let files = &serving.service().files;
         let receiver = TreeReceiver::new(files, request.name.clone(), options).of_copy(copied);
         let of = (bringer.clone(), receiver);

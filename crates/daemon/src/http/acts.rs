@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use aquifer_admin::control::history::{Concerned, Facts, Leaving, State};
-use aquifer_admin::control::{Bringer, MayLetIn, Named, Scope};
+use aquifer_admin::control::{Bringer, MayLetIn, Named, Puller, Scope};
 use aquifer_api::{ApiError, ImportRequest, Role};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -84,6 +84,14 @@ impl Acting {
     /// The caller as one that brings a stream.
     pub fn bringer(&self) -> Bringer {
         self.caller.bringer()
+    }
+
+    /// The caller as one that fetches copies.
+    ///
+    /// # Errors
+    /// It has no token.
+    pub fn puller(&self) -> Result<Puller, ApiError> {
+        self.caller.puller()
     }
 
     /// Whether what it asks for may let hosts in.

@@ -23,6 +23,8 @@ pub(super) struct Gate {
     pub role: Role,
     /// Who may only receive may ask for it too.
     pub is_of_receivers: bool,
+    /// Who may only send may ask for it too.
+    pub is_of_senders: bool,
     /// A token that counts for some datasets alone may ask for it: what it names is judged.
     pub is_of_scoped: bool,
     /// It changes something.
@@ -35,9 +37,13 @@ pub(super) async fn pass(State(gate): State<Gate>, request: Request, next: Next)
         tracing::error!(class = "daemon.bug", "a request came to the API without a caller");
         return bug();
     };
-    let is_receiver = gate.is_of_receivers && caller.role() == Role::Receive;
+    let is_beside = match caller.role() {
+        Role::Receive => gate.is_of_receivers,
+        Role::Send => gate.is_of_senders,
+        _ => false,
+    };
     if let Err(refused) = caller.needs(gate.role)
-        && !is_receiver
+        && !is_beside
     {
         forbidden(&caller, &request, (gate, &refused));
         return refusal(refused);

@@ -69,6 +69,10 @@
 //! POST /receive/{name}          admin     bytes           -> ReceivedPart   (6)
 //! POST /receive/{name}/end      admin     ReceiveEnd      -> ReceiveSummary
 //! POST /receives/give-up        admin     GiveUpReceive   -> DatasetDone
+//! GET  /pull/known              admin     PullQuery       -> PullSource
+//! POST /pull/take               admin     TakePull        -> PullTaken
+//! POST /pull/settle             admin     SettlePull      -> DatasetDone
+//! POST /pull/prune              admin     PrunePull       -> DatasetDone
 //! POST /replicate               admin     ReplicateRequest -> ReplicationBegun
 //! POST /replicate/stop          admin     StopReplication -> DatasetDone
 //! POST /locks/clear             admin     ClearLocks      -> ClearedLocks
@@ -121,13 +125,14 @@ use super::{Api, refusal};
 use crate::caller::Caller;
 use crate::metrics;
 use crate::remote::tokens::Tokens;
-use beside::{OF_RECEIVERS, OF_SCOPED};
+use beside::{OF_RECEIVERS, OF_SCOPED, OF_SENDERS};
 use table::Table;
 
 mod background;
 mod beside;
 mod diff;
 mod disks;
+mod pull;
 mod replicate;
 mod send;
 mod snapshots;
@@ -169,6 +174,7 @@ fn questions(table: Table) -> Table {
         .question(Read, "/shares", async |State(c): Control_| answer(Ok(c.shares())))
         .question(Read, "/shares/why", share_why)
         .question(Read, "/connect", connect)
+        .question(Role::Admin, "/pull/known", pull::known)
         .question(Read, "/replications", replicate::list)
         .question(Read, "/receives", send::receives)
         .question(Read, "/tokens", async |State(t): Tokens_| answer(Ok(t.list())))
@@ -216,6 +222,9 @@ fn acts(table: Table) -> Table {
         .part(Admin, "/receive/{name}", send::part)
         .act(Admin, "/receive/{name}/end", send::end)
         .act(Admin, "/receives/give-up", send::give_up)
+        .act(Admin, "/pull/take", pull::take)
+        .act(Admin, "/pull/settle", pull::settle)
+        .act(Admin, "/pull/prune", pull::prune)
         .act(Admin, "/replicate", replicate::begin)
         .act(Admin, "/replicate/stop", replicate::stop)
         .act(Admin, "/locks/clear", clear_locks)
@@ -257,6 +266,8 @@ pub struct Route {
     pub role: Role,
     /// [`Role::Receive`] may ask for it too.
     pub is_of_receivers: bool,
+    /// [`Role::Send`] may ask for it too.
+    pub is_of_senders: bool,
     /// A token that counts for some datasets alone may ask for it, if its role may.
     pub is_of_scoped: bool,
 }
@@ -264,8 +275,9 @@ pub struct Route {
 impl Route {
     fn new(method: &'static str, path: &'static str, role: Role) -> Route {
         let is_of_receivers = OF_RECEIVERS.contains(&(method, path));
+        let is_of_senders = OF_SENDERS.contains(&(method, path));
         let is_of_scoped = OF_SCOPED.contains(&(method, path));
-        Route { method, path, role, is_of_receivers, is_of_scoped }
+        Route { method, path, role, is_of_receivers, is_of_senders, is_of_scoped }
     }
 
     /// The path that a request names. That of the metrics is the one by which collectors find them.

@@ -9,10 +9,10 @@ use aquifer_api::{
     AddVdevs, BindToken, ClearDamage, ClearLocks, CloneSnapshot, CreateDataset, CreatePool,
     CreateToken, DestroyBookmarks, DestroyDataset, DestroySnapshots, DiskRequest, DrillRequest,
     ExportPool, FreeWork, FreeWorkAct, FreeWorkRequest, GiveUpReceive, HoldSnapshots,
-    ImportRequest, MakeBookmark, OfflineDisk, OnlineDisk, Promote, ReceiveRequest,
+    ImportRequest, MakeBookmark, OfflineDisk, OnlineDisk, Promote, PrunePull, ReceiveRequest,
     ReleaseSnapshots, RenameDataset, RenameSnapshot, ReplaceDisk, ReplicateRequest, Role, RollBack,
-    RotateToken, ScrubAct, ScrubRequest, SetProperties, StopReplication, TakeSnapshots, VdevKind,
-    VdevRequest,
+    RotateToken, ScrubAct, ScrubRequest, SetProperties, SettlePull, StopReplication, TakePull,
+    TakeSnapshots, VdevKind, VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -321,19 +321,47 @@ pub(super) fn end_receive(name: Option<String>, gives_up: bool, prunes_others: b
     Told { needs, ..told }
 }
 
+/// Snapshots that another server fetches. `is_noted`: the history has it.
+pub(super) fn take_pull(TakePull { datasets }: &TakePull, is_noted: bool) -> Told {
+    let names: Vec<String> = datasets.iter().map(|name| name.to_string()).collect();
+    let about = names.first().filter(|_| is_noted).map(|name| About::snapshots(name));
+    let named = names.iter().cloned().map(Named::Dataset);
+    let told = Words::of("replicate --pull (snapshot)").words(&names);
+    let of = names.first().cloned();
+    Told { of, ..told.told(about.unwrap_or(About::Nothing)).naming(named) }
+}
+
+/// Of what is fetched again and again, the beginning is noted.
+pub(super) fn settle_pull(SettlePull { dataset: name, copy, .. }: &SettlePull) -> Told {
+    let words = Words::of("replicate --pull (hold)").word(name.as_str()).word(copy.as_str());
+    let told = words.told(About::Nothing).naming(dataset(name.as_str()));
+    Told { of: Some(name.to_string()), ..told }
+}
+
+/// As [`settle_pull`].
+pub(super) fn prune_pull(PrunePull { dataset: name, .. }: &PrunePull) -> Told {
+    let words = Words::of("replicate --pull (prune)").word(name.as_str());
+    let told = words.told(About::Nothing).naming(dataset(name.as_str()));
+    Told { of: Some(name.to_string()), ..told }
+}
+
 pub(super) fn replicate(request: &ReplicateRequest) -> Told {
     let ReplicateRequest { dataset, target, recursive, snapshot, all, .. } = request;
-    let ReplicateRequest { keep, rate_bytes, force, .. } = request;
-    let words = Words::of("replicate").flag(*recursive, "-r").flag(*force, "-F");
+    let ReplicateRequest { keep, rate_bytes, force, pull, .. } = request;
+    let words = Words::of("replicate").flag(*pull, "--pull").flag(*recursive, "-r");
+    let words = words.flag(*force, "-F");
     let words = words.flag(*all, "--all").option("--snapshot", snapshot.clone());
     let words = words.option("--keep", bytes(*keep)).option("--rate", bytes(*rate_bytes));
-    words.word(dataset).word(target).told(About::snapshots(dataset))
+    // Snapshots change here: of the dataset, or of the copy.
+    let here = if *pull { target } else { dataset };
+    words.word(dataset).word(target).told(About::snapshots(here))
 }
 
 pub(super) fn stop_replication(request: &StopReplication) -> Told {
-    let StopReplication { dataset, target } = request;
-    let words = Words::of("replicate").flag(true, "--stop").word(dataset).word(target);
-    words.told(About::snapshots(dataset))
+    let StopReplication { dataset, target, pull } = request;
+    let words = Words::of("replicate").flag(true, "--stop").flag(*pull, "--pull");
+    let here = if *pull { target } else { dataset };
+    words.word(dataset).word(target).told(About::snapshots(here))
 }
 
 pub(super) fn promote(Promote { name }: &Promote) -> Told {

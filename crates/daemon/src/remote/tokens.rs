@@ -20,7 +20,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use aquifer_admin::control::Scope;
+use aquifer_admin::control::{Scope, check_puller};
 use aquifer_api::keys::{KeysError, parse_fingerprint, read_secret, read_token};
 use aquifer_api::time::{now_s, text_s};
 use aquifer_api::{
@@ -238,6 +238,9 @@ impl Tokens {
         check_end(*expires_s, now_s)?;
         let certificates = fingerprints(certificates)?;
         check_scope(*role, datasets)?;
+        if *role == Role::Send {
+            check_puller(name).map_err(ApiError::invalid)?;
+        }
         let taken = |kept: &[Kept]| kept.iter().any(|token| token.name == *name);
         self.change(|kept| {
             if *name == FIRST_TOKEN || taken(kept) {
@@ -406,6 +409,12 @@ fn check_scope(role: Role, datasets: &[DatasetName]) -> Result<(), ApiError> {
     if datasets.len() > DATASETS_MAX {
         let why = format!("a token is bound to {DATASETS_MAX} datasets at most");
         return Err(ApiError::invalid(why));
+    }
+    if role == Role::Send && datasets.is_empty() {
+        return Err(ApiError::invalid(
+            "a token of the role send reads what it may send: say of which datasets, with \
+             --dataset tank/vms",
+        ));
     }
     match datasets.is_empty() || role.may_be_scoped() {
         true => Ok(()),

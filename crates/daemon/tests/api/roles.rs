@@ -96,6 +96,10 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "POST /receive/{name}",
             "POST /receive/{name}/end",
             "POST /receives/give-up",
+            "GET /pull/known",
+            "POST /pull/take",
+            "POST /pull/settle",
+            "POST /pull/prune",
             "POST /replicate",
             "POST /replicate/stop",
             "POST /locks/clear",
@@ -116,6 +120,17 @@ const OF_RECEIVERS: [&str; 7] = [
     "POST /receive/{name}",
     "POST /receive/{name}/end",
     "POST /receives/give-up",
+];
+
+/// And one that may only send.
+const OF_SENDERS: [&str; 7] = [
+    "GET /session",
+    "GET /datasets",
+    "GET /pull/known",
+    "POST /pull/take",
+    "POST /pull/settle",
+    "POST /pull/prune",
+    "POST /send",
 ];
 
 /// The API for callers whose role a header names: `x-role`, and whose token: `x-token`; and the
@@ -182,8 +197,12 @@ async fn each_role_at_each_route() {
             // Nothing is there, or it makes no sense: who may ask learns that, and nobody else.
             let answer = raw(&socket, &asked(method, path, role.name(), ""));
             let is_refused = status(&answer) == "403";
-            let is_receiver = role == Role::Receive && OF_RECEIVERS.contains(&route);
-            assert_eq!(is_refused, role < needs && !is_receiver, "{route} {role}: {answer}");
+            let is_beside = match role {
+                Role::Receive => OF_RECEIVERS.contains(&route),
+                Role::Send => OF_SENDERS.contains(&route),
+                _ => false,
+            };
+            assert_eq!(is_refused, role < needs && !is_beside, "{route} {role}: {answer}");
             if is_refused {
                 let why = format!("token test has the role {role}; this needs {needs}");
                 assert!(answer.contains(&why) && answer.contains("forbidden"), "{answer}");

@@ -11,7 +11,7 @@ use crate::daemon::{Daemon, raw};
 use crate::roles::{asked_by, serve_roles, status};
 
 /// What a token that counts for some datasets may ask for, written down a second time.
-const JUDGED: [&str; 21] = [
+const JUDGED: [&str; 26] = [
     "GET /openapi.json",
     "GET /session",
     "GET /datasets",
@@ -33,10 +33,15 @@ const JUDGED: [&str; 21] = [
     "POST /receive/{name}",
     "POST /receive/{name}/end",
     "POST /receives/give-up",
+    "GET /pull/known",
+    "POST /pull/take",
+    "POST /pull/settle",
+    "POST /pull/prune",
+    "POST /send",
 ];
 
 /// Roles that may count for some datasets alone.
-const ROLES: [Role; 3] = [Role::Receive, Role::Read, Role::Operator];
+const ROLES: [Role; 4] = [Role::Receive, Role::Send, Role::Read, Role::Operator];
 
 /// Datasets inside and outside of `tank/vms`, each with a snapshot, a hold and a bookmark.
 const INSIDE: [&str; 2] = ["tank/vms", "tank/vms/a"];
@@ -91,7 +96,12 @@ async fn no_other_route_lets_such_a_token_in() {
         assert_eq!(route.is_of_scoped, is_judged, "{name}");
         for role in ROLES {
             let answer = scoped(&daemon, (route.method, route.path), role, "");
-            let has = role >= route.role || role == Role::Receive && route.is_of_receivers;
+            let is_beside = match role {
+                Role::Receive => route.is_of_receivers,
+                Role::Send => route.is_of_senders,
+                _ => false,
+            };
+            let has = role >= route.role || is_beside;
             let expected = match (has, is_judged) {
                 (false, _) => "this needs",
                 (true, false) => "this token counts for tank/vms and what lies below alone",
@@ -293,5 +303,87 @@ async fn a_stream_that_goes_elsewhere_is_unknown() {
     let names: Vec<&str> =
         coming.as_array().unwrap().iter().map(|of| of["dataset"].as_str().unwrap()).collect();
     assert_eq!(names, ["tank/vms/copy"]);
+    daemon.control.stop().await;
+}
+
+/// The server that fetches copies: it has snapshots taken, and holds and prunes its own alone. It
+/// cannot fill the pool.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_fetches_copies_takes_so_many_and_takes_away_its_own_alone() {
+    let daemon = filled().await;
+    serve_roles(&daemon);
+    let before = outside(&daemon).await;
+    let act = |path: &str, body: Value| {
+        let answer = scoped(&daemon, ("POST", path), Role::Send, &body.to_string());
+        (status(&answer).to_string(), answer)
+    };
+    let known = |dataset: &str| {
+        let path = format!("/pull/known?dataset={dataset}");
+        scoped(&daemon, ("GET", &path), Role::Send, "")
+    };
+    for name in OUTSIDE.into_iter().chain(["tank/vms3"]) {
+        let guid = "00000000000000aa";
+        for (path, body) in [
+            ("/pull/take", json!({"datasets": ["tank/vms", name]})),
+            ("/pull/settle", json!({"dataset": name, "copy": "b/c", "guid": guid})),
+            ("/pull/prune", json!({"dataset": name})),
+            ("/send", json!({"snapshot": format!("{name}@s")})),
+            ("/send", json!({"snapshot": "tank/vms@t", "from": format!("{name}@s")})),
+        ] {
+            let (code, answer) = act(path, body);
+            assert_eq!(code, "404", "{path} {name}: {answer}");
+        }
+        assert_eq!(status(&known(&name.replace(':', "%3A"))), "404", "{name}");
+    }
+    for trick in TRICKS {
+        let (code, answer) = act("/send", json!({"snapshot": trick}));
+        assert!(["404", "400"].contains(&code.as_str()), "{trick}: {answer}");
+        for (path, body) in [
+            ("/pull/take", json!({"datasets": [trick]})),
+            ("/pull/settle", json!({"dataset": "tank/vms", "copy": trick, "guid": ""})),
+        ] {
+            let (code, answer) = act(path, body);
+            assert_eq!(code, "400", "{path} {trick}: {answer}");
+        }
+    }
+    assert_eq!(outside(&daemon).await, before);
+
+    // Others' snapshots stay, whatever it prunes.
+    let names = async || {
+        let query = SnapshotQuery { name: Some("tank/vms".into()), ..SnapshotQuery::default() };
+        let found = daemon.client.snapshots(&query).await.unwrap();
+        found.into_iter().map(|of| of.name).collect::<Vec<_>>()
+    };
+    for _ in 0..4 {
+        let (code, answer) = act("/pull/take", json!({"datasets": ["tank/vms"]}));
+        assert_eq!(code, "200", "{answer}");
+    }
+    let (code, answer) = act("/pull/take", json!({"datasets": ["tank/vms"]}));
+    assert!(code == "409" && answer.contains("prunes them first"), "{answer}");
+    let taken = names().await;
+    assert!(taken.len() == 6 && taken[2].starts_with("tank/vms@replicate-tenant-"), "{taken:?}");
+    let (code, answer) = act("/send", json!({"snapshot": taken[5], "from": "@s"}));
+    assert_eq!(code, "200", "{answer}");
+
+    let body = body_of(&known("tank/vms"));
+    assert_eq!(body["token"], "tenant");
+    let guid = |name: &str| {
+        let all = body["snapshots"].as_array().unwrap().iter();
+        let of = all.filter(|of| of["name"] == name).map(|of| of["guid"].clone());
+        of.last().unwrap()
+    };
+    let last = taken[5].split_once('@').unwrap().1;
+    for copy in ["b/1", "b/2", "b/3", "b/4"] {
+        let body = json!({"dataset": "tank/vms", "copy": copy, "guid": guid(last)});
+        let (code, answer) = act("/pull/settle", body);
+        assert_eq!(code, "200", "{answer}");
+    }
+    let body = json!({"dataset": "tank/vms", "copy": "b/5", "guid": guid("s")});
+    let (code, answer) = act("/pull/settle", body);
+    assert!(code == "409" && answer.contains("4 other copies"), "{answer}");
+    let (code, answer) = act("/pull/prune", json!({"dataset": "tank/vms"}));
+    assert_eq!(code, "200", "{answer}");
+    assert_eq!(names().await, ["tank/vms@s", "tank/vms@t", &taken[5]]);
+    assert_eq!(outside(&daemon).await, before);
     daemon.control.stop().await;
 }

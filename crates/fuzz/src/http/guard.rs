@@ -67,4 +67,7 @@ const PASSES: [&str; 24] = [
     "/v1/receive/0",
     "/v1/receive/0/end",
     "/v1/receives/give-up",
+    "/v1/pull/take",
+    "/v1/pull/settle",
+    "/v1/pull/prune",
 ];

@@ -96,6 +96,12 @@ pub(super) fn newest(control: &Control, members: &[Member]) -> Vec<Option<Own>> 
     members.iter().map(newest).collect()
 }
 
+/// The newest snapshots of copies that are here, each as what its dataset had.
+pub(super) fn newest_of_copies(control: &Control, members: &[Member]) -> Vec<Option<Own>> {
+    let newest = |of: &Member| snapshots(control, &of.target.dataset).ok()?.pop();
+    members.iter().map(newest).collect()
+}
+
 /// Whether a dataset is a copy that stands by itself.
 pub(super) fn stands_by(control: &Control, dataset: &str) -> Result<bool, ApiError> {
     let serving = control.pool_of(dataset)?;
