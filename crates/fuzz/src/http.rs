@@ -285,7 +285,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 66] = [
+const ROUTES: [&str; 70] = [
     "GET /v1/alerts",
     "POST /v1/alerts/test",
     "GET /v1/daemon",

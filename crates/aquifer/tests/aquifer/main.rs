@@ -49,6 +49,7 @@ mod paper;
 mod parts;
 mod past;
 mod prometheus;
+mod pull;
 mod refusals;
 mod remote;
 mod renames;

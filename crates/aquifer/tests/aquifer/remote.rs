@@ -138,6 +138,11 @@ impl Far<'_> {
         Far { place, url, certificate: place.text("state/api/certificate.pem") }
     }
 
+    /// Another machine's API, asked from this place.
+    pub fn at(place: &Place, url: String, certificate: String) -> Far<'_> {
+        Far { place, url, certificate }
+    }
+
     pub fn ask(&self, token: &str, words: &[&str]) -> Said {
         let (url, certificate) = (self.url.as_str(), self.certificate.as_str());
         let start = ["--api", url, "--api-certificate", certificate, "--api-token", token];

@@ -7,8 +7,8 @@ use aquifer_admin::control::history::Leaving;
 use aquifer_api::time::text_s;
 use aquifer_api::{
     AddVdevs, BindToken, ClearDamage, ClearLocks, CloneSnapshot, CreateDataset, CreatePool,
-    CreateToken, DestroyBookmarks, DestroyDataset, DestroySnapshots, DiskRequest, DrillRequest,
-    ExportPool, FreeWork, FreeWorkAct, FreeWorkRequest, GiveUpReceive, HoldSnapshots,
+    CreateToken, DatasetName, DestroyBookmarks, DestroyDataset, DestroySnapshots, DiskRequest,
+    DrillRequest, ExportPool, FreeWork, FreeWorkAct, FreeWorkRequest, GiveUpReceive, HoldSnapshots,
     ImportRequest, MakeBookmark, OfflineDisk, OnlineDisk, Promote, PrunePull, ReceiveRequest,
     ReleaseSnapshots, RenameDataset, RenameSnapshot, ReplaceDisk, ReplicateRequest, Role, RollBack,
     RotateToken, ScrubAct, ScrubRequest, SetProperties, SettlePull, StopReplication, TakePull,
@@ -72,6 +72,11 @@ impl Words {
 /// What lies in datasets that exist.
 fn within(texts: &[String]) -> Vec<Named> {
     texts.iter().cloned().map(Named::Within).collect()
+}
+
+/// Datasets, which need not exist.
+pub(super) fn named(datasets: &[DatasetName]) -> Vec<Named> {
+    datasets.iter().map(|name| Named::Dataset(name.to_string())).collect()
 }
 
 fn dataset(name: &str) -> [Named; 1] {
@@ -325,7 +330,7 @@ pub(super) fn end_receive(name: Option<String>, gives_up: bool, prunes_others: b
 pub(super) fn take_pull(TakePull { datasets }: &TakePull, is_noted: bool) -> Told {
     let names: Vec<String> = datasets.iter().map(|name| name.to_string()).collect();
     let about = names.first().filter(|_| is_noted).map(|name| About::snapshots(name));
-    let named = names.iter().cloned().map(Named::Dataset);
+    let named = named(datasets);
     let told = Words::of("replicate --pull (snapshot)").words(&names);
     let of = names.first().cloned();
     Told { of, ..told.told(about.unwrap_or(About::Nothing)).naming(named) }

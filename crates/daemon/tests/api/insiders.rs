@@ -87,7 +87,7 @@ pub async fn stream(daemon: &Daemon, mut query: SendQuery) -> Vec<u8> {
 
 /// What nobody below an administrator may take away: datasets, snapshots, holds, bookmarks, by
 /// guid where they have one.
-async fn state(daemon: &Daemon) -> BTreeSet<String> {
+pub async fn state(daemon: &Daemon) -> BTreeSet<String> {
     let client = &daemon.client;
     let datasets = client.datasets(&DatasetQuery::default()).await.unwrap();
     let snapshots = client.snapshots(&SnapshotQuery::default()).await.unwrap();

@@ -8,6 +8,7 @@
 mod alarms;
 mod copies;
 mod daemon;
+mod hostile;
 mod insiders;
 mod openapi;
 mod pages;

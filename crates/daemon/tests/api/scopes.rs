@@ -362,7 +362,8 @@ async fn one_that_fetches_copies_takes_so_many_and_takes_away_its_own_alone() {
     assert!(code == "409" && answer.contains("prunes them first"), "{answer}");
     let taken = names().await;
     assert!(taken.len() == 6 && taken[2].starts_with("tank/vms@replicate-tenant-"), "{taken:?}");
-    let (code, answer) = act("/send", json!({"snapshot": taken[5], "from": "@s"}));
+    let (code, answer) =
+        act("/send", json!({"snapshot": taken[5], "from": "@s", "size_only": true}));
     assert_eq!(code, "200", "{answer}");
 
     let body = body_of(&known("tank/vms"));

@@ -81,6 +81,18 @@ impl Pulls {
     }
 }
 
+impl Pulls {
+    fn is_noted(&self, puller: &Puller, dataset: &DatasetName) -> bool {
+        let mut noted = self.noted.lock();
+        noted.retain(|_, at| at.elapsed() < NOTED_AGAIN_AFTER);
+        let what = (puller.0.clone(), dataset.to_string());
+        // Each token has places of its own: it keeps nobody else out of the history.
+        let own = noted.keys().filter(|(token, _)| *token == puller.0).count();
+        let is_known = noted.contains_key(&what) || own >= NOTED_MAX;
+        !is_known && noted.insert(what, Instant::now()).is_none()
+    }
+}
+
 impl Control {
     /// What a copy of a dataset may have too.
     ///
@@ -111,12 +123,9 @@ impl Control {
     /// Whether the history is to have that a token fetches these datasets: once an hour, so that
     /// it does not push out what people did.
     pub fn is_pull_noted(&self, puller: &Puller, datasets: &[DatasetName]) -> bool {
-        let Some(first) = datasets.first() else { return false };
-        let mut noted = self.replication.pulls.noted.lock();
-        noted.retain(|_, at| at.elapsed() < NOTED_AGAIN_AFTER);
-        let what = (puller.0.clone(), first.to_string());
-        let is_known = noted.contains_key(&what) || noted.len() >= NOTED_MAX;
-        !is_known && noted.insert(what, Instant::now()).is_none()
+        let is_there = |of: &&DatasetName| own::stands_by(self, of.as_str()).is_ok();
+        let Some(first) = datasets.first().filter(is_there) else { return false };
+        self.replication.pulls.is_noted(puller, first)
     }
 
     /// Takes the snapshots that are to be fetched, all in one txg.
@@ -228,8 +237,8 @@ const COPIES_MAX: usize = 4;
 const TAKES_MAX: u32 = 60;
 const PACE_SPAN: Duration = Duration::from_secs(60);
 const NOTED_AGAIN_AFTER: Duration = Duration::from_secs(3600);
-/// More datasets than anybody fetches.
-const NOTED_MAX: usize = 4096;
+/// Of one token.
+const NOTED_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -245,6 +254,13 @@ mod tests {
         assert!(pulls.check_pace(&one).is_err() && pulls.check_pace(&other).is_ok());
         tokio::time::advance(PACE_SPAN).await;
         assert!(pulls.check_pace(&one).is_ok());
+        let name = |at: usize| format!("tank/{at}").parse::<DatasetName>().unwrap();
+        for at in 0..NOTED_MAX {
+            assert!(pulls.is_noted(&one, &name(at)) && !pulls.is_noted(&one, &name(at)));
+        }
+        assert!(!pulls.is_noted(&one, &name(NOTED_MAX)) && pulls.is_noted(&other, &name(0)));
+        tokio::time::advance(NOTED_AGAIN_AFTER).await;
+        assert!(pulls.is_noted(&one, &name(0)));
         assert!(Puller::new("a,%").is_err() && Puller::new(&"x".repeat(33)).is_err());
     }
 }

@@ -24,7 +24,10 @@ pub(super) async fn take(
         Ok(puller) => puller,
         Err(error) => return refusal(error),
     };
-    let told = words::take_pull(&request, control.is_pull_noted(&puller, &request.datasets));
+    let named = words::named(&request.datasets);
+    let is_noted = control.check_named(acting.scope(), &named).is_ok()
+        && control.is_pull_noted(&puller, &request.datasets);
+    let told = words::take_pull(&request, is_noted);
     acting.carry_out(told, async move { control.take_for_pull(request, &puller).await }).await
 }
 
