@@ -306,20 +306,21 @@ async fn a_stream_that_goes_elsewhere_is_unknown() {
     daemon.control.stop().await;
 }
 
-/// The server that fetches copies: it has snapshots taken, and holds and prunes its own alone. It
-/// cannot fill the pool.
+/// What a copy of a dataset may have too, for one that fetches it.
+fn known(daemon: &Daemon, dataset: &str) -> String {
+    let path = format!("/pull/known?dataset={dataset}");
+    scoped(daemon, ("GET", &path), Role::Send, "")
+}
+
+/// The server that fetches copies has snapshots taken, and reads, of its datasets alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_fetches_copies_takes_so_many_and_takes_away_its_own_alone() {
+async fn one_that_fetches_copies_reaches_nothing_outside() {
     let daemon = filled().await;
     serve_roles(&daemon);
     let before = outside(&daemon).await;
     let act = |path: &str, body: Value| {
         let answer = scoped(&daemon, ("POST", path), Role::Send, &body.to_string());
         (status(&answer).to_string(), answer)
-    };
-    let known = |dataset: &str| {
-        let path = format!("/pull/known?dataset={dataset}");
-        scoped(&daemon, ("GET", &path), Role::Send, "")
     };
     for name in OUTSIDE.into_iter().chain(["tank/vms3"]) {
         let guid = "00000000000000aa";
@@ -333,7 +334,8 @@ async fn one_that_fetches_copies_takes_so_many_and_takes_away_its_own_alone() {
             let (code, answer) = act(path, body);
             assert_eq!(code, "404", "{path} {name}: {answer}");
         }
-        assert_eq!(status(&known(&name.replace(':', "%3A"))), "404", "{name}");
+        let answer = known(&daemon, &name.replace(':', "%3A"));
+        assert_eq!(status(&answer), "404", "{name}");
     }
     for trick in TRICKS {
         let (code, answer) = act("/send", json!({"snapshot": trick}));
@@ -347,8 +349,19 @@ async fn one_that_fetches_copies_takes_so_many_and_takes_away_its_own_alone() {
         }
     }
     assert_eq!(outside(&daemon).await, before);
+    daemon.control.stop().await;
+}
 
-    // Others' snapshots stay, whatever it prunes.
+/// It cannot fill the pool, and others' snapshots stay, whatever it prunes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_fetches_copies_takes_so_many_and_takes_away_its_own_alone() {
+    let daemon = filled().await;
+    serve_roles(&daemon);
+    let before = outside(&daemon).await;
+    let act = |path: &str, body: Value| {
+        let answer = scoped(&daemon, ("POST", path), Role::Send, &body.to_string());
+        (status(&answer).to_string(), answer)
+    };
     let names = async || {
         let query = SnapshotQuery { name: Some("tank/vms".into()), ..SnapshotQuery::default() };
         let found = daemon.client.snapshots(&query).await.unwrap();
@@ -366,12 +379,12 @@ async fn one_that_fetches_copies_takes_so_many_and_takes_away_its_own_alone() {
         act("/send", json!({"snapshot": taken[5], "from": "@s", "size_only": true}));
     assert_eq!(code, "200", "{answer}");
 
-    let body = body_of(&known("tank/vms"));
+    let body = body_of(&known(&daemon, "tank/vms"));
     assert_eq!(body["token"], "tenant");
     let guid = |name: &str| {
         let all = body["snapshots"].as_array().unwrap().iter();
-        let of = all.filter(|of| of["name"] == name).map(|of| of["guid"].clone());
-        of.last().unwrap()
+        let mut of = all.filter(|of| of["name"] == name).map(|of| of["guid"].clone());
+        of.next_back().unwrap()
     };
     let last = taken[5].split_once('@').unwrap().1;
     for copy in ["b/1", "b/2", "b/3", "b/4"] {
