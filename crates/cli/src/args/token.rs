@@ -12,8 +12,8 @@ use clap::{ArgGroup, Subcommand};
 pub enum TokenCommand {
     /// Make a token and print it, this once.
     Create {
-        /// What it may do: metrics, read, operator or admin, each of which may do what those before it
-        /// may; or receive, or send, which are for servers that make copies.
+        /// What it may do: metrics, read, operator or admin, each of which may do what those before
+        /// it may; or receive, or send, which are for servers that make copies.
         #[arg(long, value_parser = role)]
         role: Role,
         /// When it ends: in 90d, 12h, or at the beginning of 2027-01-31. [default: never]
@@ -24,7 +24,8 @@ pub enum TokenCommand {
         #[arg(long = "certificate", value_name = "FILE|FINGERPRINT", value_parser = fingerprint)]
         certificates: Vec<String>,
         /// Bind it to a dataset: it counts for this one and what lies below it alone; may be given
-        /// several times. For the roles receive, send (which needs it), read and operator. [default: all]
+        /// several times. For the roles receive, send (which needs it), read and operator.
+        /// [default: all]
         #[arg(long = "dataset", value_name = "DATASET")]
         datasets: Vec<DatasetName>,
         /// What it is called.

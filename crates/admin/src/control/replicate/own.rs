@@ -1,4 +1,5 @@
-//! The side that has the dataset, here: its snapshots, and the holds by which it knows what copies have.
+//! The side that has the dataset, here: its snapshots, and the holds by which it knows what copies
+//! have.
 //!
 //! Invariants:
 //! - The newest snapshot that a copy has is held here, under the copy's tag ([`Target::tag`]). So

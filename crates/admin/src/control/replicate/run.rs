@@ -3,9 +3,9 @@
 //! # Order
 //! First both sides are asked what they have: while one does not answer, no snapshot is taken. Then
 //! all snapshots are taken in one txg, and sent one after the other. A snapshot is held at the
-//! source once the copy has it on disk, and only then the one before is let go, here and there. So a run that
-//! breaks off, wherever, leaves what the next one begins with: also the part of a stream that came,
-//! if the side of the copy keeps it ([`super::rest`]).
+//! source once the copy has it on disk, and only then the one before is let go, here and there. So
+//! a run that breaks off, wherever, leaves what the next one begins with: also the part of a stream
+//! that came, if the side of the copy keeps it ([`super::rest`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
