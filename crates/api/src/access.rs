@@ -4,8 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The rights of a caller. Each role has the rights of those before it; what [`Role::Receive`] may
-/// do besides, of the others only [`Role::Admin`] may.
+use crate::names::DatasetName;
+
+/// The rights of a caller. Each role has the rights of those before it; what [`Role::Receive`] and
+/// [`Role::Send`] may do besides, of the others only [`Role::Admin`] may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -15,6 +17,9 @@ pub enum Role {
     /// Receive streams into copies that stand by, and see what they need for that. For the server
     /// that a copy comes from.
     Receive,
+    /// Let copies of some datasets be fetched: see them, have snapshots taken for that, and read
+    /// these. For the server that fetches copies from this one.
+    Send,
     /// Read everything.
     Read,
     /// Every act that loses no data and admits nobody.
@@ -25,18 +30,26 @@ pub enum Role {
 
 impl Role {
     /// From the least to the greatest.
-    pub const ALL: [Role; 5] =
-        [Role::Metrics, Role::Receive, Role::Read, Role::Operator, Role::Admin];
+    pub const ALL: [Role; 6] =
+        [Role::Metrics, Role::Receive, Role::Send, Role::Read, Role::Operator, Role::Admin];
 
     /// The name in the API and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Role::Metrics => "metrics",
             Role::Receive => "receive",
+            Role::Send => "send",
             Role::Read => "read",
             Role::Operator => "operator",
             Role::Admin => "admin",
         }
+    }
+}
+
+impl Role {
+    /// Whether a token of this role may count for some datasets alone: its acts are on datasets.
+    pub fn may_be_scoped(self) -> bool {
+        matches!(self, Role::Receive | Role::Send | Role::Read | Role::Operator)
     }
 }
 
@@ -70,6 +83,9 @@ pub struct SessionInfo {
     pub caller: String,
     /// Its role.
     pub role: Role,
+    /// The datasets for which its token counts, with what lies below them; none: for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub datasets: Vec<DatasetName>,
     /// The server's host name.
     pub host: String,
     /// Version of the software.
@@ -95,6 +111,9 @@ pub struct CreateToken {
     /// that shows one of them. None: on each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<String>,
+    /// Full names of datasets: it counts for these and what lies below them alone. None: for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub datasets: Vec<DatasetName>,
 }
 
 /// `POST /tokens/{name}/rotate`.
@@ -162,4 +181,7 @@ pub struct TokenInfo {
     /// any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<String>,
+    /// Full names of the datasets for which it counts, with what lies below them; none: for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub datasets: Vec<DatasetName>,
 }

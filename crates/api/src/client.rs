@@ -29,6 +29,7 @@ use crate::{
 mod datasets;
 mod diff;
 mod load;
+mod pull;
 mod remote;
 mod replicate;
 mod send;

@@ -33,6 +33,7 @@ mod locks;
 mod memory;
 mod names;
 mod pools;
+mod pull;
 mod replicate;
 mod scrub;
 pub mod send;
@@ -78,11 +79,16 @@ pub use inject::{InjectRequest, Share};
 pub use load::{LoadColumns, LoadQuery, LoadSeries, LoadSpan, LoadSum, LoadedDisk};
 pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 pub use memory::{CacheClass, CacheStat, MemoryStat, PoolMemory};
-pub use names::{BadSnapshotName, SNAPSHOT_NAME_BYTES_MAX, SnapshotName};
+pub use names::{
+    BadDatasetName, BadSnapshotName, DatasetName, SNAPSHOT_NAME_BYTES_MAX, SnapshotName,
+};
 pub use pools::{
     AddVdevs, CreatePool, DestroyPool, ExportPool, Health, LeafState, LeafStatus, PoolCreated,
     PoolDone, PoolStatus, PoolSummary, ResilverInfo, ScanState, SyncDisabled, VdevClass, VdevKind,
     VdevLayout, VdevRequest, VdevStatus,
+};
+pub use pull::{
+    PULLED_MAX, PrunePull, PullKnown, PullQuery, PullSource, PullTaken, SettlePull, TakePull,
 };
 pub use replicate::{
     CopyInfo, ReplicateRequest, ReplicationBegun, ReplicationInfo, ReplicationQuery,

@@ -33,6 +33,9 @@ pub struct ReplicateRequest {
     /// later snapshots there, are lost.
     #[serde(default)]
     pub force: bool,
+    /// The dataset is at a peer, and named as `PEER:DATASET`; the copy is in this daemon.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pull: bool,
 }
 
 /// The answer to `POST /replicate`.
@@ -52,6 +55,9 @@ pub struct StopReplication {
     pub dataset: String,
     /// Its copy, as it was given.
     pub target: String,
+    /// As in [`ReplicateRequest`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pull: bool,
 }
 
 /// `GET /replications?id=..`; without an id, the newest run of each copy, and copies that the

@@ -7,15 +7,31 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use aquifer_admin::control::Bringer;
 use aquifer_admin::control::audit::Asker;
+use aquifer_admin::control::{Bringer, Puller, Scope};
 use aquifer_api::{ApiError, Role};
 
 /// Who asks, and what they may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     who: Who,
-    role: Role,
+    rights: Rights,
+}
+
+/// What a caller may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rights {
+    /// What.
+    pub role: Role,
+    /// For which datasets.
+    pub scope: Scope,
+}
+
+impl From<Role> for Rights {
+    /// Of the whole server.
+    fn from(role: Role) -> Rights {
+        Rights { role, scope: Scope::default() }
+    }
 }
 
 /// By what the daemon knows a caller.
@@ -35,12 +51,12 @@ pub enum Who {
 impl Caller {
     /// A user who can open the socket: that is the daemon's own, or root.
     pub fn of_socket(uid: u32) -> Caller {
-        Caller { who: Who::User(uid), role: Role::Admin }
+        Caller { who: Who::User(uid), rights: Role::Admin.into() }
     }
 
     /// The bearer of a token.
-    pub fn of_token(name: Arc<str>, role: Role, peer: IpAddr) -> Caller {
-        Caller { who: Who::Token { name, peer }, role }
+    pub fn of_token(name: Arc<str>, rights: impl Into<Rights>, peer: IpAddr) -> Caller {
+        Caller { who: Who::Token { name, peer }, rights: rights.into() }
     }
 
     /// By what the daemon knows them.
@@ -59,7 +75,20 @@ impl Caller {
 
     /// The caller as one that brings a stream.
     pub fn bringer(&self) -> Bringer {
-        Bringer::new(self.principal(), self.to_string(), self.role >= Role::Admin)
+        Bringer::new(self.principal(), self.to_string(), self.role() >= Role::Admin)
+    }
+
+    /// The caller as one that fetches copies.
+    ///
+    /// # Errors
+    /// It has no token, by whose name its replication is known.
+    pub fn puller(&self) -> Result<Puller, ApiError> {
+        match &self.who {
+            Who::Token { name, .. } => Puller::new(name),
+            Who::User(_) => Err(ApiError::invalid(
+                "copies are fetched over TCP, with a token: its name is that of the replication",
+            )),
+        }
     }
 
     /// The caller as one that asks for an act.
@@ -69,12 +98,17 @@ impl Caller {
             Who::Token { peer, .. } => peer.to_string(),
         };
         let (who, principal) = (self.to_string(), self.principal());
-        Asker { who, principal, role: self.role.to_string(), from }
+        Asker { who, principal, role: self.role().to_string(), from }
     }
 
     /// What they may do.
     pub fn role(&self) -> Role {
-        self.role
+        self.rights.role
+    }
+
+    /// The datasets for which they may do it.
+    pub fn scope(&self) -> &Scope {
+        &self.rights.scope
     }
 
     /// Whether they may do what needs `role`.
@@ -82,14 +116,14 @@ impl Caller {
     /// # Errors
     /// That they may not, in words for them.
     pub fn needs(&self, role: Role) -> Result<(), ApiError> {
-        if self.role >= role {
+        if self.role() >= role {
             return Ok(());
         }
         let who = match &self.who {
             Who::User(uid) => format!("user {uid}"),
             Who::Token { .. } => self.principal(),
         };
-        let why = format!("{who} has the role {}; this needs {role}", self.role);
+        let why = format!("{who} has the role {}; this needs {role}", self.role());
         Err(ApiError::forbidden(why))
     }
 }

@@ -330,16 +330,16 @@ async fn require_token(
 ) -> Response {
     let peer = visitor.guest.address;
     let path = request.uri().path().to_owned();
-    let (name, role) = match door.look(&request, visitor.proof) {
-        Ok(Shown::Token { name, role }) => (name, role),
+    let (name, rights) = match door.look(&request, visitor.proof) {
+        Ok(Shown::Token { name, rights }) => (name, rights),
         Ok(shown) => return door.refuse(&shown, &visitor, &path).await,
         Err(refused) => return refusal(refused),
     };
-    door.guests.know(&visitor.guest, &name, role);
-    request.extensions_mut().insert(Caller::of_token(Arc::clone(&name), role, peer));
+    door.guests.know(&visitor.guest, &name, rights.role);
+    request.extensions_mut().insert(Caller::of_token(Arc::clone(&name), rights, peer));
     let response = next.run(request).await;
     if response.status() == StatusCode::FORBIDDEN {
-        door.tell(peer, &name, &path, "a token's role is too small for what was asked");
+        door.tell(peer, &name, &path, "a token's rights are too small for what was asked");
     }
     response
 }

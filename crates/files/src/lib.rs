@@ -51,7 +51,8 @@ pub use limits::{FILE_BYTES_MAX, LINKS_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX};
 pub use made::{Made, Promised, Written};
 pub use ops::write::{Data, Piece, TOGETHER_MAX, TOGETHER_PAGES_MAX};
 pub use receive::{
-    BundleProgress, Copied, ReceiveError, ReceiveOptions, Received, Receiver, TreeReceiver,
+    BundleProgress, Copied, Expected, ReceiveError, ReceiveOptions, Received, Receiver,
+    TreeReceiver,
 };
 pub use scrub::{RepairedFile, RepairedFiles, ScrubError};
 pub use send::{SendCursor, SendError, SendPage, SendWanted};

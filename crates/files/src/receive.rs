@@ -62,6 +62,17 @@ pub struct Copied {
     pub feeder: Option<Feeder>,
     /// The receiver's wishes for properties.
     pub chosen: Chosen,
+    /// Any other stream is refused, and any bundle.
+    pub expected: Option<Expected>,
+}
+
+/// The snapshots of which a stream is to be, by their guids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expected {
+    /// The one that it brings.
+    pub to: Guid,
+    /// The one since which it has what changed; `None`: it has all.
+    pub from: Option<Guid>,
 }
 
 /// A dataset was received.
@@ -383,6 +394,7 @@ impl Receiver {
         if is_first {
             self.about.since = begin.from.as_ref().map(full);
         }
+        self.check_expected(&begin)?;
         if self.is_passed_over(files, &begin)? {
             return Ok(());
         }
@@ -393,6 +405,18 @@ impl Receiver {
         match begin.from.clone() {
             Some(from) => self.begin_changed(files, begin, from).await,
             None => self.begin_new(files, begin).await,
+        }
+    }
+
+    /// Fails if another stream was asked for.
+    fn check_expected(&self, begin: &Begin) -> Result<(), ReceiveError> {
+        let is = Expected { to: begin.to.guid, from: begin.from.as_ref().map(|from| from.guid) };
+        match self.copied.expected.filter(|expected| *expected != is) {
+            None => Ok(()),
+            Some(_) => Err(ReceiveError::Contradicts(format!(
+                "it is of {:?}, and other snapshots were asked for",
+                self.about.sent
+            ))),
         }
     }
 

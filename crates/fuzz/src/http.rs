@@ -285,7 +285,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 66] = [
+const ROUTES: [&str; 70] = [
     "GET /v1/alerts",
     "POST /v1/alerts/test",
     "GET /v1/daemon",
@@ -350,6 +350,10 @@ const ROUTES: [&str; 66] = [
     "POST /v1/receive/0",
     "POST /v1/receive/0/end",
     "POST /v1/receives/give-up",
+    "GET /v1/pull/known",
+    "POST /v1/pull/take",
+    "POST /v1/pull/settle",
+    "POST /v1/pull/prune",
     "GET /v1/receives?name=",
     "POST /v1/tokens/ci/bind",
 ];

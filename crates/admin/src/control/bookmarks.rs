@@ -4,9 +4,9 @@ use aquifer_api::{
     ApiError, BookmarkInfo, BookmarksDone, DestroyBookmarks, MakeBookmark, SnapshotQuery, guid_text,
 };
 
-use super::Control;
 use super::datasets::act_on;
 use super::serving::Serving;
+use super::{Control, Scope};
 
 impl Control {
     /// Makes a bookmark of a snapshot. When this returns it is on disk.
@@ -55,18 +55,26 @@ impl Control {
     ///
     /// # Errors
     /// There is no dataset or bookmark with that name.
-    pub async fn bookmarks(&self, query: &SnapshotQuery) -> Result<Vec<BookmarkInfo>, ApiError> {
+    pub async fn bookmarks(
+        &self,
+        query: &SnapshotQuery,
+        scope: &Scope,
+    ) -> Result<Vec<BookmarkInfo>, ApiError> {
         let SnapshotQuery { name, recursive, .. } = query;
+        self.check_question(scope, name.as_deref(), *recursive)?;
+        let is_seen = |of: &BookmarkInfo| scope.covers(&of.dataset);
         let Some(name) = name else {
             let mut all = Vec::new();
             for serving in self.all_serving() {
                 all.extend(list(&serving, serving.name(), true)?);
             }
+            all.retain(is_seen);
             return Ok(all);
         };
         let serving = self.pool_of_one(name)?;
         let dataset = name.split('#').next().unwrap_or_default();
         let mut found = list(&serving, dataset, *recursive)?;
+        found.retain(is_seen);
         if name.contains('#') {
             found.retain(|of| of.name == *name);
             if found.is_empty() {

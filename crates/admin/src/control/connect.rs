@@ -5,7 +5,7 @@
 
 use aquifer_api::{ApiError, ConnectAdvice, ConnectQuery, DatasetInfo, DatasetQuery, Hypervisor};
 
-use super::Control;
+use super::{Control, Scope};
 
 impl Control {
     /// The lines to type on a hypervisor that uses a dataset.
@@ -15,7 +15,7 @@ impl Control {
     pub fn connect(&self, query: &ConnectQuery) -> Result<ConnectAdvice, ApiError> {
         let ConnectQuery { dataset, hypervisor, host } = query;
         let asked = DatasetQuery { name: Some(dataset.clone()), recursive: false };
-        let found = self.datasets(&asked)?;
+        let found = self.datasets(&asked, &Scope::default())?;
         let info = found.iter().find(|info| info.name == *dataset);
         let missing = || ApiError::not_found(format!("there is no dataset {dataset:?}"));
         let host = host.as_deref().unwrap_or(&self.host.name);

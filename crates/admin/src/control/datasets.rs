@@ -16,7 +16,7 @@ use super::serving::Serving;
 use super::snapshots::schedules::{take_due, take_due_of_files};
 use super::turns::name_of;
 use super::widening::{At, MayLetIn, export_at};
-use super::{Control, properties, shares, snapshots};
+use super::{Control, Scope, properties, shares, snapshots};
 use crate::sharenfs;
 
 impl Control {
@@ -248,17 +248,26 @@ impl Control {
     ///
     /// # Errors
     /// There is none with that name.
-    pub fn datasets(&self, query: &DatasetQuery) -> Result<Vec<DatasetInfo>, ApiError> {
+    pub fn datasets(
+        &self,
+        query: &DatasetQuery,
+        scope: &Scope,
+    ) -> Result<Vec<DatasetInfo>, ApiError> {
+        self.check_question(scope, query.name.as_deref(), query.recursive)?;
+        let is_seen = |info: &DatasetInfo| scope.covers(&info.name);
         let Some(name) = &query.name else {
-            return Ok(self.all_serving().iter().flat_map(|serving| list(serving)).collect());
+            let all = self.all_serving().into_iter().flat_map(|serving| list(&serving));
+            return Ok(all.filter(is_seen).collect());
         };
         let serving = self.pool_of(name)?;
         let below = format!("{name}/");
         let wanted = |info: &DatasetInfo| {
             info.name == *name || query.recursive && info.name.starts_with(&below)
         };
-        let found: Vec<DatasetInfo> = list(&serving).into_iter().filter(wanted).collect();
+        let all = list(&serving).into_iter();
+        let found: Vec<DatasetInfo> = all.filter(wanted).filter(is_seen).collect();
         match found.is_empty() {
+            true if !scope.is_all() => Err(scope.nothing(name)),
             true => Err(properties::api_error(DatasetError::NotFound(name.clone()))),
             false => Ok(found),
         }

@@ -11,7 +11,7 @@ use aquifer_files::diff::{self, Cursor, DiffError};
 
 use super::serving::Serving;
 use super::snapshots::files;
-use super::{Control, properties};
+use super::{Control, Named, Scope, properties};
 
 impl Control {
     /// A page of the names that two versions of a dataset do not have alike.
@@ -19,8 +19,13 @@ impl Control {
     /// # Errors
     /// Names that do not exist or cannot be compared, a page that does not go on, a snapshot that
     /// was destroyed meanwhile.
-    pub async fn changed_names(&self, query: DiffQuery) -> Result<ChangedNames, ApiError> {
+    pub async fn changed_names(
+        &self,
+        query: DiffQuery,
+        scope: &Scope,
+    ) -> Result<ChangedNames, ApiError> {
         let DiffQuery { from, to, after, limit } = query;
+        self.check_named(scope, &[Named::Within(from.clone()), Named::Within(to.clone())])?;
         let cursor = cursor(after)?;
         let serving = self.pool_of_both(&from, &to)?;
         let files = serving.service().files.clone();
@@ -38,8 +43,13 @@ impl Control {
     ///
     /// # Errors
     /// As [`Control::changed_names`]; and names that are none of regular files.
-    pub async fn changed_ranges(&self, query: DiffQuery) -> Result<ChangedRanges, ApiError> {
+    pub async fn changed_ranges(
+        &self,
+        query: DiffQuery,
+        scope: &Scope,
+    ) -> Result<ChangedRanges, ApiError> {
         let DiffQuery { from, to, after, limit } = query;
+        self.check_named(scope, &[Named::Within(from.clone()), Named::Within(to.clone())])?;
         let cursor = cursor(after)?;
         let serving = self.pool_of_both(&from, &to)?;
         let files = serving.service().files.clone();

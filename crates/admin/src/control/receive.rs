@@ -28,7 +28,7 @@ use aquifer_api::{
     ReceivedPart,
 };
 use aquifer_dataset::Chosen;
-use aquifer_files::{Copied, Pieces, ReceiveOptions, TreeReceiver};
+use aquifer_files::{Copied, Expected, Pieces, ReceiveOptions, TreeReceiver};
 use aquifer_pool::Memory;
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
@@ -36,7 +36,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::datasets::act_on;
-use super::{Control, properties};
+use super::{Control, Scope, properties};
 pub use bringer::Bringer;
 pub(super) use handles::keep_handles_apart;
 use room::{Lease, Room};
@@ -94,6 +94,16 @@ impl Control {
         request: ReceiveRequest,
         bringer: &Bringer,
     ) -> Result<ReceiveBegun, ApiError> {
+        self.begin_expected(request, bringer, None).await
+    }
+
+    /// As [`Control::begin_receive`], of a stream that has these snapshots and no others.
+    pub(super) async fn begin_expected(
+        self: &Arc<Self>,
+        request: ReceiveRequest,
+        bringer: &Bringer,
+        expected: Option<Expected>,
+    ) -> Result<ReceiveBegun, ApiError> {
         let serving = self.pool_of(&request.name)?;
         self.check_answers(serving.name())?;
         self.check_partial(&request.name, bringer)?;
@@ -112,7 +122,8 @@ impl Control {
             force: request.force,
             resumable: request.resumable,
         };
-        let copied = Copied { feeder: feeds.then(|| bringer.feeder()), chosen };
+        let feeder = feeds.then(|| bringer.feeder());
+        let copied = Copied { feeder, chosen, expected };
         let files = &serving.service().files;
         let receiver = TreeReceiver::new(files, request.name.clone(), options).of_copy(copied);
         let of = (bringer.clone(), receiver);
@@ -178,6 +189,16 @@ impl Control {
     /// The pool that a stream goes into, if it is being received.
     pub fn received_into(&self, id: u64) -> Option<String> {
         self.receiving.streams.get(id).map(|session| session.pool.clone())
+    }
+
+    /// Fails if a stream goes into a dataset outside of a scope: there is none then.
+    ///
+    /// # Errors
+    /// As of a stream that is over.
+    pub fn check_stream(&self, id: u64, scope: &Scope) -> Result<(), ApiError> {
+        let session = self.receiving.streams.get(id);
+        let other = session.filter(|session| !scope.covers(&session.into));
+        other.map_or(Ok(()), |_| Err(unknown()))
     }
 
     /// Before a part of so many bytes is read: whether its stream is there, and this one's, and

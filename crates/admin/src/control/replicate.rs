@@ -11,12 +11,15 @@
 //! - A copy in service is never sent to.
 
 mod jobs;
+mod line;
 mod own;
 mod plan;
+mod pulled;
 mod pump;
 mod rest;
 mod run;
 mod side;
+mod source;
 mod target;
 
 use std::collections::BTreeSet;
@@ -25,17 +28,19 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use aquifer_api::{
-    ApiError, DatasetDone, ReplicateRequest, ReplicationBegun, ReplicationInfo, ReplicationQuery,
-    StopReplication, time,
+    ApiError, DatasetDone, DatasetName, ReplicateRequest, ReplicationBegun, ReplicationInfo,
+    ReplicationQuery, StopReplication, time,
 };
 
-use super::Control;
 use super::serving::Serving;
+use super::{Control, Scope};
 pub(super) use jobs::Replication;
 use jobs::{Job, Wish};
+pub use line::{Peer, Peers, check_peers};
 use own::Member;
+pub use pulled::{Puller, check_puller};
 use side::Side;
-pub use side::{Peer, Peers, check_peers};
+use source::Source;
 pub(super) use target::TAG_OF_COPY;
 pub use target::is_of_replication;
 use target::{How, Standing, Target};
@@ -54,7 +59,7 @@ pub(super) fn check_known(value: &str, peers: &Peers) -> Result<(), ApiError> {
     let standing = Standing::parse(value).map_err(ApiError::invalid)?;
     let peer = standing.and_then(|standing| standing.target.peer);
     let unknown = peer.filter(|peer| !peers.contains_key(peer));
-    unknown.map_or(Ok(()), |peer| Err(side::unknown_peer(&peer, peers)))
+    unknown.map_or(Ok(()), |peer| Err(line::unknown_peer(&peer, peers)))
 }
 
 impl Control {
@@ -80,17 +85,43 @@ impl Control {
         request: ReplicateRequest,
     ) -> Result<ReplicationBegun, ApiError> {
         let ReplicateRequest { dataset, target, recursive, snapshot, .. } = request;
-        let ReplicateRequest { all, keep, rate_bytes, force, .. } = request;
+        let ReplicateRequest { all, keep, rate_bytes, force, pull, .. } = request;
         let target = Target::parse(&target).map_err(ApiError::invalid)?;
         let how = How::new(rate_bytes, keep, all).map_err(ApiError::invalid)?;
-        own::snapshots(self, &dataset)?;
-        if target.peer.is_none() && target.dataset == dataset {
+        let (source, dataset) = match pull {
+            true => self.pulled(&dataset, &target)?,
+            false => {
+                own::snapshots(self, &dataset)?;
+                (None, dataset)
+            }
+        };
+        if source.is_none() && target.peer.is_none() && target.dataset == dataset {
             return Err(ApiError::invalid(format!("{dataset:?} cannot be a copy of itself")));
         }
-        Side::of(self, &target)?;
         let (recursive, every_s) = (Some(recursive), None);
-        let wish = Wish { dataset, target, recursive, snapshot, how, force, every_s };
+        let wish = Wish { source, dataset, target, recursive, snapshot, how, force, every_s };
+        Side::of(self, &wish)?;
+        Source::of(self, &wish)?;
         Ok(ReplicationBegun { id: self.replication.add(wish)? })
+    }
+
+    /// The peer and the dataset that `PEER:DATASET` means, which is to be fetched.
+    fn pulled(&self, text: &str, target: &Target) -> Result<(Option<String>, String), ApiError> {
+        let Target { peer, dataset } = Target::parse(text).map_err(ApiError::invalid)?;
+        if peer.is_none() {
+            return Err(ApiError::invalid(format!(
+                "{text:?}: say from which peer the dataset is fetched, as PEER:POOL/NAME"
+            )));
+        }
+        if let Some(peer) = &target.peer {
+            return Err(ApiError::invalid(format!(
+                "a copy is fetched into this daemon, and not to {peer}: say POOL/NAME"
+            )));
+        }
+        let name: Result<DatasetName, _> = dataset.parse();
+        name.map_err(|error| ApiError::invalid(error.to_string()))?;
+        self.pool_of(&target.dataset)?;
+        Ok((peer, dataset))
     }
 
     /// Ends the run of a copy. It ends soon after this returns.
@@ -98,7 +129,7 @@ impl Control {
     /// # Errors
     /// None is under way.
     pub fn stop_replication(&self, request: StopReplication) -> Result<DatasetDone, ApiError> {
-        let StopReplication { dataset, target } = request;
+        let StopReplication { dataset, target, .. } = request;
         let parsed = Target::parse(&target).map_err(ApiError::invalid)?;
         let job = self.replication.newest(&dataset, &parsed);
         let Some(job) = job.filter(|job| job.ended().is_none()) else {
@@ -114,20 +145,26 @@ impl Control {
     ///
     /// # Errors
     /// There is no such run any more.
-    pub fn replications(&self, query: &ReplicationQuery) -> Result<Vec<ReplicationInfo>, ApiError> {
-        let jobs = self.replication.all();
+    pub fn replications(
+        &self,
+        query: &ReplicationQuery,
+        scope: &Scope,
+    ) -> Result<Vec<ReplicationInfo>, ApiError> {
+        let mut jobs = self.replication.all();
+        jobs.retain(|job| scope.covers(job.wish.here()));
         if let Some(id) = query.id {
             let job = jobs.iter().find(|job| job.id == id);
             let gone = || ApiError::not_found("this replication is over, or was of another start");
             let job = job.ok_or_else(gone)?;
-            return Ok(vec![job.info(self, &job.members(self).unwrap_or_default())]);
+            return Ok(vec![job.info(self, &job.members_known(self))]);
         }
         let mut shown: Vec<ReplicationInfo> =
             self.all_serving().iter().flat_map(|serving| self.standing(serving)).collect();
+        shown.retain(|of| scope.covers(&of.dataset));
         for job in jobs.iter().rev() {
-            let (dataset, target) = (&job.wish.dataset, job.wish.target.to_string());
-            if !shown.iter().any(|of| of.dataset == *dataset && of.target == target) {
-                shown.push(job.info(self, &job.members(self).unwrap_or_default()));
+            let (dataset, target) = (job.wish.full(), job.wish.target.to_string());
+            if !shown.iter().any(|of| of.dataset == dataset && of.target == target) {
+                shown.push(job.info(self, &job.members_known(self)));
             }
         }
         shown.sort_by(|a, b| (&a.dataset, &a.target).cmp(&(&b.dataset, &b.target)));
@@ -150,9 +187,9 @@ impl Control {
 
     /// Whether a run waits, or would wait, for the disks of a pool that do not answer.
     fn waits_for_disks(&self, job: &Job) -> bool {
-        let Wish { dataset, target, .. } = &job.wish;
-        let here = target.peer.is_none().then_some(&target.dataset);
-        [Some(dataset), here]
+        let Wish { source, dataset, target, .. } = &job.wish;
+        let copy = target.peer.is_none().then_some(&target.dataset);
+        [Some(dataset).filter(|_| source.is_none()), copy]
             .into_iter()
             .flatten()
             .any(|dataset| self.pool_of(dataset).is_ok_and(|serving| serving.silent().is_some()))
@@ -200,7 +237,8 @@ impl Control {
 
     /// Logs how a run ended: the same failure of a standing one once.
     fn tell(&self, job: &Job, result: &Result<(), ApiError>) {
-        let Wish { dataset, target, every_s, .. } = &job.wish;
+        let Wish { target, every_s, .. } = &job.wish;
+        let dataset = job.wish.full();
         let what = format!("{dataset} {target}");
         let mut told = self.replication.told.lock();
         let Err(error) = result else {
@@ -230,6 +268,7 @@ pub(super) fn check(value: &str) -> Result<(), String> {
 fn wish(standing: Standing, members: &[Member]) -> Option<Wish> {
     let Standing { target, every_s, how } = standing;
     Some(Wish {
+        source: None,
         dataset: members.first()?.dataset.clone(),
         target,
         recursive: None,

@@ -6,7 +6,7 @@ use aquifer_api::{ApiError, SendQuery, SentPart};
 use aquifer_files::{SendCursor, SendError, SendWanted, Token};
 use aquifer_ondisk::resume::StreamPlace;
 
-use super::{Control, diff, properties, snapshots};
+use super::{Control, Named, Scope, diff, properties, snapshots};
 
 impl Control {
     /// Some bytes of the stream of a snapshot, or of a bundle of them, and where the next ones
@@ -15,14 +15,23 @@ impl Control {
     /// # Errors
     /// Names that do not exist, a cursor of another stream, a snapshot that was destroyed
     /// meanwhile, damage.
-    pub async fn send_part(&self, query: SendQuery) -> Result<SentPart, ApiError> {
+    pub async fn send_part(&self, query: SendQuery, scope: &Scope) -> Result<SentPart, ApiError> {
+        // With a token, its snapshots count, which are judged when they are found.
+        let snapshot = query.token.is_none().then(|| query.snapshot.clone());
+        let from = query.from.iter().filter(|from| !from.starts_with(['@', '#'])).cloned();
+        let named: Vec<Named> = snapshot.into_iter().chain(from).map(Named::Within).collect();
+        self.check_named(scope, &named)?;
         match query.recursive {
             true => self.send_tree_part(query).await,
-            false => self.send_one_part(query).await,
+            false => self.send_one_part(query, scope).await,
         }
     }
 
-    async fn send_one_part(&self, mut query: SendQuery) -> Result<SentPart, ApiError> {
+    async fn send_one_part(
+        &self,
+        mut query: SendQuery,
+        scope: &Scope,
+    ) -> Result<SentPart, ApiError> {
         if query.between {
             return Err(ApiError::invalid(
                 "a stream of one dataset is from one snapshot to one: ask for each after the other",
@@ -31,7 +40,7 @@ impl Control {
         let start = match query.token.take() {
             None => None,
             Some(token) => {
-                let (snapshot, from, start) = self.rest_of(&token).await?;
+                let (snapshot, from, start) = self.rest_of(&token, scope).await?;
                 (query.snapshot, query.from) = (snapshot, from);
                 start
             }
@@ -62,7 +71,7 @@ impl Control {
     }
 
     /// The stream of which a token says that it broke off: both snapshots, and where it goes on.
-    async fn rest_of(&self, token: &str) -> Result<Rest, ApiError> {
+    async fn rest_of(&self, token: &str, scope: &Scope) -> Result<Rest, ApiError> {
         let token = token.parse::<Token>();
         let Token { to, from, place, snapshot } =
             token.map_err(|error| ApiError::invalid(error.to_string()))?;
@@ -81,6 +90,11 @@ impl Control {
             let Ok(found) = serving.while_it_answers(serving.run(look)).await else { continue };
             all.extend(found.map_err(|error| ApiError::failed(error.to_string()))?);
         }
+        let is_seen = |full: &String| {
+            let named = [Named::Within(full.clone())];
+            self.check_named(scope, &named).is_ok()
+        };
+        all.retain(|(to, from)| is_seen(to) && from.as_ref().is_none_or(is_seen));
         // Of copies on one server, any has the same.
         let found = all.into_iter().min_by_key(|(to, _)| *to != snapshot);
         let gone = || {

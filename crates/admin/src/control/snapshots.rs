@@ -21,7 +21,7 @@ use super::datasets::act_on;
 use super::history::Facts;
 use super::serving::Serving;
 use super::turns::name_of;
-use super::{Control, properties};
+use super::{Control, Scope, properties};
 use choice::Choice;
 use pages::{Cursor, Page};
 
@@ -153,8 +153,12 @@ impl Control {
         &self,
         query: &SnapshotQuery,
         who: &str,
+        scope: &Scope,
     ) -> Result<Vec<SnapshotInfo>, ApiError> {
         let SnapshotQuery { name, recursive, used, .. } = query;
+        self.check_question(scope, name.as_deref(), *recursive)?;
+        // Before a page is cut: else one that is empty would look like the last one.
+        let is_seen = |of: &SnapshotsOf| scope.covers(&of.name);
         let mut page = Page::of(query)?;
         // What each takes alone is counted in all trees of what snapshots show: for one question
         // of each caller at a time, and in turns with clients.
@@ -166,7 +170,8 @@ impl Control {
         let Some(name) = name else {
             let mut found = Vec::new();
             for serving in self.all_serving() {
-                let listed = list(&serving, serving.name(), true)?;
+                let mut listed = list(&serving, serving.name(), true)?;
+                listed.retain(is_seen);
                 found.push((serving.clone(), page.cut(listed)));
             }
             page.check()?;
@@ -177,13 +182,14 @@ impl Control {
             return Ok(all);
         };
         let serving = self.pool_of_one(name)?;
-        let found = match name.contains('@') {
+        let mut found = match name.contains('@') {
             true if serving.service().files.names_files(name) => {
                 files::find(&serving, name, |_| true).await?
             }
             true => find(&serving, name, *recursive)?,
             false => list(&serving, name, *recursive)?,
         };
+        found.retain(is_seen);
         let found = page.cut(found);
         page.check()?;
         infos(&serving, found, *used).await

@@ -126,39 +126,44 @@ fn strangers_are_heard_on_threads_that_yield() {
 }
 
 /// The API of a place, over TCP.
-struct Far<'a> {
+pub struct Far<'a> {
     place: &'a Place,
     url: String,
     certificate: String,
 }
 
 impl Far<'_> {
-    fn new(place: &Place, port: u16) -> Far<'_> {
+    pub fn new(place: &Place, port: u16) -> Far<'_> {
         let url = format!("https://127.0.0.1:{port}");
         Far { place, url, certificate: place.text("state/api/certificate.pem") }
     }
 
-    fn ask(&self, token: &str, words: &[&str]) -> Said {
+    /// Another machine's API, asked from this place.
+    pub fn at(place: &Place, url: String, certificate: String) -> Far<'_> {
+        Far { place, url, certificate }
+    }
+
+    pub fn ask(&self, token: &str, words: &[&str]) -> Said {
         let (url, certificate) = (self.url.as_str(), self.certificate.as_str());
         let start = ["--api", url, "--api-certificate", certificate, "--api-token", token];
         self.place.ask(&[&start, words].concat())
     }
 
     #[track_caller]
-    fn must(&self, token: &str, words: &[&str]) -> String {
+    pub fn must(&self, token: &str, words: &[&str]) -> String {
         let said = self.ask(token, words);
         assert_eq!(said.code, 0, "{words:?}: {said:?}");
         said.out
     }
 
     #[track_caller]
-    fn refused(&self, token: &str, words: &[&str], why: &str) {
+    pub fn refused(&self, token: &str, words: &[&str], why: &str) {
         let said = self.ask(token, words);
         assert_eq!((said.code, said.err), (1, format!("aquifer: {why}\n")), "{words:?}");
     }
 
     /// Keeps a token in a file.
-    fn keep(&self, name: &str, token: &str) -> String {
+    pub fn keep(&self, name: &str, token: &str) -> String {
         let mut options = std::fs::OpenOptions::new();
         let mut file =
             options.write(true).create(true).truncate(true).mode(0o600).open(self.place.path(name));

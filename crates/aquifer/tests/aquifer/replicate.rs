@@ -48,6 +48,11 @@ impl Pair {
         format!("https://127.0.0.1:{}", self.ports[1])
     }
 
+    /// That of this one.
+    pub fn url_here(&self) -> String {
+        format!("https://127.0.0.1:{}", self.ports[0])
+    }
+
     /// Starts one of the two.
     pub fn serve(&self, place: &Place) -> Daemon {
         place.spawn_serving(&["--config", &place.text("config")])

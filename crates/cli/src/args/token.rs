@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use aquifer_api::Role;
 use aquifer_api::keys::{parse_fingerprint, read_fingerprint};
 use aquifer_api::time::{now_s, parse_date, parse_span};
+use aquifer_api::{DatasetName, Role};
 use clap::{ArgGroup, Subcommand};
 
 /// What is done with tokens.
@@ -12,7 +12,8 @@ use clap::{ArgGroup, Subcommand};
 pub enum TokenCommand {
     /// Make a token and print it, this once.
     Create {
-        /// What it may do: metrics, read, operator or admin; each may do what those before it may.
+        /// What it may do: metrics, read, operator or admin, each of which may do what those before
+        /// it may; or receive, or send, which are for servers that make copies.
         #[arg(long, value_parser = role)]
         role: Role,
         /// When it ends: in 90d, 12h, or at the beginning of 2027-01-31. [default: never]
@@ -22,6 +23,11 @@ pub enum TokenCommand {
         /// has its key. A file (PEM), or its SHA-256 fingerprint; may be given several times.
         #[arg(long = "certificate", value_name = "FILE|FINGERPRINT", value_parser = fingerprint)]
         certificates: Vec<String>,
+        /// Bind it to a dataset: it counts for this one and what lies below it alone; may be given
+        /// several times. For the roles receive, send (which needs it), read and operator.
+        /// [default: all]
+        #[arg(long = "dataset", value_name = "DATASET")]
+        datasets: Vec<DatasetName>,
         /// What it is called.
         name: String,
     },
@@ -70,7 +76,9 @@ fn fingerprint(text: &str) -> Result<String, String> {
 
 fn role(text: &str) -> Result<Role, String> {
     let found = Role::ALL.into_iter().find(|role| role.name() == text);
-    found.ok_or_else(|| format!("{text:?} is no role: metrics, read, operator, admin"))
+    found.ok_or_else(|| {
+        format!("{text:?} is no role: metrics, receive, send, read, operator, admin")
+    })
 }
 
 fn span(text: &str) -> Result<u64, String> {
@@ -98,6 +106,8 @@ mod tests {
             assert!(end(wrong).is_err(), "{wrong}");
         }
         assert_eq!((role("read"), span("1h")), (Ok(Role::Read), Ok(3600)));
-        assert!(role("root").unwrap_err().contains("metrics, read, operator, admin"));
+        assert!(
+            role("root").unwrap_err().contains("metrics, receive, send, read, operator, admin")
+        );
     }
 }

@@ -40,6 +40,10 @@ pub struct ReplicateArgs {
     /// Bytes a second at most, such as 20M.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<u64>,
+    /// Fetch: the dataset is at a peer, as PEER:DATASET, and its copy is a dataset here. The peer
+    /// needs no token of this server; this one has a token of the role send there.
+    #[arg(long, requires = "target")]
+    pull: bool,
     /// End what is under way. The copy stays as it was.
     #[arg(long, requires = "target")]
     stop: bool,
@@ -62,17 +66,26 @@ pub(super) async fn replicate(
         return output.answer(&all, |all| text(all, output));
     };
     if args.stop {
-        let done = client.stop_replication(&StopReplication { dataset, target }).await?;
+        let request = StopReplication { dataset, target, pull: args.pull };
+        let done = client.stop_replication(&request).await?;
         return output.answer(&done, |_| String::new());
     }
     let snapshot = args.snapshot.map(|name| match name.rsplit_once('@') {
         Some((_, name)) => name.to_string(),
         None => name,
     });
-    let ReplicateArgs { recursive, force, verbose, all, keep, rate: rate_bytes, .. } = args;
-    let keep = Some(keep);
-    let request =
-        ReplicateRequest { dataset, target, recursive, snapshot, all, keep, rate_bytes, force };
+    let ReplicateArgs { recursive, force, verbose, all, keep, rate: rate_bytes, pull, .. } = args;
+    let request = ReplicateRequest {
+        dataset,
+        target,
+        recursive,
+        snapshot,
+        all,
+        keep: Some(keep),
+        rate_bytes,
+        force,
+        pull,
+    };
     let id = client.replicate(&request).await?.id;
     let ended = wait(client, output, id, verbose).await?;
     if verbose || stderr().is_terminal() {

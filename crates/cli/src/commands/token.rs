@@ -15,8 +15,8 @@ pub(super) async fn run(
     output: Output,
 ) -> Result<(), Failure> {
     match command {
-        TokenCommand::Create { role, expires, certificates, name } => {
-            let request = CreateToken { name, role, expires_s: expires, certificates };
+        TokenCommand::Create { role, expires, certificates, datasets, name } => {
+            let request = CreateToken { name, role, expires_s: expires, certificates, datasets };
             show(output, &client.create_token(&request).await?)
         }
         TokenCommand::List => list(client, output).await,
@@ -46,13 +46,23 @@ fn counts(token: &TokenInfo) -> String {
     }
 }
 
+/// The datasets for which a token counts; empty: all.
+fn within(token: &TokenInfo) -> String {
+    let names: Vec<&str> = token.datasets.iter().map(|name| name.as_str()).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!(", for {} and what lies below", names.join(", ")),
+    }
+}
+
 /// The token alone on stdout, so that it can go to a file.
 fn show(output: Output, made: &TokenMade) -> Result<(), Failure> {
     let TokenInfo { name, role, expires_s, earlier_until_s, .. } = &made.info;
     let until = expires_s.map_or(String::new(), |end_s| format!(" until {}", text_s(end_s)));
     let mut notes = vec![format!(
-        "token {name} has the role {role}{until}. It is not shown again: keep it in a file with \
-         mode 0600"
+        "token {name} has the role {role}{}{until}. It is not shown again: keep it in a file with \
+         mode 0600",
+        within(&made.info)
     )];
     let earlier = earlier_until_s.map(text_s);
     notes.extend(earlier.map(|end| format!("the token before it holds until {end}")));
@@ -75,7 +85,7 @@ async fn list(client: &Client, output: Output) -> Result<(), Failure> {
 }
 
 fn row(token: &TokenInfo) -> Vec<String> {
-    let TokenInfo { name, role, made_s, expires_s, expired, earlier_until_s, certificates } = token;
+    let TokenInfo { name, role, made_s, expires_s, expired, earlier_until_s, .. } = token;
     let state = match (expired, earlier_until_s) {
         (true, _) => "expired".to_string(),
         (false, Some(end_s)) => format!("rotated, the one before holds until {}", text_s(*end_s)),
@@ -83,12 +93,12 @@ fn row(token: &TokenInfo) -> Vec<String> {
     };
     let expires = expires_s.map_or("never".into(), text_s);
     let begin = |one: &String| one.chars().take(SHOWN_DIGITS).collect::<String>();
-    let certificates: Vec<String> = certificates.iter().map(begin).collect();
+    let certificates: Vec<String> = token.certificates.iter().map(begin).collect();
     let with = match &certificates[..] {
         [] => String::new(),
         all => format!(", with certificate {}", all.join(", ")),
     };
-    vec![name.clone(), role.to_string(), text_s(*made_s), expires, state + &with]
+    vec![name.clone(), role.to_string(), text_s(*made_s), expires, state + &with + &within(token)]
 }
 
 /// Of a fingerprint in a table: enough to know it by. `--json` has all.
@@ -110,6 +120,7 @@ mod tests {
             expired: false,
             earlier_until_s: None,
             certificates: Vec::new(),
+            datasets: Vec::new(),
         };
         let of = |token: TokenInfo| row(&token).join(" ");
         assert_eq!(of(token.clone()), "ci read 1970-01-01T00:00:00Z never valid");
@@ -123,6 +134,9 @@ mod tests {
             of(bound.clone())
                 .ends_with(" valid, with certificate abababababababab, cdcdcdcdcdcdcdcd")
         );
+        let datasets = ["tank/vms", "tank/b c"].map(|name| name.parse().unwrap()).into();
+        let scoped = TokenInfo { datasets, certificates: Vec::new(), ..bound.clone() };
+        assert!(of(scoped).ends_with(" never valid, for tank/vms, tank/b c and what lies below"));
         assert!(counts(&bound).ends_with(&format!(" {}, {}", "ab".repeat(32), "cd".repeat(32))));
     }
 }

@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use aquifer_admin::control::history::{Concerned, Facts, Leaving, State};
-use aquifer_admin::control::{Bringer, MayLetIn};
+use aquifer_admin::control::{Bringer, MayLetIn, Named, Puller, Scope};
 use aquifer_api::{ApiError, ImportRequest, Role};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -32,6 +32,8 @@ pub(super) struct Told {
     pub about: About,
     /// What the caller must be, beyond what the route needs.
     pub needs: Role,
+    /// All datasets that it names; `None`: it is not for those who count for some alone.
+    pub named: Option<Vec<Named>>,
     /// It does not wait for an act that may hang.
     pub is_forced: bool,
     /// The pool of an act that is noted nowhere.
@@ -62,7 +64,12 @@ pub(super) enum About {
 impl Told {
     /// An act that needs no more than its route.
     pub fn new(words: String, about: About) -> Told {
-        Told { words, about, needs: Role::Metrics, is_forced: false, of: None }
+        Told { words, about, needs: Role::Metrics, named: None, is_forced: false, of: None }
+    }
+
+    /// The same, of which these are all datasets that it names.
+    pub fn naming(self, named: impl IntoIterator<Item = Named>) -> Told {
+        Told { named: Some(named.into_iter().collect()), ..self }
     }
 }
 
@@ -79,9 +86,31 @@ impl Acting {
         self.caller.bringer()
     }
 
+    /// The caller as one that fetches copies.
+    ///
+    /// # Errors
+    /// It has no token.
+    pub fn puller(&self) -> Result<Puller, ApiError> {
+        self.caller.puller()
+    }
+
     /// Whether what it asks for may let hosts in.
     pub fn may_let_in(&self) -> MayLetIn {
         MayLetIn(self.caller.role() >= Role::Admin)
+    }
+
+    /// The datasets for which the caller counts.
+    pub fn scope(&self) -> &Scope {
+        self.caller.scope()
+    }
+
+    /// Fails unless the caller counts for all that an act names.
+    fn check_named(&self, named: Option<&[Named]>) -> Result<(), ApiError> {
+        match named {
+            Some(named) => self.api.control.check_named(self.scope(), named),
+            None if self.scope().is_all() => Ok(()),
+            None => Err(self.scope().refused()),
+        }
     }
 
     /// A value that counts only if one at this machine says it.
@@ -95,9 +124,10 @@ impl Acting {
         told: Told,
         act: impl Future<Output = Result<T, ApiError>> + Send,
     ) -> Response {
-        let Told { words, about, needs, is_forced, of } = told;
+        let Told { words, about, needs, named, is_forced, of } = told;
         let (control, asker) = (&self.api.control, self.caller.asker());
-        if let Err(refused) = self.caller.needs(needs) {
+        let may = self.caller.needs(needs).and_then(|()| self.check_named(named.as_deref()));
+        if let Err(refused) = may {
             control.note_forbidden(&about.concerned(), asker, words, &refused);
             return answer::<T>(Err(refused));
         }
@@ -114,6 +144,10 @@ impl Acting {
             },
             _ => None,
         };
+        // Datasets may have come or gone while it waited.
+        if let Err(gone) = self.check_named(named.as_deref()) {
+            return answer::<T>(Err(gone));
+        }
         let before = self.state(&about);
         let noting = control.note_begin(&about.concerned(), asker, words);
         let (result, noting) = match &about {
@@ -167,7 +201,8 @@ impl Acting {
                     let ends = token.expires_s.map_or("never".into(), aquifer_api::time::text_s);
                     let made = aquifer_api::time::text_s(token.made_s);
                     let bound = token.certificates.iter().map(|one| format!(", bound to {one}"));
-                    let bound: String = bound.collect();
+                    let within = token.datasets.iter().map(|one| format!(", for {one}"));
+                    let bound: String = bound.chain(within).collect();
                     let fact = format!("{}, made {made}, ends {ends}{bound}", token.role);
                     (format!("token {name}"), fact)
                 });

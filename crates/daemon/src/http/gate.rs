@@ -1,4 +1,5 @@
-//! What stands before each handler: the role that its route needs, and the log of what is done.
+//! What stands before each handler: the role that its route needs, whether it judges the datasets
+//! for which a token counts, and the log of what is done.
 
 use std::sync::Arc;
 
@@ -22,6 +23,10 @@ pub(super) struct Gate {
     pub role: Role,
     /// Who may only receive may ask for it too.
     pub is_of_receivers: bool,
+    /// Who may only send may ask for it too.
+    pub is_of_senders: bool,
+    /// A token that counts for some datasets alone may ask for it: what it names is judged.
+    pub is_of_scoped: bool,
     /// It changes something.
     pub is_act: bool,
 }
@@ -32,10 +37,19 @@ pub(super) async fn pass(State(gate): State<Gate>, request: Request, next: Next)
         tracing::error!(class = "daemon.bug", "a request came to the API without a caller");
         return bug();
     };
-    let is_receiver = gate.is_of_receivers && caller.role() == Role::Receive;
+    let is_beside = match caller.role() {
+        Role::Receive => gate.is_of_receivers,
+        Role::Send => gate.is_of_senders,
+        _ => false,
+    };
     if let Err(refused) = caller.needs(gate.role)
-        && !is_receiver
+        && !is_beside
     {
+        forbidden(&caller, &request, (gate, &refused));
+        return refusal(refused);
+    }
+    if !gate.is_of_scoped && !caller.scope().is_all() {
+        let refused = caller.scope().refused();
         forbidden(&caller, &request, (gate, &refused));
         return refusal(refused);
     }

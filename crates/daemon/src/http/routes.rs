@@ -69,6 +69,10 @@
 //! POST /receive/{name}          admin     bytes           -> ReceivedPart   (6)
 //! POST /receive/{name}/end      admin     ReceiveEnd      -> ReceiveSummary
 //! POST /receives/give-up        admin     GiveUpReceive   -> DatasetDone
+//! GET  /pull/known              admin     PullQuery       -> PullSource
+//! POST /pull/take               admin     TakePull        -> PullTaken
+//! POST /pull/settle             admin     SettlePull      -> DatasetDone
+//! POST /pull/prune              admin     PrunePull       -> DatasetDone
 //! POST /replicate               admin     ReplicateRequest -> ReplicationBegun
 //! POST /replicate/stop          admin     StopReplication -> DatasetDone
 //! POST /locks/clear             admin     ClearLocks      -> ClearedLocks
@@ -89,6 +93,9 @@
 //! (7) `admin` while snapshots of the pool are held until a time.
 //! (8) `admin` if the clone would be exported more widely than its origin.
 //!
+//! A token that is bound to datasets asks for the routes that judge by them alone (`OF_SCOPED`): it
+//! sees what lies in them, and acts on that, as far as its role has the route.
+//!
 //! Over TCP browsers also find the page, at `/`, and log in and out there (`remote::page`).
 //!
 //! How the roles were given: `read` asks, and changes nothing. `operator` does what loses nothing
@@ -101,6 +108,7 @@
 use std::sync::Arc;
 
 use aquifer_admin::Control;
+use aquifer_admin::control::Scope;
 use aquifer_admin::control::history::Leaving;
 use aquifer_api::{self as api, ApiError, DatasetQuery, PATH, Role, ShareQuery};
 use axum::extract::{Extension, State};
@@ -114,13 +122,17 @@ use super::asked::{Body, Name, Question};
 use super::home::Home;
 use super::words;
 use super::{Api, refusal};
+use crate::caller::Caller;
 use crate::metrics;
 use crate::remote::tokens::Tokens;
+use beside::{OF_RECEIVERS, OF_SCOPED, OF_SENDERS};
 use table::Table;
 
 mod background;
+mod beside;
 mod diff;
 mod disks;
+mod pull;
 mod replicate;
 mod send;
 mod snapshots;
@@ -162,6 +174,7 @@ fn questions(table: Table) -> Table {
         .question(Read, "/shares", async |State(c): Control_| answer(Ok(c.shares())))
         .question(Read, "/shares/why", share_why)
         .question(Read, "/connect", connect)
+        .question(Role::Admin, "/pull/known", pull::known)
         .question(Read, "/replications", replicate::list)
         .question(Read, "/receives", send::receives)
         .question(Read, "/tokens", async |State(t): Tokens_| answer(Ok(t.list())))
@@ -209,6 +222,9 @@ fn acts(table: Table) -> Table {
         .part(Admin, "/receive/{name}", send::part)
         .act(Admin, "/receive/{name}/end", send::end)
         .act(Admin, "/receives/give-up", send::give_up)
+        .act(Admin, "/pull/take", pull::take)
+        .act(Admin, "/pull/settle", pull::settle)
+        .act(Admin, "/pull/prune", pull::prune)
         .act(Admin, "/replicate", replicate::begin)
         .act(Admin, "/replicate/stop", replicate::stop)
         .act(Admin, "/locks/clear", clear_locks)
@@ -250,24 +266,18 @@ pub struct Route {
     pub role: Role,
     /// [`Role::Receive`] may ask for it too.
     pub is_of_receivers: bool,
+    /// [`Role::Send`] may ask for it too.
+    pub is_of_senders: bool,
+    /// A token that counts for some datasets alone may ask for it, if its role may.
+    pub is_of_scoped: bool,
 }
-
-/// What a caller of [`Role::Receive`] may ask for beyond the metrics: what a replication asks the
-/// side of the copy.
-const OF_RECEIVERS: [(&str, &str); 7] = [
-    ("GET", "/datasets"),
-    ("GET", "/snapshots"),
-    ("GET", "/receives"),
-    ("POST", "/receive"),
-    ("POST", "/receive/{name}"),
-    ("POST", "/receive/{name}/end"),
-    ("POST", "/receives/give-up"),
-];
 
 impl Route {
     fn new(method: &'static str, path: &'static str, role: Role) -> Route {
         let is_of_receivers = OF_RECEIVERS.contains(&(method, path));
-        Route { method, path, role, is_of_receivers }
+        let is_of_senders = OF_SENDERS.contains(&(method, path));
+        let is_of_scoped = OF_SCOPED.contains(&(method, path));
+        Route { method, path, role, is_of_receivers, is_of_senders, is_of_scoped }
     }
 
     /// The path that a request names. That of the metrics is the one by which collectors find them.
@@ -357,8 +367,12 @@ async fn import_pool(
     acting.carry_out(words::import_pool(&request), control.import_pool(request)).await
 }
 
-async fn datasets(State(control): Control_, Question(query): Question<DatasetQuery>) -> Response {
-    answer(control.datasets(&query))
+async fn datasets(
+    State(control): Control_,
+    Extension(caller): Extension<Caller>,
+    Question(query): Question<DatasetQuery>,
+) -> Response {
+    answer(control.datasets(&query, caller.scope()))
 }
 
 async fn share_why(State(control): Control_, Question(query): Question<ShareQuery>) -> Response {
@@ -377,7 +391,9 @@ async fn metrics(State(control): Control_) -> Response {
     let (pools, engines, disks) = (control.pools(), control.engines(), control.disks());
     let (memory, alerts) = (control.memory(), control.alerts());
     let page = metrics::page(&control.info(), &pools, &engines, &disks, &nfs, &memory, &alerts);
-    let copies = control.replications(&api::ReplicationQuery::default()).unwrap_or_default();
+    let copies = control
+        .replications(&api::ReplicationQuery::default(), &Scope::default())
+        .unwrap_or_default();
     let page = page + &metrics::copies(&copies);
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page).into_response()
 }
@@ -397,7 +413,9 @@ async fn set_properties(
 ) -> Response {
     let told = words::set_properties(&request);
     let is_here = acting.typed_here(Some(())).is_some();
+    let scope = acting.scope().clone();
     let set = async {
+        scope.check_set(&request.name, request.properties.keys())?;
         if !is_here {
             control.check_hold_max(&request)?;
         }

@@ -2,16 +2,17 @@
 
 use std::fmt::Write;
 
+use aquifer_admin::control::Named;
 use aquifer_admin::control::history::Leaving;
 use aquifer_api::time::text_s;
 use aquifer_api::{
     AddVdevs, BindToken, ClearDamage, ClearLocks, CloneSnapshot, CreateDataset, CreatePool,
-    CreateToken, DestroyBookmarks, DestroyDataset, DestroySnapshots, DiskRequest, DrillRequest,
-    ExportPool, FreeWork, FreeWorkAct, FreeWorkRequest, GiveUpReceive, HoldSnapshots,
-    ImportRequest, MakeBookmark, OfflineDisk, OnlineDisk, Promote, ReceiveRequest,
+    CreateToken, DatasetName, DestroyBookmarks, DestroyDataset, DestroySnapshots, DiskRequest,
+    DrillRequest, ExportPool, FreeWork, FreeWorkAct, FreeWorkRequest, GiveUpReceive, HoldSnapshots,
+    ImportRequest, MakeBookmark, OfflineDisk, OnlineDisk, Promote, PrunePull, ReceiveRequest,
     ReleaseSnapshots, RenameDataset, RenameSnapshot, ReplaceDisk, ReplicateRequest, Role, RollBack,
-    RotateToken, ScrubAct, ScrubRequest, SetProperties, StopReplication, TakeSnapshots, VdevKind,
-    VdevRequest,
+    RotateToken, ScrubAct, ScrubRequest, SetProperties, SettlePull, StopReplication, TakePull,
+    TakeSnapshots, VdevKind, VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -66,6 +67,20 @@ impl Words {
     fn told(self, about: About) -> Told {
         Told::new(self.0, about)
     }
+}
+
+/// What lies in datasets that exist.
+fn within(texts: &[String]) -> Vec<Named> {
+    texts.iter().cloned().map(Named::Within).collect()
+}
+
+/// Datasets, which need not exist.
+pub(super) fn named(datasets: &[DatasetName]) -> Vec<Named> {
+    datasets.iter().map(|name| Named::Dataset(name.to_string())).collect()
+}
+
+fn dataset(name: &str) -> [Named; 1] {
+    [Named::Dataset(name.into())]
 }
 
 fn bytes(size: Option<u64>) -> Option<String> {
@@ -215,7 +230,8 @@ pub(super) fn create_dataset(request: &CreateDataset) -> Told {
     });
     let names = properties.keys().cloned().collect();
     let needs = properties_need(properties.iter().map(|(name, value)| (name, Some(value))));
-    Told { needs, ..words.word(name).told(About::Dataset(name.clone(), names)) }
+    let told = words.word(name).told(About::Dataset(name.clone(), names));
+    Told { needs, ..told.naming(dataset(name)) }
 }
 
 pub(super) fn clone_snapshot(request: &CloneSnapshot) -> Told {
@@ -227,7 +243,10 @@ pub(super) fn clone_snapshot(request: &CloneSnapshot) -> Told {
     let names = properties.keys().cloned().collect();
     let about = About::Dataset(name.clone(), names);
     let words = more.iter().fold(words.word(snapshot).word(name), |words, name| words.word(name));
-    Told { needs, ..words.told(about) }
+    let clones = std::iter::once(name).chain(more).cloned();
+    let clones = clones.map(|name| Named::Clone { snapshot: snapshot.clone(), name });
+    let named = std::iter::once(Named::Within(snapshot.clone())).chain(clones);
+    Told { needs, ..words.told(about).naming(named) }
 }
 
 pub(super) fn set_properties(request: &SetProperties) -> Told {
@@ -240,7 +259,8 @@ pub(super) fn set_properties(request: &SetProperties) -> Told {
     });
     let names = properties.keys().cloned().collect();
     let needs = properties_need(properties.iter().map(|(name, value)| (name, value.as_ref())));
-    Told { needs, ..words.word(name).told(About::Dataset(name.clone(), names)) }
+    let told = words.word(name).told(About::Dataset(name.clone(), names));
+    Told { needs, ..told.naming(dataset(name)) }
 }
 
 pub(super) fn destroy_dataset(request: &DestroyDataset) -> Told {
@@ -257,7 +277,7 @@ pub(super) fn clear_damage(ClearDamage { name, file }: &ClearDamage) -> Told {
 pub(super) fn take_snapshots(request: &TakeSnapshots) -> Told {
     let TakeSnapshots { names, recursive } = request;
     let about = names.first().map_or(About::Nothing, |name| About::snapshots(name));
-    Words::of("snapshot").flag(*recursive, "-r").words(names).told(about)
+    Words::of("snapshot").flag(*recursive, "-r").words(names).told(about).naming(within(names))
 }
 
 pub(super) fn destroy_snapshots(request: &DestroySnapshots) -> Told {
@@ -282,7 +302,7 @@ pub(super) fn receive(request: &ReceiveRequest) -> Told {
     // Of what is sent again and again, the end is noted.
     let is_nothing = *dry_run || sender.is_some() && !force;
     let about = About::Dataset(name.clone(), Vec::new());
-    let told = words.word(name).told(unless(is_nothing, about));
+    let told = words.word(name).told(unless(is_nothing, about)).naming(dataset(name));
     // Who may only receive takes nothing away, and brings no dataset into service.
     let is_admins = *force || *new_handles || !request.properties.is_empty();
     let needs = if is_admins { Role::Admin } else { told.needs };
@@ -291,7 +311,7 @@ pub(super) fn receive(request: &ReceiveRequest) -> Told {
 
 pub(super) fn give_up_receive(GiveUpReceive { name }: &GiveUpReceive) -> Told {
     let words = Words::of("receive").flag(true, "-A").word(name);
-    words.told(About::Dataset(name.clone(), Vec::new()))
+    words.told(About::Dataset(name.clone(), Vec::new())).naming(dataset(name))
 }
 
 /// The end of a stream that is received as a dataset; `None`: it is not known any more, or is only
@@ -300,24 +320,53 @@ pub(super) fn end_receive(name: Option<String>, gives_up: bool, prunes_others: b
     let about = name.clone().map(|name| About::Dataset(name, Vec::new()));
     let words = Words::of("receive").word(&name.unwrap_or_default());
     let words = words.flag(true, if gives_up { "(given up)" } else { "(end)" });
-    let told = words.told(about.unwrap_or(About::Nothing));
+    // Its stream was judged.
+    let told = words.told(about.unwrap_or(About::Nothing)).naming([]);
     let needs = if prunes_others { Role::Admin } else { told.needs };
     Told { needs, ..told }
 }
 
+/// Snapshots that another server fetches. `is_noted`: the history has it.
+pub(super) fn take_pull(TakePull { datasets }: &TakePull, is_noted: bool) -> Told {
+    let names: Vec<String> = datasets.iter().map(|name| name.to_string()).collect();
+    let about = names.first().filter(|_| is_noted).map(|name| About::snapshots(name));
+    let named = named(datasets);
+    let told = Words::of("replicate --pull (snapshot)").words(&names);
+    let of = names.first().cloned();
+    Told { of, ..told.told(about.unwrap_or(About::Nothing)).naming(named) }
+}
+
+/// Of what is fetched again and again, the beginning is noted.
+pub(super) fn settle_pull(SettlePull { dataset: name, copy, .. }: &SettlePull) -> Told {
+    let words = Words::of("replicate --pull (hold)").word(name.as_str()).word(copy.as_str());
+    let told = words.told(About::Nothing).naming(dataset(name.as_str()));
+    Told { of: Some(name.to_string()), ..told }
+}
+
+/// As [`settle_pull`].
+pub(super) fn prune_pull(PrunePull { dataset: name, .. }: &PrunePull) -> Told {
+    let words = Words::of("replicate --pull (prune)").word(name.as_str());
+    let told = words.told(About::Nothing).naming(dataset(name.as_str()));
+    Told { of: Some(name.to_string()), ..told }
+}
+
 pub(super) fn replicate(request: &ReplicateRequest) -> Told {
     let ReplicateRequest { dataset, target, recursive, snapshot, all, .. } = request;
-    let ReplicateRequest { keep, rate_bytes, force, .. } = request;
-    let words = Words::of("replicate").flag(*recursive, "-r").flag(*force, "-F");
+    let ReplicateRequest { keep, rate_bytes, force, pull, .. } = request;
+    let words = Words::of("replicate").flag(*pull, "--pull").flag(*recursive, "-r");
+    let words = words.flag(*force, "-F");
     let words = words.flag(*all, "--all").option("--snapshot", snapshot.clone());
     let words = words.option("--keep", bytes(*keep)).option("--rate", bytes(*rate_bytes));
-    words.word(dataset).word(target).told(About::snapshots(dataset))
+    // Snapshots change here: of the dataset, or of the copy.
+    let here = if *pull { target } else { dataset };
+    words.word(dataset).word(target).told(About::snapshots(here))
 }
 
 pub(super) fn stop_replication(request: &StopReplication) -> Told {
-    let StopReplication { dataset, target } = request;
-    let words = Words::of("replicate").flag(true, "--stop").word(dataset).word(target);
-    words.told(About::snapshots(dataset))
+    let StopReplication { dataset, target, pull } = request;
+    let words = Words::of("replicate").flag(true, "--stop").flag(*pull, "--pull");
+    let here = if *pull { target } else { dataset };
+    words.word(dataset).word(target).told(About::snapshots(here))
 }
 
 pub(super) fn promote(Promote { name }: &Promote) -> Told {
@@ -332,11 +381,13 @@ pub(super) fn rename_dataset(RenameDataset { name, new }: &RenameDataset) -> Tol
 pub(super) fn rename_snapshot(request: &RenameSnapshot) -> Told {
     let RenameSnapshot { name, new, recursive } = request;
     let words = Words::of("rename").flag(*recursive, "-r").word(name).word(&format!("@{new}"));
-    words.told(About::snapshots(name))
+    words.told(About::snapshots(name)).naming([Named::Within(name.clone())])
 }
 
 pub(super) fn make_bookmark(MakeBookmark { snapshot, bookmark }: &MakeBookmark) -> Told {
-    Words::of("bookmark").word(snapshot).word(bookmark).told(About::snapshots(snapshot))
+    let words = Words::of("bookmark").word(snapshot).word(bookmark);
+    // A bookmark is of the dataset of its snapshot.
+    words.told(About::snapshots(snapshot)).naming([Named::Within(snapshot.clone())])
 }
 
 pub(super) fn destroy_bookmarks(DestroyBookmarks { names }: &DestroyBookmarks) -> Told {
@@ -348,7 +399,7 @@ pub(super) fn hold_snapshots(request: &HoldSnapshots) -> Told {
     let HoldSnapshots { tag, names, recursive, until_s } = request;
     let about = names.first().map_or(About::Nothing, |name| About::snapshots(name));
     let words = Words::of("hold").flag(*recursive, "-r").option("--until", until_s.map(text_s));
-    let told = words.word(tag).words(names).told(about);
+    let told = words.word(tag).words(names).told(about).naming(within(names));
     let needs = if until_s.is_some() { Role::Admin } else { told.needs };
     Told { needs, ..told }
 }
@@ -366,9 +417,11 @@ pub(super) fn clear_locks(ClearLocks { address, client }: &ClearLocks) -> Told {
 }
 
 pub(super) fn create_token(request: &CreateToken) -> Told {
-    let CreateToken { name, role, expires_s, certificates } = request;
+    let CreateToken { name, role, expires_s, certificates, datasets } = request;
     let words = Words::of("token create").option("--role", Some(role.to_string()));
     let words = words.option("--expires", expires_s.map(text_s)).certificates(certificates);
+    let each = datasets.iter();
+    let words = each.fold(words, |words, one| words.option("--dataset", Some(one.to_string())));
     words.word(name).told(About::Token(name.clone()))
 }
 

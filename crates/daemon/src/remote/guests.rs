@@ -67,7 +67,7 @@ const FAMILIAR: Rank = 1;
 fn rank(role: Role) -> Rank {
     match role {
         Role::Metrics => 2,
-        Role::Receive => 3,
+        Role::Receive | Role::Send => 3,
         Role::Read => 4,
         Role::Operator => 5,
         Role::Admin => 6,

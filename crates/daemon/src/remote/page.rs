@@ -115,15 +115,19 @@ async fn log_in(
     };
     let (now_s, peer) = (now_s(), visitor.guest.address);
     let hash = Hash::of(token.trim().as_bytes());
-    let (name, role) = match door.tokens.look_hash(&hash, visitor.proof, now_s) {
-        Shown::Token { name, role } => (name, role),
+    let (name, rights) = match door.tokens.look_hash(&hash, visitor.proof, now_s) {
+        Shown::Token { name, rights } => (name, rights),
         shown => return door.refuse(&shown, &visitor, &path).await,
     };
-    let caller = Caller::of_token(Arc::clone(&name), role, peer);
+    let caller = Caller::of_token(Arc::clone(&name), rights, peer);
     if let Err(refused) = caller.needs(Role::Read) {
         return refusal(refused);
     }
-    door.guests.know(&visitor.guest, &name, role);
+    if !caller.scope().is_all() {
+        // The page shows pools.
+        return refusal(caller.scope().refused());
+    }
+    door.guests.know(&visitor.guest, &name, caller.role());
     match door.sessions.begin(&hash, now_s) {
         Ok(cookie) => {
             tracing::info!(class = "api.session", %caller, "logged in on the page");

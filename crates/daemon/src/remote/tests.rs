@@ -235,6 +235,7 @@ async fn a_token_is_made_rotated_and_revoked_under_a_running_server() {
         role,
         expires_s: None,
         certificates: Vec::new(),
+        datasets: Vec::new(),
     };
     let made = served.tokens.create(&create("ci", Role::Operator)).unwrap().token;
     assert!(ask(&made).await.ends_with("token ci from 127.0.1.1 is here"));
@@ -279,6 +280,7 @@ async fn an_expired_token_is_answered_so_and_as_late_as_a_wrong_one() {
         role: Role::Admin,
         expires_s: Some(now_s() + 1),
         certificates: Vec::new(),
+        datasets: Vec::new(),
     };
     let made = served.tokens.create(&request).unwrap().token;
     sleep(Duration::from_millis(1100)).await;

@@ -12,25 +12,33 @@
 //!   again until it can be ([`Tokens::look_again`]), and is not written over meanwhile.
 //! - To guess names nothing: a caller learns that a token has expired, or is bound, only by showing
 //!   that token.
+//! - A token that is bound to datasets counts for these alone, and is bound to no others later: a
+//!   new token is.
 //! - A token that is bound to certificates counts on no connection without proof of one of them
 //!   ([`proof`](super::proof)), under none of its texts and by no session.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use aquifer_admin::control::{Scope, check_puller};
 use aquifer_api::keys::{KeysError, parse_fingerprint, read_secret, read_token};
 use aquifer_api::time::{now_s, text_s};
-use aquifer_api::{ApiError, BindToken, CreateToken, Role, RotateToken, TokenInfo, TokenMade};
+use aquifer_api::{
+    ApiError, BindToken, CreateToken, DatasetName, Role, RotateToken, TokenInfo, TokenMade,
+};
 use aquifer_blockio::durable::{Copied, Loaded};
 use parking_lot::Mutex;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::keys::FIRST_TOKEN;
 use super::proof::Proof;
 use super::secret::{Hash, make_directory, new_token, replace};
+use crate::caller::Rights;
 
+mod kept;
 #[cfg(test)]
 mod tests;
+
+use kept::{Earlier, Kept, parse, text_of};
 
 /// All tokens of a daemon.
 #[derive(Debug)]
@@ -54,8 +62,8 @@ pub enum Shown {
     Token {
         /// Its name.
         name: Arc<str>,
-        /// What it may do.
-        role: Role,
+        /// What it may do, and for what.
+        rights: Rights,
     },
     /// One that holds, but not here: it is bound to certificates, none of which the connection
     /// showed.
@@ -70,38 +78,6 @@ pub enum Shown {
     },
     /// None.
     Nothing,
-}
-
-/// A token, as the file has it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Kept {
-    name: String,
-    role: Role,
-    made_s: u64,
-    expires_s: Option<u64>,
-    hash: Hash,
-    /// The one before, which holds for a while.
-    earlier: Option<Earlier>,
-    /// It counts only with one of these; without any, always. An earlier release refuses a list
-    /// that says so, rather than let the token in without.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    certificates: Vec<Hash>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Earlier {
-    hash: Hash,
-    until_s: u64,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    certificates: Vec<Hash>,
-}
-
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    tokens: Vec<Kept>,
 }
 
 impl Tokens {
@@ -170,7 +146,7 @@ impl Tokens {
     /// The same by the text's hash.
     pub(super) fn look_hash(&self, hash: &Hash, proof: Proof, now_s: u64) -> Shown {
         if self.first().is_some_and(|first| first.is(hash)) {
-            return Shown::Token { name: FIRST_TOKEN.into(), role: Role::Admin };
+            return Shown::Token { name: FIRST_TOKEN.into(), rights: Role::Admin.into() };
         }
         let kept = self.kept.lock();
         let found = kept.iter().find_map(|token| {
@@ -188,7 +164,10 @@ impl Tokens {
         }
         match until_s.is_some_and(|until_s| until_s <= now_s) {
             true => Shown::Expired { name },
-            false => Shown::Token { name, role: token.role },
+            false => {
+                let (role, scope) = (token.role, Scope::of(&token.datasets));
+                Shown::Token { name, rights: Rights { role, scope } }
+            }
         }
     }
 
@@ -228,6 +207,7 @@ impl Tokens {
             expired: false,
             earlier_until_s: None,
             certificates: Vec::new(),
+            datasets: Vec::new(),
         });
         let mut all: Vec<TokenInfo> =
             self.kept.lock().iter().map(|token| token.info(now_s)).chain(first).collect();
@@ -247,7 +227,7 @@ impl Tokens {
     /// # Errors
     /// A name that is taken or cannot be, an end that is past, too many tokens, a full disk.
     pub fn create(&self, request: &CreateToken) -> Result<TokenMade, ApiError> {
-        let CreateToken { name, role, expires_s, certificates } = request;
+        let CreateToken { name, role, expires_s, certificates, datasets } = request;
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_plain) {
             return Err(ApiError::invalid(format!(
@@ -257,6 +237,10 @@ impl Tokens {
         let now_s = now_s();
         check_end(*expires_s, now_s)?;
         let certificates = fingerprints(certificates)?;
+        check_scope(*role, datasets)?;
+        if *role == Role::Send {
+            check_puller(name).map_err(ApiError::invalid)?;
+        }
         let taken = |kept: &[Kept]| kept.iter().any(|token| token.name == *name);
         self.change(|kept| {
             if *name == FIRST_TOKEN || taken(kept) {
@@ -271,8 +255,9 @@ impl Tokens {
             }
             let (token, hash) = fresh()?;
             let (name, role, expires_s) = (name.clone(), *role, *expires_s);
-            let (made_s, earlier) = (now_s, None);
-            let made = Kept { name, role, made_s, expires_s, hash, earlier, certificates };
+            let (made_s, earlier, datasets) = (now_s, None, datasets.clone());
+            let made =
+                Kept { name, role, made_s, expires_s, hash, earlier, certificates, datasets };
             let info = made.info(now_s);
             kept.push(made);
             Ok(TokenMade { info, token })
@@ -332,6 +317,7 @@ impl Tokens {
                 hash,
                 earlier: (until_s > now_s).then_some(earlier),
                 certificates,
+                datasets: token.datasets.clone(),
             };
             Ok(TokenMade { info: token.info(now_s), token: text })
         })
@@ -380,6 +366,7 @@ impl Tokens {
             expired: false,
             earlier_until_s: None,
             certificates: Vec::new(),
+            datasets: Vec::new(),
         };
         Ok(TokenMade { info, token })
     }
@@ -405,44 +392,6 @@ impl Tokens {
     }
 }
 
-fn text_of(tokens: &[Kept]) -> std::io::Result<String> {
-    let text = serde_json::to_string_pretty(&File { tokens: tokens.to_vec() })?;
-    Ok(text + "\n")
-}
-
-fn parse(bytes: &[u8]) -> Result<Vec<Kept>, String> {
-    let file: Result<File, _> = serde_json::from_slice(bytes);
-    file.map(|file| file.tokens).map_err(|error| format!("is no list of tokens ({error})"))
-}
-
-impl Kept {
-    fn info(&self, now_s: u64) -> TokenInfo {
-        let earlier = self.earlier.as_ref().map(|earlier| earlier.until_s);
-        TokenInfo {
-            name: self.name.clone(),
-            role: self.role,
-            made_s: self.made_s,
-            expires_s: self.expires_s,
-            expired: self.expires_s.is_some_and(|end_s| end_s <= now_s),
-            earlier_until_s: earlier.filter(|until_s| *until_s > now_s),
-            certificates: self.certificates.iter().map(Hash::text).collect(),
-        }
-    }
-}
-
-impl Serialize for Hash {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.text().serialize(to)
-    }
-}
-
-impl<'de> Deserialize<'de> for Hash {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        Hash::from_text(&text).ok_or_else(|| serde::de::Error::custom("no hash"))
-    }
-}
-
 fn check_end(expires_s: Option<u64>, now_s: u64) -> Result<(), ApiError> {
     match expires_s {
         Some(end_s) if end_s <= now_s => {
@@ -452,6 +401,28 @@ fn check_end(expires_s: Option<u64>, now_s: u64) -> Result<(), ApiError> {
             )))
         }
         _ => Ok(()),
+    }
+}
+
+/// Fails unless a token of this role may be bound to these datasets.
+fn check_scope(role: Role, datasets: &[DatasetName]) -> Result<(), ApiError> {
+    if datasets.len() > DATASETS_MAX {
+        let why = format!("a token is bound to {DATASETS_MAX} datasets at most");
+        return Err(ApiError::invalid(why));
+    }
+    if role == Role::Send && datasets.is_empty() {
+        return Err(ApiError::invalid(
+            "a token of the role send reads what it may send: say of which datasets, with \
+             --dataset tank/vms",
+        ));
+    }
+    match datasets.is_empty() || role.may_be_scoped() {
+        true => Ok(()),
+        false => Err(ApiError::invalid(format!(
+            "a token of the role {role} is bound to no dataset, since what it may do concerns the \
+             whole server: leave out --dataset, or give it a role for datasets (receive, send, \
+             read, operator)"
+        ))),
     }
 }
 
@@ -495,5 +466,7 @@ const TOKENS_MAX: usize = 256;
 const NAME_BYTES_MAX: usize = 64;
 /// Machines that share a token, and the next certificate of each.
 const CERTIFICATES_MAX: usize = 16;
+/// Each request of such a token looks at all.
+const DATASETS_MAX: usize = 64;
 /// Longer, and rotation ends nothing.
 const KEEP_S_MAX: u64 = 30 * 86_400;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_admin::{Control, ControlConfig, Frontend, NfsCounts, Offer, ServedPool};
+use aquifer_admin::{Control, ControlConfig, Frontend, NfsCounts, Offer, Peers, ServedPool};
 use aquifer_api::client::Client;
 use aquifer_api::{CreatePool, HostInfo, VdevKind, VdevRequest};
 use aquifer_daemon::http::{self, Api};
@@ -118,6 +118,11 @@ pub struct Daemon {
 
 impl Daemon {
     pub async fn start() -> Daemon {
+        Daemon::start_with(Peers::new()).await
+    }
+
+    /// One that knows these peers.
+    pub async fn start_with(peers: Peers) -> Daemon {
         let dir = tempfile::tempdir().unwrap();
         let recorder = Arc::new(Recorder::default());
         let config = ControlConfig {
@@ -127,7 +132,7 @@ impl Daemon {
             host_limits: aquifer_files::HostLimits::NONE,
             smartctl: Default::default(),
             alerts: Default::default(),
-            peers: Default::default(),
+            peers,
             commit: None,
             parts: Arc::default(),
             audit: Arc::default(),

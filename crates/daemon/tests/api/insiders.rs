@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use aquifer_admin::control::Scope;
 use aquifer_api::{
     CreateDataset, DatasetQuery, HoldSnapshots, MakeBookmark, ReceiveEnd, ReceiveRequest,
     ReceivesQuery, Role, SendQuery, SnapshotQuery, TakeSnapshots,
@@ -75,7 +76,7 @@ async fn filled() -> Daemon {
 pub async fn stream(daemon: &Daemon, mut query: SendQuery) -> Vec<u8> {
     let mut stream = Vec::new();
     loop {
-        let part = daemon.control.send_part(query.clone()).await.unwrap();
+        let part = daemon.control.send_part(query.clone(), &Scope::default()).await.unwrap();
         stream.extend(part.bytes);
         query.after = part.next;
         if query.after.is_none() {
@@ -86,12 +87,13 @@ pub async fn stream(daemon: &Daemon, mut query: SendQuery) -> Vec<u8> {
 
 /// What nobody below an administrator may take away: datasets, snapshots, holds, bookmarks, by
 /// guid where they have one.
-async fn state(daemon: &Daemon) -> BTreeSet<String> {
+pub async fn state(daemon: &Daemon) -> BTreeSet<String> {
     let client = &daemon.client;
     let datasets = client.datasets(&DatasetQuery::default()).await.unwrap();
     let snapshots = client.snapshots(&SnapshotQuery::default()).await.unwrap();
-    let holds = daemon.control.holds(&SnapshotQuery::default()).await.unwrap();
-    let bookmarks = daemon.control.bookmarks(&SnapshotQuery::default()).await.unwrap();
+    let holds = daemon.control.holds(&SnapshotQuery::default(), &Scope::default()).await.unwrap();
+    let bookmarks =
+        daemon.control.bookmarks(&SnapshotQuery::default(), &Scope::default()).await.unwrap();
     let properties = datasets.iter().flat_map(|of| {
         let own = of.properties.iter().filter(|property| property.source == "local");
         own.map(|property| format!("{} {}={}", of.name, property.name, property.value))
@@ -289,7 +291,7 @@ async fn a_copy_has_one_feeder_who_alone_prunes_it_and_that_is_in_the_history() 
     };
     assert!(history.iter().any(is_told), "{history:?}");
     // The newest one is held on this side, too.
-    let holds = daemon.control.holds(&query).await.unwrap();
+    let holds = daemon.control.holds(&query, &Scope::default()).await.unwrap();
     assert_eq!(holds.len(), 1, "{holds:?}");
     assert_eq!(holds[0].tag, "received by token feeder");
     daemon.control.stop().await;

@@ -8,11 +8,13 @@
 mod alarms;
 mod copies;
 mod daemon;
+mod hostile;
 mod insiders;
 mod openapi;
 mod pages;
 mod retain;
 mod roles;
+mod scopes;
 #[cfg(debug_assertions)]
 mod silent;
 

@@ -1,5 +1,6 @@
 //! The property `retain`: who sets it, how long it may be, and what it does to copies.
 
+use aquifer_admin::control::Scope;
 use aquifer_api::{
     CreateDataset, DestroySnapshots, ReceiveEnd, Role, SendQuery, SetProperties, SnapshotQuery,
     TakeSnapshots, time,
@@ -48,7 +49,7 @@ async fn bring(daemon: &Daemon, (from, to): (Option<&str>, &str), prune: &[&str]
 
 /// Days for which each snapshot is held by itself yet.
 async fn held(daemon: &Daemon) -> Vec<(String, u64)> {
-    let holds = daemon.control.holds(&SnapshotQuery::default()).await.unwrap();
+    let holds = daemon.control.holds(&SnapshotQuery::default(), &Scope::default()).await.unwrap();
     let retained = holds.into_iter().filter(|hold| hold.tag == "retain");
     let days =
         |until_s: Option<u64>| until_s.unwrap().saturating_sub(time::now_s()).div_ceil(DAY_S);

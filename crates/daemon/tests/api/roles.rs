@@ -3,9 +3,10 @@
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
+use aquifer_admin::control::Scope;
 use aquifer_api::client::ClientError;
-use aquifer_api::{BindToken, CreateToken, ErrorKind, Role, RotateToken};
-use aquifer_daemon::caller::Caller;
+use aquifer_api::{BindToken, CreateToken, DatasetName, ErrorKind, Role, RotateToken};
+use aquifer_daemon::caller::{Caller, Rights};
 use aquifer_daemon::http::{Api, router, routes};
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
@@ -95,6 +96,10 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "POST /receive/{name}",
             "POST /receive/{name}/end",
             "POST /receives/give-up",
+            "GET /pull/known",
+            "POST /pull/take",
+            "POST /pull/settle",
+            "POST /pull/prune",
             "POST /replicate",
             "POST /replicate/stop",
             "POST /locks/clear",
@@ -117,8 +122,19 @@ const OF_RECEIVERS: [&str; 7] = [
     "POST /receives/give-up",
 ];
 
-/// The API for callers whose role a header names: `x-role`, and whose token: `x-token`. Without it,
-/// a request has no caller.
+/// And one that may only send.
+const OF_SENDERS: [&str; 7] = [
+    "GET /session",
+    "GET /datasets",
+    "GET /pull/known",
+    "POST /pull/take",
+    "POST /pull/settle",
+    "POST /pull/prune",
+    "POST /send",
+];
+
+/// The API for callers whose role a header names: `x-role`, and whose token: `x-token`; and the
+/// datasets for which that counts: `x-datasets`. Without a role, a request has no caller.
 pub fn serve_roles(daemon: &Daemon) -> PathBuf {
     let by_header = async |mut request: Request, next: Next| -> Response {
         let name = request.headers().get("x-role").and_then(|value| value.to_str().ok());
@@ -126,7 +142,11 @@ pub fn serve_roles(daemon: &Daemon) -> PathBuf {
         if let Some(role) = role {
             let token = request.headers().get("x-token").and_then(|value| value.to_str().ok());
             let token = token.unwrap_or("test").into();
-            let caller = Caller::of_token(token, role, [10, 0, 0, 1].into());
+            let names = request.headers().get("x-datasets").and_then(|value| value.to_str().ok());
+            let names = names.into_iter().flat_map(|names| names.split(','));
+            let names: Vec<DatasetName> = names.map(|name| name.parse().unwrap()).collect();
+            let rights = Rights { role, scope: Scope::of(&names) };
+            let caller = Caller::of_token(token, rights, [10, 0, 0, 1].into());
             request.extensions_mut().insert(caller);
         }
         next.run(request).await
@@ -177,8 +197,12 @@ async fn each_role_at_each_route() {
             // Nothing is there, or it makes no sense: who may ask learns that, and nobody else.
             let answer = raw(&socket, &asked(method, path, role.name(), ""));
             let is_refused = status(&answer) == "403";
-            let is_receiver = role == Role::Receive && OF_RECEIVERS.contains(&route);
-            assert_eq!(is_refused, role < needs && !is_receiver, "{route} {role}: {answer}");
+            let is_beside = match role {
+                Role::Receive => OF_RECEIVERS.contains(&route),
+                Role::Send => OF_SENDERS.contains(&route),
+                _ => false,
+            };
+            assert_eq!(is_refused, role < needs && !is_beside, "{route} {role}: {answer}");
             if is_refused {
                 let why = format!("token test has the role {role}; this needs {needs}");
                 assert!(answer.contains(&why) && answer.contains("forbidden"), "{answer}");
@@ -230,6 +254,7 @@ async fn tokens_are_administered_by_the_socket() {
         role: Role::Read,
         expires_s: None,
         certificates: Vec::new(),
+        datasets: Vec::new(),
     };
     let made = daemon.client.create_token(&create("ci")).await.unwrap();
     let rotated = daemon.client.rotate_token("ci", &RotateToken::default()).await.unwrap();

@@ -168,6 +168,7 @@ async fn rounds_and_replication_of_other_pools_go_on_beside_a_silent_one() {
         keep: None,
         rate_bytes: None,
         force: false,
+        pull: false,
     };
     for copy in ["dozer/a", "dozer/b", "dozer/c"] {
         daemon.control.begin_replication(request("tank/vms", copy)).unwrap();

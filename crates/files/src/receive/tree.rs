@@ -133,6 +133,10 @@ impl TreeReceiver {
                 self.stage = Stage::One(Box::new(receiver));
                 pushed
             }
+            Some(true) if self.copied.expected.is_some() => {
+                let why = "it is a bundle, and one stream was asked for";
+                Err(ReceiveError::Contradicts(why.into()))
+            }
             Some(true) => {
                 let Some((says, head_bytes)) = BundleHead::decode(head)? else { return Ok(()) };
                 if let Some(old) = says.row().filter(|_| new_handles) {

@@ -42,7 +42,7 @@ fn refuse(why: &str) -> Response {
 
 /// Acts on datasets and locks, replication without peers, which nobody carries out, and one that
 /// clears a notice of a loss.
-const PASSES: [&str; 24] = [
+const PASSES: [&str; 27] = [
     "/v1/bookmarks",
     "/v1/bookmarks/destroy",
     "/v1/datasets",
@@ -67,4 +67,7 @@ const PASSES: [&str; 24] = [
     "/v1/receive/0",
     "/v1/receive/0/end",
     "/v1/receives/give-up",
+    "/v1/pull/take",
+    "/v1/pull/settle",
+    "/v1/pull/prune",
 ];

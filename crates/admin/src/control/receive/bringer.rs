@@ -24,6 +24,13 @@ impl Bringer {
         Bringer { principal: HISTORY_ITSELF.into(), who: HISTORY_ITSELF.into(), is_admin: true }
     }
 
+    /// The peer of this name, from which a copy is fetched: it may do what a token may that only
+    /// receives.
+    pub fn peer(name: &str) -> Bringer {
+        let principal = format!("peer {name}");
+        Bringer { who: principal.clone(), principal, is_admin: false }
+    }
+
     /// By this it is told apart from others.
     pub fn principal(&self) -> &str {
         &self.principal

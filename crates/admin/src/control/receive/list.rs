@@ -5,8 +5,8 @@ use aquifer_dataset::Partial;
 use aquifer_files::Token;
 use aquifer_ondisk::resume::ResumeRecord;
 
-use super::super::Control;
 use super::super::shares::is_in;
+use super::super::{Control, Named, Scope};
 use super::bringer::Bringer;
 use super::streams::Session;
 
@@ -15,14 +15,22 @@ impl Control {
     ///
     /// # Errors
     /// There is no such pool.
-    pub fn receives(&self, query: &ReceivesQuery) -> Result<Vec<ReceiveInfo>, ApiError> {
+    pub fn receives(
+        &self,
+        query: &ReceivesQuery,
+        scope: &Scope,
+    ) -> Result<Vec<ReceiveInfo>, ApiError> {
+        // A dataset that is received first is not there yet.
+        let named = query.name.iter().filter(|name| !(query.recursive && scope.lies_below(name)));
+        let named: Vec<Named> = named.cloned().map(Named::Dataset).collect();
+        self.check_named(scope, &named)?;
         let serving = match &query.name {
             Some(name) => vec![self.pool_of(name)?],
             None => self.all_serving(),
         };
         let is_wanted = |name: &str| {
             let is_it = |of: &String| name == of || query.recursive && is_in(name, of);
-            query.name.as_ref().is_none_or(is_it)
+            query.name.as_ref().is_none_or(is_it) && scope.covers(name)
         };
         let coming = self.receiving.streams.those(|of| is_wanted(&of.into));
         let partials = serving.iter().flat_map(|of| of.service().datasets.partials());

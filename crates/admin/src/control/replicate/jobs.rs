@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aquifer_api::{ApiError, CopyInfo, ReplicationInfo, ReplicationState, SendQuery, time};
-use aquifer_ondisk::resume::StreamPlace;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -18,13 +17,18 @@ use super::super::Control;
 use super::super::shares::is_in;
 use super::own::{self, Member, Own};
 use super::plan::Step;
+use super::pulled::Pulls;
 use super::pump::Gauge;
+use super::rest::Start;
+use super::source::{Has, Source};
 use super::target::{How, Target};
 
 /// What is wanted.
 #[derive(Debug, Clone)]
 pub(super) struct Wish {
-    /// Full name.
+    /// The peer that has the dataset; `None`: it is here.
+    pub source: Option<String>,
+    /// Full name, where it is.
     pub dataset: String,
     pub target: Target,
     /// Those below as well; `None`: those that inherit the property `replicate` from it.
@@ -53,6 +57,8 @@ struct Shown {
     ended_ns: Option<u64>,
     sending: Option<String>,
     total_bytes: Option<u64>,
+    /// The datasets that it is about, of a peer.
+    members: Vec<Member>,
     /// Of each dataset that is done with, by its full name.
     each: BTreeMap<String, Ended>,
     /// Copies to which no dataset goes any more.
@@ -67,8 +73,24 @@ enum Ended {
 }
 
 impl Job {
-    /// The datasets that it is about.
-    pub fn members(&self, control: &Control) -> Result<Vec<Member>, ApiError> {
+    /// Says which datasets it is about, of a peer.
+    pub fn is_about(&self, members: &[Member]) {
+        self.shown.lock().members = members.to_vec();
+    }
+
+    /// The datasets that it is about, as far as that is known without asking a peer.
+    pub fn members_known(&self, control: &Control) -> Vec<Member> {
+        if self.wish.source.is_none() {
+            return self.members_here(control).unwrap_or_default();
+        }
+        let members = self.shown.lock().members.clone();
+        let Wish { dataset, target, .. } = &self.wish;
+        let first = || vec![Member { dataset: dataset.clone(), target: target.clone() }];
+        if members.is_empty() { first() } else { members }
+    }
+
+    /// The datasets that it is about, which are here.
+    pub fn members_here(&self, control: &Control) -> Result<Vec<Member>, ApiError> {
         let Wish { dataset, target, recursive, .. } = &self.wish;
         if let Some(recursive) = recursive {
             return own::members(control, dataset, target, *recursive);
@@ -86,10 +108,11 @@ impl Job {
     /// Whether another run sends this dataset to the same peer: what that one took must stay.
     pub fn is_shared(&self, control: &Control, dataset: &str) -> bool {
         let sends = |of: &Job| is_in(dataset, &of.wish.dataset);
-        let peer = &self.wish.target.peer;
+        let peers = (&self.wish.source, &self.wish.target.peer);
         let all = control.replication.jobs.lock();
         all.iter().any(|of| {
-            of.id != self.id && of.is_running() && of.wish.target.peer == *peer && sends(of)
+            let of_same = (&of.wish.source, &of.wish.target.peer) == peers;
+            of.id != self.id && of.is_running() && of_same && sends(of)
         })
     }
 
@@ -112,9 +135,8 @@ impl Job {
     /// Adds up how many bytes will be sent, if somebody waits for the end.
     pub async fn measure(
         &self,
-        control: &Control,
-        dataset: &str,
-        here: &[Own],
+        source: &Source,
+        (dataset, has): (&str, &Has),
         steps: &[Step],
     ) -> Result<(), ApiError> {
         if self.wish.every_s.is_some() {
@@ -122,14 +144,11 @@ impl Job {
         }
         for step in steps {
             let bytes = match &step.from {
-                None => {
-                    let of = here.iter().find(|own| own.known.name == step.to);
-                    of.map_or(0, |own| own.refer_bytes)
-                }
+                None => has.refer_bytes.get(&step.to).copied().unwrap_or(0),
                 Some(from) => {
                     let (snapshot, from) = (format!("{dataset}@{}", step.to), from.clone());
                     let query = SendQuery { snapshot, from: Some(from), ..SendQuery::default() };
-                    stream_bytes(control, &self.gauge, (query, None)).await?
+                    stream_bytes(source, &self.gauge, (query, None)).await?
                 }
             };
             self.adds(bytes);
@@ -140,12 +159,12 @@ impl Job {
     /// The same of one stream.
     pub async fn measure_stream(
         &self,
-        control: &Control,
+        source: &Source,
         query: SendQuery,
-        start: Option<StreamPlace>,
+        start: &Start,
     ) -> Result<(), ApiError> {
         if self.wish.every_s.is_none() {
-            self.adds(stream_bytes(control, &self.gauge, (query, start)).await?);
+            self.adds(stream_bytes(source, &self.gauge, (query, Some(start))).await?);
         }
         Ok(())
     }
@@ -246,8 +265,27 @@ impl Shown {
     }
 }
 
+impl Wish {
+    /// The dataset as it is written here.
+    pub fn full(&self) -> String {
+        match &self.source {
+            Some(peer) => format!("{peer}:{}", self.dataset),
+            None => self.dataset.clone(),
+        }
+    }
+
+    /// What of it is here, by its full name: the dataset, or the copy of one of a peer.
+    pub fn here(&self) -> &str {
+        if self.source.is_some() { &self.target.dataset } else { &self.dataset }
+    }
+}
+
 /// How copies stand of which no run is known.
 pub(super) fn info(control: &Control, wish: &Wish, members: &[Member]) -> ReplicationInfo {
+    let newest = match &wish.source {
+        None => own::newest(control, members),
+        Some(_) => own::newest_of_copies(control, members),
+    };
     let copy = |(member, newest): (&Member, Option<Own>)| CopyInfo {
         dataset: member.dataset.clone(),
         copy: member.target.dataset.clone(),
@@ -259,7 +297,7 @@ pub(super) fn info(control: &Control, wish: &Wish, members: &[Member]) -> Replic
     };
     ReplicationInfo {
         id: None,
-        dataset: wish.dataset.clone(),
+        dataset: wish.full(),
         target: wish.target.to_string(),
         every_s: wish.every_s,
         state: ReplicationState::Waiting,
@@ -269,21 +307,21 @@ pub(super) fn info(control: &Control, wish: &Wish, members: &[Member]) -> Replic
         sent_bytes: 0,
         total_bytes: None,
         error: None,
-        copies: members.iter().zip(own::newest(control, members)).map(copy).collect(),
+        copies: members.iter().zip(newest).map(copy).collect(),
         left: Vec::new(),
     }
 }
 
 async fn stream_bytes(
-    control: &Control,
+    source: &Source,
     gauge: &Gauge,
-    (query, start): (SendQuery, Option<StreamPlace>),
+    (query, start): (SendQuery, Option<&Start>),
 ) -> Result<u64, ApiError> {
     let mut query = SendQuery { size_only: true, ..query };
     let mut bytes = 0u64;
     loop {
         gauge.check()?;
-        let part = control.send_part_from(query.clone(), start).await?;
+        let part = source.part(&query, start).await?;
         bytes = bytes.saturating_add(part.stream_bytes);
         query.after = part.next;
         if query.after.is_none() {
@@ -301,6 +339,8 @@ pub(in super::super) struct Replication {
     pub(super) news: Notify,
     /// The failures that the log has, of copies by the property, until a run of them ends well.
     pub(super) told: Mutex<std::collections::BTreeMap<String, String>>,
+    /// What others fetch from here.
+    pub(super) pulls: Pulls,
 }
 
 impl Replication {
@@ -316,7 +356,8 @@ impl Replication {
             return Err(ApiError::conflict(format!(
                 "{:?} is being replicated to {target} already; `aquifer replicate` shows how far \
                  it is, and `aquifer replicate --stop {:?} {target}` ends it",
-                job.wish.dataset, job.wish.dataset
+                job.wish.full(),
+                job.wish.full()
             )));
         }
         let now_ns = time::now_ns();
@@ -360,7 +401,7 @@ impl Replication {
     /// The newest run of a copy.
     pub(super) fn newest(&self, dataset: &str, target: &Target) -> Option<Arc<Job>> {
         let jobs = self.jobs.lock();
-        let is_it = |job: &&Arc<Job>| job.wish.dataset == dataset && job.wish.target == *target;
+        let is_it = |job: &&Arc<Job>| job.wish.full() == dataset && job.wish.target == *target;
         jobs.iter().rev().find(is_it).cloned()
     }
 }

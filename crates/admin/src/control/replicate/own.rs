@@ -1,4 +1,5 @@
-//! The side that has the dataset: its snapshots, and the holds by which it knows what copies have.
+//! The side that has the dataset, here: its snapshots, and the holds by which it knows what copies
+//! have.
 //!
 //! Invariants:
 //! - The newest snapshot that a copy has is held here, under the copy's tag ([`Target::tag`]). So
@@ -93,6 +94,12 @@ pub(super) fn newest(control: &Control, members: &[Member]) -> Vec<Option<Own>> 
         let mut listed = listed(&serving, datasets, dataset).into_iter().rev();
         listed.find(|own| own.tags.contains(&tag))
     };
+    members.iter().map(newest).collect()
+}
+
+/// The newest snapshots of copies that are here, each as what its dataset had.
+pub(super) fn newest_of_copies(control: &Control, members: &[Member]) -> Vec<Option<Own>> {
+    let newest = |of: &Member| snapshots(control, &of.target.dataset).ok()?.pop();
     members.iter().map(newest).collect()
 }
 

@@ -1,20 +1,20 @@
-//! A stream goes from this daemon to the side of the copy, at a pace.
+//! A stream goes from the side of the dataset to that of the copy, at a pace.
 //!
 //! Invariant: the side hears from us at least every [`ALIVE_EVERY`], also while nothing is to be
 //! sent: it takes a silent client for one that is gone.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use aquifer_api::{ApiError, ReceiveBegun, ReceiveRequest, SendQuery, SnapshotName};
-use aquifer_ondisk::resume::StreamPlace;
+use aquifer_files::Expected;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::super::Control;
+use super::rest::Start;
 use super::side::Side;
+use super::source::Source;
 
 /// How far a run is, and whether somebody wants it to end.
 #[derive(Debug, Default)]
@@ -38,10 +38,12 @@ impl Gauge {
 /// A stream that is to be sent.
 #[derive(Debug)]
 pub(super) struct Stream {
-    /// The snapshots, by names of this side.
+    /// The snapshots, by names of the side that has them.
     pub query: SendQuery,
     /// Where it begins; `None`: at its beginning.
-    pub start: Option<StreamPlace>,
+    pub start: Option<Start>,
+    /// What it must bring.
+    pub expected: Expected,
     pub into: ReceiveRequest,
     /// Snapshots that the copy does not need when it has this one.
     pub prune: Vec<SnapshotName>,
@@ -50,14 +52,14 @@ pub(super) struct Stream {
 /// Sends one stream. When this returns well the copy has its snapshot on disk; else what came waits
 /// there.
 pub(super) async fn send(
-    (control, side): (&Arc<Control>, &Side),
-    Stream { query, start, into, prune }: Stream,
+    (source, side): (&Source, &Side),
+    Stream { query, start, expected, into, prune }: Stream,
     (rate_bytes, gauge): (Option<u64>, &Gauge),
 ) -> Result<(), ApiError> {
-    let begun = side.begin_receive(into).await?;
+    let begun = side.begin_receive(into, expected).await?;
     let (to, from) = mpsc::channel(PARTS_WAITING);
     let sent = tokio::join!(
-        read(control, (query, start), to),
+        read(source, (query, start), to),
         write(side, &begun, from, (rate_bytes, gauge))
     );
     let id = begun.id;
@@ -74,12 +76,12 @@ pub(super) async fn send(
 
 /// Reads a stream to its end, or until nobody takes it.
 async fn read(
-    control: &Arc<Control>,
-    (mut query, start): (SendQuery, Option<StreamPlace>),
+    source: &Source,
+    (mut query, start): (SendQuery, Option<Start>),
     to: mpsc::Sender<Vec<u8>>,
 ) -> Result<(), ApiError> {
     loop {
-        let part = control.send_part_from(query.clone(), start).await?;
+        let part = source.part(&query, start.as_ref()).await?;
         if to.send(part.bytes).await.is_err() {
             return Ok(());
         }

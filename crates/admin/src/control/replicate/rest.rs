@@ -4,12 +4,14 @@
 //! that takes longer than the line holds comes to its end. What nobody can send any more, since the
 //! snapshot is gone here, is given up if a run of this replication took that snapshot.
 
-use aquifer_api::{ApiError, ReceiveInfo, guid_text};
+use aquifer_api::{ApiError, ReceiveInfo, guid_of, guid_text};
 use aquifer_files::Token;
+use aquifer_ondisk::Guid;
 use aquifer_ondisk::resume::StreamPlace;
 
 use super::plan::Known;
 use super::side::Side;
+use super::source::Source;
 use super::target::Target;
 
 /// The rest of a stream.
@@ -21,6 +23,26 @@ pub(super) struct Rest {
     pub from: Option<Known>,
     /// The snapshot that the copy has then, as it is known here.
     pub to: Known,
+}
+
+/// Where the rest of a stream begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Start {
+    pub place: StreamPlace,
+    /// Names the same to a peer that has the dataset.
+    pub token: String,
+}
+
+impl Rest {
+    /// Where it begins, of the stream of this dataset.
+    pub fn start(&self, dataset: &str) -> Start {
+        let (place, guid) = (self.place, |of: &Known| guid_of(&of.guid).map(Guid));
+        let token = guid(&self.to).map(|to| {
+            let snapshot = format!("{dataset}@{}", self.to.name);
+            Token { to, from: self.from.as_ref().and_then(guid), place, snapshot }.to_string()
+        });
+        Start { place, token: token.unwrap_or_default() }
+    }
 }
 
 /// What a run begins with at a copy.
@@ -37,7 +59,7 @@ impl Begun {
     /// # Errors
     /// It has part of a stream that is not known here, which nobody but its owner gives up.
     pub async fn look(
-        side: &Side,
+        (source, side): (&Source, &Side),
         target: &Target,
         here: &[Known],
         force: bool,
@@ -50,7 +72,7 @@ impl Begun {
         };
         match rest_of(&part, here)? {
             Some(rest) => Ok(Begun { rest: Some(rest), is_kept: true }),
-            None if force || is_own(&part, target) => {
+            None if force || is_own(source, &part, target) => {
                 side.give_up_receive(target.dataset.clone()).await?;
                 Ok(Begun { rest: None, is_kept: true })
             }
@@ -101,13 +123,13 @@ fn both_of(part: &ReceiveInfo, here: &[Known]) -> Option<(Option<Known>, Known)>
 }
 
 /// Whether an earlier run took the snapshot.
-fn is_own(part: &ReceiveInfo, target: &Target) -> bool {
-    part.sent.rsplit_once('@').is_some_and(|(_, name)| target.is_own(name))
+fn is_own(source: &Source, part: &ReceiveInfo, target: &Target) -> bool {
+    part.sent.rsplit_once('@').is_some_and(|(_, name)| source.is_own(target, name))
 }
 
 #[cfg(test)]
 mod tests {
-    use aquifer_ondisk::{Guid, ObjectId};
+    use aquifer_ondisk::ObjectId;
 
     use super::*;
 

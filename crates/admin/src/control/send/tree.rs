@@ -15,7 +15,7 @@ use aquifer_files::{Bundle, BundleHead, BundleMember, SendError};
 use aquifer_ondisk::{Guid, Txg};
 
 use super::super::serving::Serving;
-use super::super::{Control, snapshots};
+use super::super::{Control, Scope, snapshots};
 use super::api_error;
 
 /// Where the next part begins.
@@ -80,7 +80,7 @@ impl Control {
             after: Some(cursor.within).filter(|within| !within.is_empty()),
             ..SendQuery::default()
         };
-        let part = self.send_one_part(query).await?;
+        let part = self.send_one_part(query, &Scope::default()).await?;
         let next = match part.next {
             Some(within) => Some(Cursor { mark, at: cursor.at, within }),
             None => {

@@ -7,9 +7,9 @@ use aquifer_api::{
 };
 use aquifer_dataset::{Dataset, Holdable, Property};
 
-use super::super::Control;
 use super::super::datasets::act_on;
 use super::super::serving::Serving;
+use super::super::{Control, Scope};
 use super::{SnapshotsOf, files, find, list};
 
 /// The property `retain` of a dataset was set. Returns what somebody should know.
@@ -90,23 +90,32 @@ impl Control {
     ///
     /// # Errors
     /// There is no dataset or snapshot with that name.
-    pub async fn holds(&self, query: &SnapshotQuery) -> Result<Vec<HoldInfo>, ApiError> {
+    pub async fn holds(
+        &self,
+        query: &SnapshotQuery,
+        scope: &Scope,
+    ) -> Result<Vec<HoldInfo>, ApiError> {
         let SnapshotQuery { name, recursive, .. } = query;
+        self.check_question(scope, name.as_deref(), *recursive)?;
+        let is_seen = |of: &SnapshotsOf| scope.covers(&of.name);
         let Some(name) = name else {
             let mut all = Vec::new();
             for serving in self.all_serving() {
-                all.extend(infos(&serving, &list(&serving, serving.name(), true)?));
+                let mut listed = list(&serving, serving.name(), true)?;
+                listed.retain(is_seen);
+                all.extend(infos(&serving, &listed));
             }
             return Ok(all);
         };
         let serving = self.pool_of_one(name)?;
-        let found = match name.contains('@') {
+        let mut found = match name.contains('@') {
             true if serving.service().files.names_files(name) => {
                 files::find(&serving, name, |_| true).await?
             }
             true => find(&serving, name, *recursive)?,
             false => list(&serving, name, *recursive)?,
         };
+        found.retain(is_seen);
         Ok(infos(&serving, &found))
     }
 }

@@ -1,16 +1,18 @@
 //! Routes of replication.
 
 use aquifer_api as api;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::response::Response;
 
 use super::{Acting, Body, Control_, Question, answer, words};
+use crate::caller::Caller;
 
 pub(super) async fn list(
     State(control): Control_,
+    Extension(caller): Extension<Caller>,
     Question(query): Question<api::ReplicationQuery>,
 ) -> Response {
-    answer(control.replications(&query))
+    answer(control.replications(&query, caller.scope()))
 }
 
 pub(super) async fn begin(

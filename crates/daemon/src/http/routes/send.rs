@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use aquifer_admin::control::is_of_replication;
+use aquifer_admin::Control;
+use aquifer_admin::control::{Scope, is_of_replication};
 use aquifer_api::send::{NEXT, PART_BYTES_MAX, SIZE};
 use aquifer_api::{self as api, ApiError};
 use aquifer_files::Pieces;
@@ -21,8 +22,12 @@ use crate::http::acts::Told;
 /// makes sense.
 const BODY_MAX: Duration = Duration::from_secs(300);
 
-pub(super) async fn send(State(control): Control_, Body(query): Body<api::SendQuery>) -> Response {
-    let part = match control.send_part(query).await {
+pub(super) async fn send(
+    State(control): Control_,
+    Extension(caller): Extension<Caller>,
+    Body(query): Body<api::SendQuery>,
+) -> Response {
+    let part = match control.send_part(query, caller.scope()).await {
         Ok(part) => part,
         Err(error) => return refusal(error),
     };
@@ -52,7 +57,7 @@ pub(super) async fn part(
     request: Request,
 ) -> Response {
     let bringer = caller.bringer();
-    let admitted = match id(&name) {
+    let admitted = match id(&control, &name, caller.scope()) {
         Ok(id) => control.admit_part(id, &bringer, told_bytes(&request)).await,
         Err(error) => Err(error),
     };
@@ -94,7 +99,7 @@ pub(super) async fn end(
     Name(name): Name,
     Body(request): Body<api::ReceiveEnd>,
 ) -> Response {
-    let id = match id(&name) {
+    let id = match id(&control, &name, acting.scope()) {
         Ok(id) => id,
         Err(error) => return refusal(error),
     };
@@ -107,9 +112,10 @@ pub(super) async fn end(
 
 pub(super) async fn receives(
     State(control): Control_,
+    Extension(caller): Extension<Caller>,
     Question(query): Question<api::ReceivesQuery>,
 ) -> Response {
-    answer(control.receives(&query))
+    answer(control.receives(&query, caller.scope()))
 }
 
 pub(super) async fn give_up(
@@ -122,6 +128,9 @@ pub(super) async fn give_up(
     acting.carry_out(told, async move { control.give_up_receive(request, &bringer).await }).await
 }
 
-fn id(name: &str) -> Result<u64, ApiError> {
-    name.parse().map_err(|_| ApiError::not_found(format!("no stream {name:?} is being received")))
+/// A stream that goes into a dataset of a scope.
+fn id(control: &Control, name: &str, scope: &Scope) -> Result<u64, ApiError> {
+    let none = |_| ApiError::not_found(format!("no stream {name:?} is being received"));
+    let id = name.parse().map_err(none)?;
+    control.check_stream(id, scope).map(|()| id)
 }

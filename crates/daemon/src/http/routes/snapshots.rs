@@ -13,14 +13,15 @@ pub(super) async fn list(
     Extension(caller): Extension<Caller>,
     Question(query): Question<api::SnapshotQuery>,
 ) -> Response {
-    answer(control.snapshots(&query, &caller.principal()).await)
+    answer(control.snapshots(&query, &caller.principal(), caller.scope()).await)
 }
 
 pub(super) async fn bookmarks(
     State(control): Control_,
+    Extension(caller): Extension<Caller>,
     Question(query): Question<api::SnapshotQuery>,
 ) -> Response {
-    answer(control.bookmarks(&query).await)
+    answer(control.bookmarks(&query, caller.scope()).await)
 }
 
 pub(super) async fn make_bookmark(
@@ -81,7 +82,8 @@ pub(super) async fn release(
 
 pub(super) async fn holds(
     State(control): Control_,
+    Extension(caller): Extension<Caller>,
     Question(query): Question<api::SnapshotQuery>,
 ) -> Response {
-    answer(control.holds(&query).await)
+    answer(control.holds(&query, caller.scope()).await)
 }

@@ -66,8 +66,8 @@ impl Table {
     }
 
     fn add(mut self, route: Route, is_act: bool, handler: MethodRouter<Api>) -> Table {
-        let Route { role, is_of_receivers, .. } = route;
-        let gate = Gate { role, is_of_receivers, is_act };
+        let Route { role, is_of_receivers, is_of_senders, is_of_scoped, .. } = route;
+        let gate = Gate { role, is_of_receivers, is_of_senders, is_of_scoped, is_act };
         // Who may not pass the gate does not come home.
         let handler = handler.route_layer(from_fn_with_state(gate, pass));
         self.router = self.router.route(&route.whole_path(), handler);

@@ -29,6 +29,7 @@ fn every_act_is_noted() {
         include_str!("../routes.rs"),
         include_str!("background.rs"),
         include_str!("disks.rs"),
+        include_str!("pull.rs"),
         include_str!("replicate.rs"),
         include_str!("send.rs"),
         include_str!("snapshots.rs"),
@@ -54,6 +55,7 @@ fn reading_needs_no_more_than_read_and_acting_no_less_than_operator() {
     for route in routes() {
         match (route.method, route.path) {
             ("GET", "/metrics") => assert_eq!(route.role, Role::Metrics),
+            ("GET", "/pull/known") => assert_eq!(route.role, Role::Admin),
             ("GET", _) => assert_eq!(route.role, Role::Read, "{route:?}"),
             _ => assert!(route.role >= Role::Operator, "{route:?}"),
         }

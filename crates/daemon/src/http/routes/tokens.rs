@@ -11,10 +11,11 @@ pub(super) async fn session(
     State(control): Control_,
     Extension(caller): Extension<Caller>,
 ) -> Response {
+    let datasets = caller.scope().datasets().to_vec();
     let (caller, role) = (caller.to_string(), caller.role());
     let api::DaemonInfo { version, commit, .. } = control.info();
     let host = control.host_name().into();
-    answer(Ok(api::SessionInfo { caller, role, host, version, commit }))
+    answer(Ok(api::SessionInfo { caller, role, datasets, host, version, commit }))
 }
 
 pub(super) async fn create(

@@ -85,8 +85,8 @@ async fn strangers_get_the_page_and_nothing_else() {
 async fn a_session_does_what_its_token_does_until_either_ends() {
     let served = serve_here();
     let make = |name: &str, role| {
-        let request =
-            CreateToken { name: name.into(), role, expires_s: None, certificates: Vec::new() };
+        let (name, certificates, datasets) = (name.into(), Vec::new(), Vec::new());
+        let request = CreateToken { name, role, expires_s: None, certificates, datasets };
         served.tokens.create(&request).unwrap().token
     };
     let (reader, operator) = (make("eye", Role::Read), make("ci", Role::Operator));
@@ -184,6 +184,7 @@ async fn a_session_of_a_bound_token_needs_the_certificate_too() {
         role: Role::Operator,
         expires_s: None,
         certificates,
+        datasets: Vec::new(),
     };
     let token = served.tokens.create(&request(Vec::new())).unwrap().token;
     let cookie = served.session(&token).await;

@@ -68,7 +68,8 @@ impl Served {
     fn bound(&self, name: &str, certificates: &[&Own]) -> String {
         let certificates = certificates.iter().map(|own| own.fingerprint()).collect();
         let role = Role::Operator;
-        let request = CreateToken { name: name.into(), role, expires_s: None, certificates };
+        let (name, datasets) = (name.into(), Vec::new());
+        let request = CreateToken { name, role, expires_s: None, certificates, datasets };
         self.tokens.create(&request).unwrap().token
     }
 

@@ -6,11 +6,12 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use super::*;
 
 fn create(name: &str, role: Role) -> CreateToken {
-    CreateToken { name: name.into(), role, expires_s: None, certificates: Vec::new() }
+    let (name, certificates, datasets) = (name.into(), Vec::new(), Vec::new());
+    CreateToken { name, role, expires_s: None, certificates, datasets }
 }
 
 fn token(name: &str, role: Role) -> Shown {
-    Shown::Token { name: name.into(), role }
+    Shown::Token { name: name.into(), rights: role.into() }
 }
 
 fn expired(name: &str) -> Shown {
@@ -280,4 +281,41 @@ fn what_is_no_fingerprint_binds_nothing() {
     // As openssl writes it.
     let colons = vec!["AB"; 32].join(":");
     assert_eq!(bind("ci", &[&colons]).unwrap().certificates, [good]);
+}
+
+/// What bounds a token stays with it: over restarts, and when it is rotated.
+#[test]
+fn a_token_counts_for_the_datasets_that_it_was_made_for() {
+    let home = tempfile::tempdir().unwrap();
+    let tokens = Tokens::open(home.path());
+    let datasets: Vec<DatasetName> = ["tank/vms", "b"].map(|name| name.parse().unwrap()).into();
+    let scoped = |name, role| CreateToken { datasets: datasets.clone(), ..create(name, role) };
+    for role in [Role::Metrics, Role::Admin] {
+        let refused = tokens.create(&scoped("ci", role)).unwrap_err();
+        assert!(refused.message.contains("leave out --dataset"), "{refused}");
+    }
+    let many = vec![datasets[0].clone(); DATASETS_MAX + 1];
+    let many = CreateToken { datasets: many, ..create("ci", Role::Read) };
+    assert!(tokens.create(&many).is_err() && tokens.list().is_empty());
+    let made = tokens.create(&scoped("ci", Role::Operator)).unwrap();
+    assert_eq!(made.info.datasets, datasets);
+    let rights = Rights { role: Role::Operator, scope: Scope::of(&datasets) };
+    let shown = Shown::Token { name: "ci".into(), rights };
+    assert_eq!(tokens.look(&made.token, Proof::default(), 0), shown);
+    let keep = RotateToken { keep_s: 60, ..RotateToken::default() };
+    let rotated = tokens.rotate("ci", &keep).unwrap();
+    let tokens = Tokens::open(home.path());
+    for text in [&made.token, &rotated.token] {
+        assert_eq!(tokens.look(text, Proof::default(), 0), shown);
+    }
+    assert_eq!(tokens.bind("ci", &BindToken::default()).unwrap().datasets, datasets);
+    assert_eq!(tokens.list()[0].datasets, datasets);
+    // A list with what is no name of a dataset lets nobody in.
+    for name in ["tokens.json", "tokens.json~"] {
+        let path = home.path().join(name);
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        fs::write(&path, text.replace("tank/vms", "tank/vms,tank")).unwrap();
+    }
+    let tokens = Tokens::open(home.path());
+    assert_eq!(tokens.look(&rotated.token, Proof::default(), 0), Shown::Nothing);
 }
