@@ -33,6 +33,7 @@ mod forbidden;
 mod forced;
 pub(crate) mod free_space;
 mod freeing;
+pub mod guard;
 pub mod history;
 mod import;
 #[cfg(debug_assertions)]
@@ -52,6 +53,7 @@ mod revive;
 mod rollback;
 mod rounds;
 mod scrub;
+mod second;
 mod send;
 mod serving;
 mod shares;
@@ -97,6 +99,7 @@ pub use receive::{Bringer, PartLeave};
 pub use replicate::{Peer, Peers, check_peers, is_of_replication};
 use revive::Awaited;
 pub use rounds::Round;
+pub use second::{Ask, Put, Reply, Verdict};
 use serving::Serving;
 use tend::{PART_HOST, PART_LIST, not_kept};
 pub use widening::MayLetIn;
@@ -244,6 +247,8 @@ pub struct Control {
     /// Clients wait for memory, as of the last look.
     memory_short: Mutex<Option<Problem>>,
     alarms: alarms::Alarms,
+    /// Acts that wait for a second person.
+    waiting: second::Waiting,
     /// From when on the seconds of alarms count.
     began: Instant,
 }
@@ -318,6 +323,7 @@ impl Control {
             alerts: Arc::new(alerts),
             memory_short: Mutex::default(),
             alarms,
+            waiting: Default::default(),
             began: Instant::now(),
         }))
     }
@@ -435,7 +441,8 @@ impl Control {
     fn put(&self, cached: CachedPool, state: State) {
         let paths = cached.disks.iter().map(|path| path.display().to_string());
         self.events.know_disks(&cached.name, paths);
-        self.pools.write().insert(cached.name.clone(), Listed { cached, state });
+        let listed = Listed { cached, state }.kept_anew();
+        self.pools.write().insert(listed.cached.name.clone(), listed);
         self.inventory.wake();
     }
 

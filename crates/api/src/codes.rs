@@ -104,6 +104,7 @@ codes! {
         AUDIT_NOT_WRITTEN = "audit-not_written",
         DESTROYED_MANY = "destroyed-many",
         TOKEN_REFUSED = "token-refused",
+        ACT_WAITS = "act-waits",
         NFS_TLS_OFF = "nfs-tls-off",
         LOCKS_NOT_KEPT = "locks-not-kept",
         MEMORY_SHORT = "memory-short",

@@ -107,6 +107,7 @@ impl Control {
         all.extend(state_dir_full(self.cache.dir()));
         all.extend(self.memory_short.lock().clone());
         all.extend(self.alarms.problems(self.began.elapsed().as_secs()));
+        all.extend(self.waiting.problems());
         all.sort_by_key(|problem| Reverse(problem.severity));
         all
     }

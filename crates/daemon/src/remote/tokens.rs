@@ -72,6 +72,13 @@ pub enum Shown {
     Nothing,
 }
 
+/// What a token of a name is, which another one of that name is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Standing {
+    role: Role,
+    made_s: u64,
+}
+
 /// A token, as the file has it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -233,6 +240,20 @@ impl Tokens {
             self.kept.lock().iter().map(|token| token.info(now_s)).chain(first).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
+    }
+
+    /// A token that holds, as it is now; `None`: there is none of this name, or it has expired.
+    pub(crate) fn standing(&self, name: &str) -> Option<Standing> {
+        let mut all = self.list().into_iter();
+        let found = all.find(|token| token.name == name && !token.expired)?;
+        Some(Standing { role: found.role, made_s: found.made_s })
+    }
+
+    /// Whether a token of this name is an administrator's.
+    pub(crate) fn is_admins(&self, name: &str) -> bool {
+        // That of the file, also while there is none.
+        let is_it = |token: &TokenInfo| token.name == name && token.role == Role::Admin;
+        name == FIRST_TOKEN || self.list().iter().any(is_it)
     }
 
     fn first_made_s(&self) -> u64 {

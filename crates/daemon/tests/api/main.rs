@@ -13,6 +13,7 @@ mod openapi;
 mod pages;
 mod retain;
 mod roles;
+mod second;
 #[cfg(debug_assertions)]
 mod silent;
 

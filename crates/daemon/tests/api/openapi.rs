@@ -139,7 +139,7 @@ fn of<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
 type Type = (&'static str, fn(&mut SchemaGenerator) -> Value);
 
 /// What the table names.
-const TYPES: [Type; 91] = [
+const TYPES: [Type; 94] = [
     ("AddVdevs", of::<api::AddVdevs>),
     ("AlertsInfo", of::<api::AlertsInfo>),
     ("ApiError", of::<api::ApiError>),
@@ -151,6 +151,8 @@ const TYPES: [Type; 91] = [
     ("ClearLocks", of::<api::ClearLocks>),
     ("ClearedLocks", of::<api::ClearedLocks>),
     ("CloneSnapshot", of::<api::CloneSnapshot>),
+    ("ConfirmAct", of::<api::ConfirmAct>),
+    ("Confirmed", of::<api::Confirmed>),
     ("ConnectAdvice", of::<api::ConnectAdvice>),
     ("ConnectQuery", of::<api::ConnectQuery>),
     ("CreateDataset", of::<api::CreateDataset>),
@@ -231,6 +233,7 @@ const TYPES: [Type; 91] = [
     ("TestedOutlet", of::<api::TestedOutlet>),
     ("TokenInfo", of::<api::TokenInfo>),
     ("TokenMade", of::<api::TokenMade>),
+    ("WaitingAct", of::<api::WaitingAct>),
 ];
 
 #[test]

@@ -30,6 +30,7 @@ fn every_act_is_noted() {
         include_str!("background.rs"),
         include_str!("disks.rs"),
         include_str!("replicate.rs"),
+        include_str!("second.rs"),
         include_str!("send.rs"),
         include_str!("snapshots.rs"),
         include_str!("tokens.rs"),
