@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::remote::serve;
-use crate::support::{Daemon, Place, Said};
+use crate::support::{Daemon, PATIENCE, Place, Said};
 
 /// A server with a pool, and tokens in files.
 struct Bed {
@@ -131,13 +131,16 @@ fn a_pool_that_is_not_in_service_lets_no_thief_become_two() {
     let (bed, daemon) = Bed::new();
     let place = &bed.place;
     place.must(&["set", "two_persons=on", "tank"]);
-    drop(daemon);
+    // What waits keeps nobody from stopping, and is forgotten.
+    bed.waits("thief", &["pool", "export", "tank"]);
+    assert!(daemon.terminate(PATIENCE).unwrap().success(), "{}", place.log());
     let aside = place.text("aside.img");
     fs::rename(&bed.image, &aside).unwrap();
     let config = place.text("config");
     let _daemon =
         place.spawn_as("state", &[], &[], &["--config", &config, "--wait-for-disks", "1"]);
     place.wait_for(|| place.ask(&["pool", "list"]).out.contains("UNAVAIL"));
+    assert_eq!(place.json(&["confirm"]).as_array().unwrap().len(), 0);
     for words in [
         &["token", "create", "mine", "--role", "admin"][..],
         &["pool", "export", "tank"],

@@ -402,6 +402,7 @@ async fn create_dataset(
 async fn set_properties(
     acting: Acting,
     State(control): Control_,
+    State(tokens): Tokens_,
     Body(request): Body<api::SetProperties>,
 ) -> Response {
     let told = words::set_properties(&request);
@@ -410,7 +411,10 @@ async fn set_properties(
         if !is_here {
             control.check_hold_max(&request)?;
         }
-        control.set_properties(request).await
+        let note = second::note_on_alone(&request, &tokens);
+        let mut done = control.set_properties(request).await?;
+        done.notes.extend(note);
+        Ok(done)
     };
     acting.carry_out(told, set).await
 }

@@ -150,14 +150,14 @@ impl Bed {
             let request = CreateToken { name, role, expires_s: None, certificates: Vec::new() };
             bed.daemon.client.create_token(&request).await.unwrap();
         }
-        bed.set(two_persons).await;
+        assert!(bed.set(two_persons).await.is_empty());
         bed
     }
 
-    async fn set(&self, two_persons: &str) {
+    async fn set(&self, two_persons: &str) -> Vec<String> {
         let properties = [("two_persons".to_string(), Some(two_persons.to_string()))].into();
         let request = SetProperties { name: "tank".into(), properties, exports: false };
-        self.daemon.client.set_properties(&request).await.unwrap();
+        self.daemon.client.set_properties(&request).await.unwrap().notes
     }
 
     async fn release(&self, snapshot: &str) {
@@ -312,6 +312,8 @@ async fn what_would_mean_something_else_by_now_is_not_carried_out() {
     client.revoke_token("a").await.unwrap();
     assert!(bed.waiting().is_empty());
     assert_eq!(status(&bed.decide("b", "confirm", &waits)), "404");
+    let notes = bed.set("on").await;
+    assert!(notes.len() == 1 && notes[0].contains("fewer than two tokens"), "{notes:?}");
     // Or has another text, or another owner's name.
     let waits = bed.destroys("b");
     client.rotate_token("b", &Default::default()).await.unwrap();

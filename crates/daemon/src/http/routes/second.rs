@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::response::Response;
 
 use super::{Acting, Body, Control_, Name, answer, words};
+use crate::remote::tokens::Tokens;
 
 pub(super) async fn list(State(control): Control_) -> Response {
     answer(Ok(control.waiting_acts()))
@@ -51,6 +52,18 @@ pub(super) async fn refuse(
     let told = words::decide("refuse", (&name, &request.act), concerned);
     let by = acting.asker();
     acting.carry_out(told, async { control.refuse_act(number, &request.act, &by) }).await
+}
+
+/// What somebody should know who sets `two_persons` where nobody can be the second one.
+pub(super) fn note_on_alone(request: &api::SetProperties, tokens: &Tokens) -> Option<String> {
+    let value = request.properties.get("two_persons")?.as_deref().unwrap_or("off");
+    let is_admins = |token: &api::TokenInfo| token.role == api::Role::Admin && !token.expired;
+    let admins = tokens.list().iter().filter(|token| is_admins(token)).count();
+    (value != "off" && admins < 2).then(|| {
+        "fewer than two tokens of the role admin are there: only the server's own socket confirms \
+         what waits"
+            .into()
+    })
 }
 
 fn number(name: &str) -> Result<u64, ApiError> {
