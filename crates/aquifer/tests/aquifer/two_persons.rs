@@ -66,7 +66,7 @@ fn one_stolen_token_empties_no_pool_and_two_persons_may() {
     place.must(&["set", "two_persons=on", "tank"]);
     let thief = |words: &[&str]| bed.waits("thief", words);
     for words in [
-        &["destroy", "-f", "tank/vms"][..],
+        &["destroy", "-f", "-r", "tank/vms"][..],
         &["release", "keep", "tank/vms@a"],
         &["pool", "export", "tank"],
         &["pool", "destroy", "-f", "tank"],
@@ -100,7 +100,7 @@ fn one_stolen_token_empties_no_pool_and_two_persons_may() {
     assert!(!place.must(&["holds", "tank/vms@a"]).contains("keep"));
     let destroy = waiting[0]["number"].to_string();
     let said = bed.ask("second", &["confirm", "--refuse", &destroy]);
-    assert_eq!((said.code, said.out.as_str()), (0, "dropped: destroy tank/vms\n"), "{said:?}");
+    assert_eq!((said.code, said.out.as_str()), (0, "dropped: destroy -r tank/vms\n"), "{said:?}");
     assert!(place.must(&["list"]).contains("tank/vms"));
     let history = place.must(&["pool", "history", "-l", "tank"]);
     for line in [
@@ -108,7 +108,7 @@ fn one_stolen_token_empties_no_pool_and_two_persons_may() {
         format!("confirm {release}: release keep tank/vms@a [token second from 127.0.0.1 on "),
         "release keep tank/vms@a [token thief from 127.0.0.1, confirmed by token second from "
             .into(),
-        format!("refuse {destroy}: destroy tank/vms [token second from 127.0.0.1 on "),
+        format!("refuse {destroy}: destroy -r tank/vms [token second from 127.0.0.1 on "),
     ] {
         assert!(history.contains(&line), "{line:?} is not in {history}");
     }
@@ -160,12 +160,12 @@ fn with_a_delay_an_act_happens_by_itself_unless_somebody_refuses() {
     place.refuses(&["set", "two_persons=delay=31d", "tank"], "30 days");
     place.refuses(&["set", "two_persons=on", "tank/vms"], "belongs to the pool");
     place.must(&["set", "two_persons=delay=3s", "tank"]);
-    let number = bed.waits("thief", &["destroy", "-f", "tank/vms"]);
+    let number = bed.waits("thief", &["destroy", "-f", "-r", "tank/vms"]);
     assert!(place.must(&["confirm"]).contains("carried out"));
     place.must(&["confirm", "--refuse", &number]);
-    bed.waits("thief", &["destroy", "-f", "tank/vms"]);
+    bed.waits("thief", &["destroy", "-f", "-r", "tank/vms"]);
     place.wait_for(|| !place.must(&["list"]).contains("tank/vms"));
     let history = place.must(&["pool", "history", "-l", "tank"]);
-    let line = "destroy tank/vms [token thief from 127.0.0.1, waited, as delay=3s on ";
+    let line = "destroy -r tank/vms [token thief from 127.0.0.1, waited, as delay=3s on ";
     assert!(history.contains(line), "{history}");
 }

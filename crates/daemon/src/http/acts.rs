@@ -16,6 +16,7 @@ use aquifer_admin::control::guard::Guard;
 use aquifer_admin::control::history::{Concerned, Facts, Leaving, State};
 use aquifer_admin::control::{Bringer, MayLetIn};
 use aquifer_api::{ApiError, ImportRequest, Role};
+use aquifer_pool::BoxFuture;
 use axum::extract::FromRequestParts;
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
@@ -123,6 +124,8 @@ impl Acting {
         told: Told,
         act: impl Future<Output = Result<T, ApiError>> + Send,
     ) -> Response {
+        // Some are large, and each future around one would have it whole.
+        let act: BoxFuture<'_, Result<T, ApiError>> = Box::pin(act);
         let Told { words, about, needs, guard, .. } = &told;
         if let Err(refused) = self.caller.needs(*needs) {
             let (control, asker) = (&self.api.control, self.caller.asker());
@@ -148,7 +151,7 @@ impl Acting {
         &self,
         told: Told,
         waited: &mut Option<Waited>,
-        act: impl Future<Output = Result<T, ApiError>> + Send,
+        act: BoxFuture<'_, Result<T, ApiError>>,
     ) -> Result<T, ApiError> {
         let pool = self.pool_of(&told);
         let Told { words, about, is_forced, guard, .. } = told;

@@ -171,7 +171,7 @@ impl Bed {
     }
 
     fn destroys(&self, token: &str) -> WaitingAct {
-        let body = json!({"name": "tank/vms", "confirm": "tank/vms"});
+        let body = json!({"name": "tank/vms", "confirm": "tank/vms", "recursive": true});
         let answer = self.post(token, "/datasets/destroy", &body);
         assert!(status(&answer) == "428" && answer.contains("needs_second"), "{answer}");
         self.waiting().pop().unwrap()
@@ -271,7 +271,7 @@ async fn another_token_confirms_what_was_shown_and_the_history_names_both() {
     assert!(!bed.has_vms().await);
     let history = bed.history().await;
     let [a, b] = ["a", "b"].map(|token| format!("token {token} from 10.0.0.1"));
-    let (act, number) = ("destroy tank/vms", waits.number);
+    let (act, number) = ("destroy -r tank/vms", waits.number);
     for line in [
         format!("{a} | ask {number}: {act} | Done"),
         format!("{b} | confirm {number}: {act} | Done"),
@@ -320,7 +320,8 @@ async fn what_would_mean_something_else_by_now_is_not_carried_out() {
     assert_eq!(status(&bed.decide("c", "confirm", &waits)), "404");
     assert!(bed.has_vms().await);
     let history = bed.history().await;
-    let dropped = format!("itself | drop {}: destroy tank/vms (token b is no longer", waits.number);
+    let dropped =
+        format!("itself | drop {}: destroy -r tank/vms (token b is no longer", waits.number);
     assert!(history.iter().any(|line| line.starts_with(&dropped)), "{history:#?}");
     // What is not there is not asked for.
     let body = json!({"name": "tank/none", "confirm": "tank/none"});
@@ -354,7 +355,7 @@ async fn a_delay_ends_in_the_act_unless_somebody_refuses() {
     }
     assert!(is_gone().await);
     let history = bed.history().await;
-    let line = "token a from 10.0.0.1, waited, as delay=2s | destroy tank/vms | Done";
+    let line = "token a from 10.0.0.1, waited, as delay=2s | destroy -r tank/vms | Done";
     assert!(history.contains(&line.to_string()), "{history:#?}");
     bed.daemon.control.stop().await;
 }
@@ -380,7 +381,7 @@ async fn a_thief_neither_becomes_two_nor_fills_the_list() {
     let destroy = DestroyDataset {
         name: "tank/vms".into(),
         confirm: "tank/vms".into(),
-        recursive: false,
+        recursive: true,
         clones: false,
     };
     let waits = bed.destroys("b");
