@@ -157,8 +157,14 @@ fn with_a_delay_an_act_happens_by_itself_unless_somebody_refuses() {
     let (bed, _daemon) = Bed::new();
     let place = &bed.place;
     place.must(&["release", "keep", "tank/vms@a"]);
-    place.refuses(&["set", "two_persons=delay=31d", "tank"], "30 days");
-    place.refuses(&["set", "two_persons=on", "tank/vms"], "belongs to the pool");
+    place.refuses(
+        &["set", "two_persons=delay=31d", "tank"],
+        "property two_persons: \"delay=31d\" is more than 30 days: a restart forgets what waits",
+    );
+    place.refuses(
+        &["set", "two_persons=on", "tank/vms"],
+        "property two_persons: belongs to the pool: set it on tank",
+    );
     place.must(&["set", "two_persons=delay=3s", "tank"]);
     let number = bed.waits("thief", &["destroy", "-f", "-r", "tank/vms"]);
     assert!(place.must(&["confirm"]).contains("carried out"));
