@@ -133,8 +133,8 @@ impl Control {
         Ok((guid, Some(dataset.id.0), snapshot))
     }
 
-    /// Whether one that brings a stream would wait for a second person, if it destroyed something in
-    /// the pool of this dataset beyond what it fed itself.
+    /// Whether one that brings a stream would wait for a second person, if it destroyed something
+    /// in the pool of this dataset.
     pub(super) fn waits_for_second(&self, bringer: &Bringer, dataset: &str) -> bool {
         bringer.has_token() && self.two_persons_of(dataset) != TwoPersons::Off
     }

@@ -152,8 +152,8 @@ impl Waiting {
         }
         if confirms && waits.asker.principal == by.principal {
             return Err(ApiError::forbidden(format!(
-                "{} asked for it itself: another administrator's token confirms it, or the server's \
-                 own socket",
+                "{} asked for it itself: another administrator's token confirms it, or the \
+                 server's own socket",
                 by.principal
             )));
         }

@@ -249,10 +249,12 @@ impl Tokens {
         Some(Standing { role: found.role, made_s: found.made_s })
     }
 
-    /// Whether a token of this name is an administrator's.
-    pub(crate) fn is_admins(&self, name: &str) -> bool {
+    /// Whether it takes two to change a token of this name: an administrator's, or that of a feeder
+    /// of copies, which prunes them.
+    pub(crate) fn takes_two(&self, name: &str) -> bool {
         // That of the file, also while there is none.
-        let is_it = |token: &TokenInfo| token.name == name && token.role == Role::Admin;
+        let is_one = |role: Role| matches!(role, Role::Admin | Role::Receive);
+        let is_it = |token: &TokenInfo| token.name == name && is_one(token.role);
         name == FIRST_TOKEN || self.list().iter().any(is_it)
     }
 

@@ -6,17 +6,22 @@ use std::time::Duration;
 
 use aquifer_api::{
     BindToken, ConfirmAct, CreateDataset, CreateToken, DestroyDataset, HistoryEntry, HoldSnapshots,
-    MakeBookmark, ReleaseSnapshots, RenameDataset, Role, SetProperties, TakeSnapshots, WaitingAct,
+    MakeBookmark, ReleaseSnapshots, RenameDataset, Role, SendQuery, SetProperties, TakeSnapshots,
+    WaitingAct,
 };
 use aquifer_daemon::http::routes;
 use serde_json::{Value, json};
 
 use crate::daemon::{Daemon, raw};
+use crate::insiders::{id_of, part_as, stream};
 use crate::roles::{asked_by, serve_roles, status};
 
 /// Requests that lose something, by route.
 fn guarded() -> Vec<(&'static str, &'static str, Value)> {
-    let set = |name: &str, value: Value| json!({"name": "tank/vms", "properties": {"quota": "1G", name: value}});
+    let set = |name: &str, value: Value| {
+        let properties = json!({"quota": "1G", name: value});
+        json!({"name": "tank/vms", "properties": properties})
+    };
     let own = |value: Value| json!({"name": "tank", "properties": {"two_persons": value}});
     let disk = [json!({"kind": "single", "disks": ["/nothing"]})];
     let new = json!({"disk": "/a", "new": "/nothing", "force": true});
@@ -57,6 +62,8 @@ fn guarded() -> Vec<(&'static str, &'static str, Value)> {
         ("/replicate", "", json!({"dataset": "tank/vms", "target": "tub/vms", "force": true})),
         ("/tokens", "", token("admin")),
         ("/tokens", "", token("operator")),
+        ("/tokens", "", token("receive")),
+        ("/tokens/{name}/rotate", "feeder", json!({})),
         ("/tokens/{name}/rotate", "b", bare.clone()),
         ("/tokens/{name}/rotate", "token", bare),
         ("/tokens/{name}/bind", "b", json!({"certificates": []})),
@@ -128,7 +135,8 @@ struct Bed {
 }
 
 impl Bed {
-    /// A pool with this value, a dataset with a held snapshot and a bookmark, and tokens a and b.
+    /// A pool with this value, a dataset with a held snapshot and a bookmark, and tokens: a and b of administrators,
+    /// and one of a feeder.
     async fn new(two_persons: &str) -> Bed {
         let daemon = Daemon::start().await;
         daemon.make_tank().await;
@@ -145,8 +153,8 @@ impl Bed {
         let hold = HoldSnapshots { tag: "t".into(), names, recursive: false, until_s: None };
         client.hold_snapshots(&hold).await.unwrap();
         let bed = Bed { roles: serve_roles(&daemon), daemon };
-        for name in ["a", "b"] {
-            let (name, role) = (name.to_string(), Role::Admin);
+        for (name, role) in [("a", Role::Admin), ("b", Role::Admin), ("feeder", Role::Receive)] {
+            let name = name.to_string();
             let request = CreateToken { name, role, expires_s: None, certificates: Vec::new() };
             bed.daemon.client.create_token(&request).await.unwrap();
         }
@@ -357,6 +365,57 @@ async fn a_delay_ends_in_the_act_unless_somebody_refuses() {
     let history = bed.history().await;
     let line = "token a from 10.0.0.1, waited, as delay=2s | destroy -r tank/vms | Done";
     assert!(history.contains(&line.to_string()), "{history:#?}");
+    bed.daemon.control.stop().await;
+}
+
+/// Brings a snapshot of tank/vms into tank/copy, as a replication does; what it prunes.
+async fn bring(
+    bed: &Bed,
+    (token, role): (&str, Role),
+    (from, to): (Option<&str>, &str),
+    prune: &[&str],
+) {
+    let from = from.map(|from| format!("@{from}"));
+    let snapshot = format!("tank/vms@{to}");
+    let query = SendQuery { snapshot, from, ..SendQuery::default() };
+    let bytes = stream(&bed.daemon, query).await;
+    let post = |path: &str, body: Value| {
+        let answer = raw(&bed.roles, &asked_by(token, ("POST", path), role, &body.to_string()));
+        assert_eq!(status(&answer), "200", "{path}: {answer}");
+        answer
+    };
+    let id = id_of(&post("/receive", json!({"name": "tank/copy", "sender": "x"})));
+    let answer = part_as(token, role, &bed.roles, id, &bytes);
+    assert_eq!(status(&answer), "200", "{answer}");
+    post(&format!("/receive/{id}/end"), json!({"prune": prune}));
+}
+
+/// An administrator's token prunes what another one fed, but not where that takes two.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_takes_away_no_more_than_its_token_fed() {
+    let bed = Bed::new("off").await;
+    let [one, two, three] =
+        [7, 8, 9].map(|hour| format!("replicate-x-2026-11-27T0{hour}:00:00.000Z"));
+    for name in [&one, &two, &three] {
+        let take = TakeSnapshots { names: vec![format!("tank/vms@{name}")], recursive: false };
+        bed.daemon.client.take_snapshots(&take).await.unwrap();
+    }
+    bring(&bed, ("feeder", Role::Receive), (None, &one), &[]).await;
+    for hold in bed.daemon.control.holds(&Default::default()).await.unwrap() {
+        let (tag, names) = (hold.tag, vec![hold.snapshot]);
+        let release = ReleaseSnapshots { tag, names, recursive: false };
+        bed.daemon.client.release_snapshots(&release).await.unwrap();
+    }
+    let has_first = async || {
+        let all = bed.daemon.client.snapshots(&Default::default()).await.unwrap();
+        all.iter().any(|of| of.name == format!("tank/copy@{one}"))
+    };
+    bed.set("on").await;
+    bring(&bed, ("a", Role::Admin), (Some(&one), &two), &[&one]).await;
+    assert!(has_first().await);
+    bed.set("off").await;
+    bring(&bed, ("b", Role::Admin), (Some(&two), &three), &[&one]).await;
+    assert!(!has_first().await);
     bed.daemon.control.stop().await;
 }
 

@@ -29,10 +29,11 @@ pub(super) async fn create(
     acting.carry_out(words::create_token(&request), async { tokens.create(&request) }).await
 }
 
-/// Who has an administrator's token does not get another one, nor takes one from others, alone.
+/// Who has an administrator's token does not get another one, or that of a feeder, nor takes one
+/// from others, alone.
 fn guarded(told: Told, acting: &Acting, tokens: &Tokens) -> Told {
     match &told.about {
-        About::Token(name) if tokens.is_admins(name) && !acting.has_token(name) => {
+        About::Token(name) if tokens.takes_two(name) && !acting.has_token(name) => {
             told.guarded(Guard::All)
         }
         _ => told,
