@@ -74,6 +74,10 @@ fn of(names: &[String]) -> Guard {
     Guard::Of(names.to_vec())
 }
 
+fn of_one(name: &str) -> Guard {
+    Guard::Of(vec![name.into()])
+}
+
 /// What takes disks that hold something may take those of any pool.
 fn by_force(force: bool, told: Told) -> Told {
     if force { told.guarded(Guard::All) } else { told }
@@ -190,13 +194,13 @@ pub(super) fn inject() -> Told {
 
 pub(super) fn destroy_pool(name: &str, leaving: &Leaving) -> Told {
     let about = About::Leaving(name.into(), leaving.clone());
-    Words::of("pool destroy").word(name).told(about).guarded(of(&[name.into()]))
+    Words::of("pool destroy").word(name).told(about).guarded(of_one(name))
 }
 
 pub(super) fn export_pool(name: &str, request: ExportPool, leaving: &Leaving) -> Told {
     let about = About::Leaving(name.into(), leaving.clone());
     let words = Words::of("pool export").flag(request.force, "--force").word(name);
-    let told = words.told(about).guarded(of(&[name.into()]));
+    let told = words.told(about).guarded(of_one(name));
     Told { is_forced: request.force, ..told }
 }
 
@@ -261,7 +265,7 @@ pub(super) fn destroy_dataset(request: &DestroyDataset) -> Told {
     let DestroyDataset { name, recursive, clones, .. } = request;
     let about = About::Dataset(name.clone(), Vec::new());
     let words = Words::of("destroy").flag(*recursive, "-r").flag(*clones, "-R").word(name);
-    words.told(about).guarded(of(&[name.clone()]))
+    words.told(about).guarded(of_one(name))
 }
 
 pub(super) fn clear_damage(ClearDamage { name, file }: &ClearDamage) -> Told {
@@ -278,12 +282,12 @@ pub(super) fn take_snapshots(request: &TakeSnapshots) -> Told {
 pub(super) fn destroy_snapshots(request: &DestroySnapshots) -> Told {
     let DestroySnapshots { name, recursive, clones, dry_run, .. } = request;
     let words = Words::of("destroy").flag(*recursive, "-r").flag(*clones, "-R").word(name);
-    words.told(unless(*dry_run, About::snapshots(name))).guarded(of(&[name.clone()]))
+    words.told(unless(*dry_run, About::snapshots(name))).guarded(of_one(name))
 }
 
 pub(super) fn roll_back(RollBack { name, destroy_later, force }: &RollBack) -> Told {
     let words = Words::of("rollback").flag(*destroy_later, "-r").flag(*force, "-f").word(name);
-    words.told(About::snapshots(name)).guarded(of(&[name.clone()]))
+    words.told(About::snapshots(name)).guarded(of_one(name))
 }
 
 pub(super) fn receive(request: &ReceiveRequest) -> Told {
@@ -341,7 +345,7 @@ pub(super) fn stop_replication(request: &StopReplication) -> Told {
 /// Its schedule prunes the snapshots that it lists from now on.
 pub(super) fn promote(Promote { name }: &Promote) -> Told {
     let told = Words::of("promote").word(name).told(About::Dataset(name.clone(), Vec::new()));
-    told.guarded(of(&[name.clone()]))
+    told.guarded(of_one(name))
 }
 
 /// Elsewhere it inherits other schedules, and hosts that may destroy.
@@ -349,7 +353,7 @@ pub(super) fn rename_dataset(RenameDataset { name, new }: &RenameDataset) -> Tol
     let about = About::Dataset(name.clone(), Vec::new());
     let told = Words::of("rename").word(name).word(new).told(about);
     let place = |name: &str| name.rsplit_once('/').map(|(place, _)| place.to_string());
-    if place(name) == place(new) { told } else { told.guarded(of(&[name.clone()])) }
+    if place(name) == place(new) { told } else { told.guarded(of_one(name)) }
 }
 
 pub(super) fn rename_snapshot(request: &RenameSnapshot) -> Told {

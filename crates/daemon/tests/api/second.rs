@@ -354,17 +354,15 @@ async fn a_delay_ends_in_the_act_unless_somebody_refuses() {
     bed.set("delay=2s").await;
     bed.destroys("a");
     assert!(bed.has_vms().await);
-    let is_gone = async || !bed.has_vms().await;
+    let line = "token a from 10.0.0.1, waited, as delay=2s | destroy -r tank/vms | Done";
+    let is_done = async || bed.history().await.contains(&line.to_string());
     for _ in 0..200 {
-        if is_gone().await {
+        if is_done().await {
             break;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert!(is_gone().await);
-    let history = bed.history().await;
-    let line = "token a from 10.0.0.1, waited, as delay=2s | destroy -r tank/vms | Done";
-    assert!(history.contains(&line.to_string()), "{history:#?}");
+    assert!(is_done().await && !bed.has_vms().await, "{:#?}", bed.history().await);
     bed.daemon.control.stop().await;
 }
 
