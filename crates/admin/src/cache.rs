@@ -40,6 +40,9 @@ pub struct CachedPool {
     /// It was suspended, and has not been in service since: the disks that then held everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole: Option<WholeNote>,
+    /// Its property `two_persons`, if it is not `off`: it counts while the pool is not in service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub two_persons: Option<String>,
 }
 
 /// The disks that held everything when a pool was suspended.

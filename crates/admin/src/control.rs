@@ -33,6 +33,7 @@ mod forbidden;
 mod forced;
 pub(crate) mod free_space;
 mod freeing;
+pub mod guard;
 pub mod history;
 mod import;
 #[cfg(debug_assertions)]
@@ -54,6 +55,7 @@ mod rollback;
 mod rounds;
 mod scope;
 mod scrub;
+mod second;
 mod send;
 mod serving;
 mod shares;
@@ -100,6 +102,7 @@ pub use replicate::{Peer, Peers, Puller, check_peers, check_puller, is_of_replic
 use revive::Awaited;
 pub use rounds::Round;
 pub use scope::{Named, Scope};
+pub use second::{Ask, Put, Reply, Verdict};
 use serving::Serving;
 use tend::{PART_HOST, PART_LIST, not_kept};
 pub use widening::MayLetIn;
@@ -248,6 +251,8 @@ pub struct Control {
     memory_short: Mutex<Option<Problem>>,
     alarms: alarms::Alarms,
     overwritten: overwritten::Overwritten,
+    /// Acts that wait for a second person.
+    waiting: second::Waiting,
     /// From when on the seconds of alarms count.
     began: Instant,
 }
@@ -324,6 +329,7 @@ impl Control {
             memory_short: Mutex::default(),
             alarms,
             overwritten,
+            waiting: Default::default(),
             began: Instant::now(),
         }))
     }
@@ -441,7 +447,8 @@ impl Control {
     fn put(&self, cached: CachedPool, state: State) {
         let paths = cached.disks.iter().map(|path| path.display().to_string());
         self.events.know_disks(&cached.name, paths);
-        self.pools.write().insert(cached.name.clone(), Listed { cached, state });
+        let listed = Listed { cached, state }.kept_anew();
+        self.pools.write().insert(listed.cached.name.clone(), listed);
         self.inventory.wake();
     }
 

@@ -26,6 +26,7 @@ use crate::{
     ScanResult, ScrubRequest, SetProperties, TestAlerts, TestedOutlet, TokenInfo, TokenMade,
 };
 
+mod confirmations;
 mod datasets;
 mod diff;
 mod load;

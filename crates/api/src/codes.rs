@@ -105,6 +105,7 @@ codes! {
         DESTROYED_MANY = "destroyed-many",
         TOKEN_REFUSED = "token-refused",
         DISK_OVERWRITTEN = "disk-overwritten",
+        ACT_WAITS = "act-waits",
         NFS_TLS_OFF = "nfs-tls-off",
         LOCKS_NOT_KEPT = "locks-not-kept",
         MEMORY_SHORT = "memory-short",

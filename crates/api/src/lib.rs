@@ -15,6 +15,7 @@ mod bookmarks;
 mod caches;
 pub mod client;
 pub mod codes;
+mod confirmations;
 mod connect;
 mod counts;
 mod datasets;
@@ -56,6 +57,7 @@ pub use alerts::{
 };
 pub use bookmarks::{BookmarkInfo, BookmarksDone, DestroyBookmarks, MakeBookmark};
 pub use caches::{CacheDiskInfo, CacheDiskState};
+pub use confirmations::{AfterWait, ConfirmAct, Confirmed, WaitingAct};
 pub use connect::{ConnectAdvice, ConnectQuery, Hypervisor};
 pub use counts::{
     ClientStat, Count, DiskIo, DiskStat, Event, EventQuery, Flow, IoQuery, Latency, LeafIo,
@@ -174,6 +176,8 @@ pub enum ErrorKind {
     Unauthorized,
     /// The caller is known, but may not do this.
     Forbidden,
+    /// Nothing is done yet: it waits for a second person.
+    NeedsSecond,
 }
 
 /// A guid as the API writes it.
@@ -226,5 +230,10 @@ impl ApiError {
     /// The caller is known, but may not do this.
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Forbidden, message)
+    }
+
+    /// It waits for a second person.
+    pub fn needs_second(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::NeedsSecond, message)
     }
 }

@@ -259,6 +259,17 @@ pub enum Command {
     /// Tokens for the API over TCP: create, list, revoke, rotate.
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Carry out an act over the network that waits for a second person, or list those that do.
+    Confirm {
+        /// Drop it.
+        #[arg(long, requires = "number")]
+        refuse: bool,
+        /// Do not ask.
+        #[arg(short = 'f', requires = "number")]
+        force: bool,
+        /// Its number; without one, all are listed.
+        number: Option<u64>,
+    },
     /// Print what to type on a hypervisor to use a dataset.
     Connect {
         /// Which hypervisor.

@@ -3,6 +3,7 @@
 mod alerts;
 mod arcstat;
 mod columns;
+mod confirm;
 mod connect;
 mod dataset;
 mod diff;
@@ -127,6 +128,10 @@ pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
             share::why(&client, output, host, path).await
         }
         Command::Token(command) => token::run(command, &client, output).await,
+        Command::Confirm { number: None, .. } => confirm::list(&client, output).await,
+        Command::Confirm { refuse, force, number: Some(number) } => {
+            confirm::decide(&client, output, (refuse, force), number).await
+        }
         Command::Connect { hypervisor, host, dataset } => {
             let query = ConnectQuery { dataset, hypervisor, host };
             connect::connect(&client, output, query).await

@@ -38,6 +38,8 @@ enum Named {
     Assignment,
     /// What the words of `aquifer set` are.
     AssignmentOrDataset,
+    /// The number of an act that waits for a second person.
+    Waiting,
 }
 
 /// The command line with completions of names.
@@ -72,6 +74,7 @@ fn named(path: &[&str], arg: &Arg) -> Option<Named> {
         (["pool", ..], "disk" | "disks") => Named::Disk,
         (["pool", ..], "name") | (["inject"], "pool") | (["iostat"], "words") => Named::Pool,
         (["inject"], "disk") => Named::Disk,
+        (["confirm"], "number") => Named::Waiting,
         (["set"], "words") => Named::AssignmentOrDataset,
         (_, "property" | "properties") => Named::Property,
         (["snapshot" | "hold" | "release"], "snapshots") => Named::Snapshot,
@@ -132,6 +135,10 @@ impl Named {
                 let mut all = properties(client, true).await?;
                 all.extend(datasets(client).await?);
                 Ok(all)
+            }
+            Named::Waiting => {
+                let waiting = client.confirmations().await?.into_iter();
+                Ok(waiting.map(|of| of.number.to_string()).collect())
             }
         }
     }

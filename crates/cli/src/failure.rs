@@ -13,7 +13,7 @@ use aquifer_api::shown::lines_shown;
 pub enum Failure {
     /// The command line asks for something impossible: exit code 2.
     Usage(String),
-    /// It was tried, or refused: exit code 1.
+    /// It was tried, or refused: exit code 1. It waits for a second person: exit code 4.
     Failed(ApiError),
     /// It found what it should look for, and has printed it: exit code 1.
     Told,
@@ -39,6 +39,7 @@ impl Failure {
             Failure::Told => return ExitCode::from(1),
             Failure::Unhealthy => return ExitCode::from(3),
             Failure::Usage(message) => (ApiError::new(ErrorKind::Invalid, message), 2),
+            Failure::Failed(error) if error.kind == ErrorKind::NeedsSecond => (error, 4),
             Failure::Failed(error) => (error, 1),
         };
         if json {

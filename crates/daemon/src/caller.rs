@@ -64,18 +64,27 @@ impl Caller {
         &self.who
     }
 
+    /// The name of their token, if they come by TCP.
+    pub fn token(&self) -> Option<&str> {
+        match &self.who {
+            Who::User(_) => None,
+            Who::Token { name, .. } => Some(name),
+        }
+    }
+
     /// For whom limits count, and whose streams and copies they are: a token, from wherever it is
     /// shown, or a user of this machine.
     pub fn principal(&self) -> String {
         match &self.who {
             Who::User(uid) => format!("uid {uid}"),
-            Who::Token { name, .. } => format!("token {name}"),
+            Who::Token { name, .. } => principal_of(name),
         }
     }
 
     /// The caller as one that brings a stream.
     pub fn bringer(&self) -> Bringer {
-        Bringer::new(self.principal(), self.to_string(), self.role() >= Role::Admin)
+        let (is_admin, has_token) = (self.role() >= Role::Admin, self.token().is_some());
+        Bringer::new(self.principal(), self.to_string(), is_admin, has_token)
     }
 
     /// The caller as one that fetches copies.
@@ -126,6 +135,11 @@ impl Caller {
         let why = format!("{who} has the role {}; this needs {role}", self.role());
         Err(ApiError::forbidden(why))
     }
+}
+
+/// The principal of a token.
+pub(crate) fn principal_of(token: &str) -> String {
+    format!("token {token}")
 }
 
 impl fmt::Display for Caller {

@@ -1,7 +1,8 @@
 //! The API over HTTP, and the Unix socket that it is reached by. The routes stand in [`routes`].
 //!
 //! Failures are an [`ApiError`] with status 400 (makes no sense), 401 (over TCP, without a token),
-//! 403 (the token's role is too small), 404, 409 (conflict), 422 (refused without force), 500.
+//! 403 (the token's role is too small), 404, 409 (conflict), 422 (refused without force), 428 (it
+//! waits for a second person), 500.
 //!
 //! Invariants:
 //! - The socket is its owner's alone from the moment it exists.
@@ -145,6 +146,7 @@ pub fn refusal(error: ApiError) -> Response {
         ErrorKind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
         ErrorKind::Unauthorized => StatusCode::UNAUTHORIZED,
         ErrorKind::Forbidden => StatusCode::FORBIDDEN,
+        ErrorKind::NeedsSecond => StatusCode::PRECONDITION_REQUIRED,
     };
     (status, Json(error)).into_response()
 }

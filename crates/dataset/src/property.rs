@@ -11,6 +11,7 @@ use crate::file_schedule::FileSchedule;
 use crate::property_name::PropertyName;
 use crate::retain;
 use crate::schedule::Schedule;
+use crate::two_persons::TwoPersons;
 
 /// A settable property. The number is its item number on disk, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,10 +59,13 @@ pub enum Property {
     /// How long each snapshot that is taken or received is held by itself: `off`, or a span such as
     /// `30d`.
     Retain = 19,
+    /// Whether acts over the network that lose something wait for a second person: `off`, `on`, or
+    /// `delay=24h`. Of the pool's own dataset.
+    TwoPersons = 20,
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 19] = [
+pub const PROPERTIES: [Property; 20] = [
     Property::Compression,
     Property::Sync,
     Property::Quota,
@@ -81,6 +85,7 @@ pub const PROPERTIES: [Property; 19] = [
     Property::Filesnapshots,
     Property::HoldMax,
     Property::Retain,
+    Property::TwoPersons,
 ];
 
 /// How clients find the snapshots of a dataset, in the directory `.aquifer` of its root directory.
@@ -144,6 +149,7 @@ impl Property {
             Property::Filesnapshots => "filesnapshots",
             Property::HoldMax => "hold_max",
             Property::Retain => "retain",
+            Property::TwoPersons => "two_persons",
         }
     }
 
@@ -196,6 +202,7 @@ impl Property {
                 | Property::Autoreplace
                 | Property::Autotrim
                 | Property::HoldMax
+                | Property::TwoPersons
         )
     }
 
@@ -215,7 +222,8 @@ impl Property {
             | Property::Snapcontrol
             | Property::Replicate
             | Property::Filesnapshots
-            | Property::Retain => "off",
+            | Property::Retain
+            | Property::TwoPersons => "off",
             Property::Autoexpand | Property::Autoreplace | Property::Autotrim => "off",
             Property::Scrub => "monthly",
             Property::Snapdir => "hidden",
@@ -265,6 +273,10 @@ impl Property {
                 _ => Err(self.bad(format!("{value:?} is no span: say 30d, 12h or none"))),
             },
             Property::Retain => retain::parse(value).map_err(|why| self.bad(why)),
+            Property::TwoPersons => match TwoPersons::parse(value) {
+                Ok(_) => Ok(value.into()),
+                Err(why) => Err(self.bad(why)),
+            },
             Property::Scrub => one_of(&["off", "weekly", "monthly"]),
             Property::Snapdir => one_of(&["hidden", "visible", "disabled"]),
             Property::Snapshots => match Schedule::parse(value) {

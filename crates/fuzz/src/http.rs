@@ -285,7 +285,7 @@ impl Frontend for Nowhere {
     }
 }
 
-const ROUTES: [&str; 70] = [
+const ROUTES: [&str; 73] = [
     "GET /v1/alerts",
     "POST /v1/alerts/test",
     "GET /v1/daemon",
@@ -356,6 +356,9 @@ const ROUTES: [&str; 70] = [
     "POST /v1/pull/prune",
     "GET /v1/receives?name=",
     "POST /v1/tokens/ci/bind",
+    "GET /v1/confirmations",
+    "POST /v1/confirmations/1/confirm",
+    "POST /v1/confirmations/1/refuse",
 ];
 const KEYS: [&str; 26] = [
     "name",

@@ -8,6 +8,7 @@ fn pool(name: &str) -> CachedPool {
         guid: "00c0ffee00c0ffee".into(),
         disks: vec!["/dev/sda".into(), "/images/b".into()],
         whole: None,
+        two_persons: None,
     }
 }
 

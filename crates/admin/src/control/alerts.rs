@@ -109,6 +109,7 @@ impl Control {
         let now_s = self.began.elapsed().as_secs();
         all.extend(self.alarms.problems(now_s));
         all.extend(self.overwritten.problems(now_s));
+        all.extend(self.waiting.problems());
         all.sort_by_key(|problem| Reverse(problem.severity));
         all
     }

@@ -118,6 +118,7 @@ impl Control {
         let of_datasets = is_set(Property::Snapshots);
         let of_files = is_set(Property::Filesnapshots);
         let retains = is_set(Property::Retain);
+        let guards = is_set(Property::TwoPersons);
         let set = request.properties.iter();
         let set = set.filter_map(|(property, value)| Some((property, value.as_ref()?)));
         let mut notes = self.look_up_hosts(&request.name, set).await;
@@ -131,6 +132,9 @@ impl Control {
         let (datasets, name) = (serving.service().datasets.clone(), request.name.clone());
         let wanted = changes.clone();
         act_on(&serving, async move { datasets.set_all(&name, &wanted).await }).await?;
+        if guards {
+            notes.extend(self.keep_two_persons(serving.name()));
+        }
         if comes {
             notes.extend(unmark(&serving, &request.name).await.err().map(|error| {
                 format!("its newest received snapshot stays held: {}", error.message)

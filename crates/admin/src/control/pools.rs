@@ -258,7 +258,7 @@ impl Control {
         let disks = all_paths(&claimed.leaves);
         let serving = Arc::new(self.import_disks((name, guid), claimed, options).await?);
         let (name, guid) = (name.to_string(), guid_text(guid.0));
-        let cached = CachedPool { name, guid, disks, whole: None };
+        let cached = CachedPool { name, guid, disks, whole: None, two_persons: None };
         if let Some(dropped) = serving.dropped_log().cloned() {
             self.note_dropped(cached.guid.clone(), dropped);
         }

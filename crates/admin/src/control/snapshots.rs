@@ -195,6 +195,12 @@ impl Control {
         infos(&serving, found, *used).await
     }
 
+    /// The newest txg on disk of the pool that a name begins with.
+    pub fn newest_txg(&self, name: &str) -> Option<u64> {
+        let serving = self.pool_of_one(name).ok()?;
+        Some(serving.service().pool.committed_txg().0)
+    }
+
     /// The snapshots of a pool, as they are now.
     pub fn state_of_snapshots(&self, pool: &str) -> SnapshotState {
         let serving = self.pool_of_one(pool);

@@ -385,6 +385,7 @@ impl Control {
             guid: guid_text(pool.guid().0),
             disks: status.paths().map(PathBuf::from).collect(),
             whole: None,
+            two_persons: None,
         };
         self.put(cached, State::Serving(Arc::clone(serving)));
     }

@@ -71,6 +71,7 @@ mod top;
 mod tree_rows;
 mod trees;
 mod trim;
+mod two_persons;
 mod unprivileged;
 mod unsafe_sync;
 mod user_properties;

@@ -56,7 +56,7 @@ fn within(token: &TokenInfo) -> String {
 }
 
 /// The token alone on stdout, so that it can go to a file.
-fn show(output: Output, made: &TokenMade) -> Result<(), Failure> {
+pub(super) fn show(output: Output, made: &TokenMade) -> Result<(), Failure> {
     let TokenInfo { name, role, expires_s, earlier_until_s, .. } = &made.info;
     let until = expires_s.map_or(String::new(), |end_s| format!(" until {}", text_s(end_s)));
     let mut notes = vec![format!(

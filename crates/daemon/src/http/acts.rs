@@ -4,15 +4,21 @@
 //! Invariant: nobody waits for an answer as long as disks do not answer. An act that was not begun
 //! is refused. One that was begun goes on to its end, and its caller hears that.
 
+mod second;
+
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::time::Duration;
 
+use aquifer_admin::control::audit::Asker;
+use aquifer_admin::control::guard::Guard;
 use aquifer_admin::control::history::{Concerned, Facts, Leaving, State};
 use aquifer_admin::control::{Bringer, MayLetIn, Named, Puller, Scope};
 use aquifer_api::{ApiError, ImportRequest, Role};
+use aquifer_pool::BoxFuture;
 use axum::extract::FromRequestParts;
+use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
 use axum::response::Response;
 use serde::Serialize;
@@ -22,6 +28,7 @@ use super::gate::Early;
 use super::routes::answer;
 use super::{Api, refusal};
 use crate::caller::{Caller, Who};
+use second::Waited;
 
 /// An act that was asked for.
 #[derive(Debug, Clone)]
@@ -38,6 +45,8 @@ pub(super) struct Told {
     pub is_forced: bool,
     /// The pool of an act that is noted nowhere.
     pub of: Option<String>,
+    /// Whether it waits for a second person.
+    pub guard: Guard,
 }
 
 /// What an act is about.
@@ -57,6 +66,8 @@ pub(super) enum About {
     Locks(IpAddr),
     /// A token.
     Token(String),
+    /// A decision about an act that waits.
+    Waiting(Concerned),
     /// Nothing is changed.
     Nothing,
 }
@@ -64,12 +75,18 @@ pub(super) enum About {
 impl Told {
     /// An act that needs no more than its route.
     pub fn new(words: String, about: About) -> Told {
-        Told { words, about, needs: Role::Metrics, named: None, is_forced: false, of: None }
+        let (needs, is_forced, of, guard) = (Role::Metrics, false, None, Guard::Free);
+        Told { words, about, needs, named: None, is_forced, of, guard }
     }
 
     /// The same, of which these are all datasets that it names.
     pub fn naming(self, named: impl IntoIterator<Item = Named>) -> Told {
         Told { named: Some(named.into_iter().collect()), ..self }
+    }
+
+    /// The same act, which loses something.
+    pub fn guarded(self, guard: Guard) -> Told {
+        Told { guard, ..self }
     }
 }
 
@@ -78,9 +95,21 @@ pub(super) struct Acting {
     caller: Caller,
     api: Api,
     early: Option<Early>,
+    /// Bytes of the request, as far as its head says.
+    request_bytes: Option<u64>,
 }
 
 impl Acting {
+    /// The caller, as one that asks.
+    pub fn asker(&self) -> Asker {
+        self.caller.asker()
+    }
+
+    /// Whether the caller is the bearer of this token.
+    pub fn has_token(&self, name: &str) -> bool {
+        self.caller.token() == Some(name)
+    }
+
     /// The caller as one that brings a stream.
     pub fn bringer(&self) -> Bringer {
         self.caller.bringer()
@@ -118,58 +147,95 @@ impl Acting {
         typed.filter(|_| matches!(self.caller.who(), Who::User(_)))
     }
 
-    /// Carries out an act.
+    /// Carries out an act, at once or when it has waited for a second person.
     pub async fn carry_out<T: Serialize + Send + 'static>(
         self,
         told: Told,
         act: impl Future<Output = Result<T, ApiError>> + Send,
     ) -> Response {
-        let Told { words, about, needs, named, is_forced, of } = told;
-        let (control, asker) = (&self.api.control, self.caller.asker());
-        let may = self.caller.needs(needs).and_then(|()| self.check_named(named.as_deref()));
+        // Some are large, and each future around one would have it whole.
+        let act: BoxFuture<'_, Result<T, ApiError>> = Box::pin(act);
+        let Told { words, about, needs, named, guard, .. } = &told;
+        let may = self.caller.needs(*needs).and_then(|()| self.check_named(named.as_deref()));
         if let Err(refused) = may {
-            control.note_forbidden(&about.concerned(), asker, words, &refused);
+            let (control, asker) = (&self.api.control, self.caller.asker());
+            control.note_forbidden(&about.concerned(), asker, words.clone(), &refused);
             return answer::<T>(Err(refused));
         }
-        let pool = about.pool().or(of).map(|name| control.pool_meant(&name));
         if let About::Nothing = about {
-            return answer(self.to_its_end(pool.as_deref(), act).await);
+            let pool = self.pool_of(&told);
+            return answer(self.to_its_end(pool.as_deref(), None, act).await);
         }
+        let mut waited = match self.second_person((words, about), guard).await {
+            Ok(waited) => waited,
+            Err(response) => return response,
+        };
+        let result = self.carry(told, &mut waited, act).await;
+        if let Some(waited) = &mut waited {
+            waited.answer(&result);
+        }
+        answer(result)
+    }
+
+    async fn carry<T: Send + Serialize + 'static>(
+        &self,
+        told: Told,
+        waited: &mut Option<Waited>,
+        act: BoxFuture<'_, Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
+        let pool = self.pool_of(&told);
+        let Told { words, about, named, is_forced, guard, .. } = told;
+        let control = &self.api.control;
+        let asker = self.caller.asker();
+        let asker = match waited {
+            Some(waited) => waited.asker(asker),
+            None => asker,
+        };
         // What an act is about must not change by another one between the two looks at it. Tokens
         // and locks are not waited for: to take a right away is not to wait for an import.
         let turn = match &pool {
-            Some(pool) if !is_forced => match control.look_turn(pool, &words).await {
-                Ok(turn) => Some(turn),
-                Err(silent) => return answer::<T>(Err(silent)),
-            },
+            Some(pool) if !is_forced => Some(control.look_turn(pool, &words).await?),
             _ => None,
         };
         // Datasets may have come or gone while it waited.
-        if let Err(gone) = self.check_named(named.as_deref()) {
-            return answer::<T>(Err(gone));
-        }
+        self.check_named(named.as_deref())?;
         let before = self.state(&about);
         let noting = control.note_begin(&about.concerned(), asker, words);
+        let may_go = self.may_go(waited.as_ref(), &guard);
+        let act = async {
+            may_go?;
+            act.await
+        };
         let (result, noting) = match &about {
             About::Leaving(_, leaving) => {
                 leaving.put(noting);
                 // Still there if it was not carried out.
                 let pool = pool.as_deref().filter(|_| !is_forced);
-                (self.to_its_end(pool, act).await, leaving.take())
+                (self.to_its_end(pool, waited.as_mut(), act).await, leaving.take())
             }
-            _ => (self.to_its_end(pool.as_deref(), act).await, Some(noting)),
+            _ => (self.to_its_end(pool.as_deref(), waited.as_mut(), act).await, Some(noting)),
         };
         if let Some(noting) = noting {
             let changed = before.changes(&self.state(&about));
             control.note_end(noting, result.as_ref().map(drop), changed);
         }
         drop(turn);
-        answer(result)
+        result
+    }
+
+    fn pool_of(&self, told: &Told) -> Option<String> {
+        let named = told.about.pool().or_else(|| told.of.clone());
+        named.map(|name| self.api.control.pool_meant(&name))
     }
 
     /// Carries out an act to its end. If the disks of its pool fall silent, its caller hears that
-    /// before.
-    async fn to_its_end<R>(&self, pool: Option<&str>, act: impl Future<Output = R>) -> R {
+    /// before, and whoever confirmed it.
+    async fn to_its_end<T: Serialize>(
+        &self,
+        pool: Option<&str>,
+        waited: Option<&mut Waited>,
+        act: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
         let mut act = pin!(act);
         if let Some((pool, early)) = pool.zip(self.early.as_ref()) {
             let control = &self.api.control;
@@ -182,7 +248,13 @@ impl Acting {
             tokio::select! {
                 biased;
                 done = &mut act => return done,
-                disks = silence => early.answer(refusal(control.under_way(pool, &disks))),
+                disks = silence => {
+                    let under_way = control.under_way(pool, &disks);
+                    if let Some(waited) = waited {
+                        waited.answer::<T>(&Err(under_way.clone()));
+                    }
+                    early.answer(refusal(under_way));
+                }
             }
         }
         act.await
@@ -208,7 +280,9 @@ impl Acting {
                 });
                 of.collect()
             }
-            About::Leaving(..) | About::Coming(_) | About::Nothing => Facts::new(),
+            About::Leaving(..) | About::Coming(_) | About::Waiting(_) | About::Nothing => {
+                Facts::new()
+            }
         };
         State::Values(values)
     }
@@ -231,6 +305,7 @@ impl About {
             }
             About::Locks(_) | About::Token(_) => Concerned::All,
             About::Coming(which) => Concerned::New(which.clone()),
+            About::Waiting(concerned) => concerned.clone(),
             About::Nothing => Concerned::New(String::new()),
         }
     }
@@ -243,7 +318,7 @@ impl About {
             | About::Snapshots(name)
             | About::Coming(name)
             | About::Dataset(name, _) => Some(name.clone()),
-            About::Locks(_) | About::Token(_) | About::Nothing => None,
+            About::Locks(_) | About::Token(_) | About::Waiting(_) | About::Nothing => None,
         }
     }
 }
@@ -256,7 +331,9 @@ impl FromRequestParts<Api> for Acting {
         let bug = || refusal(ApiError::failed("the daemon has a bug: no caller"));
         let caller = caller.ok_or_else(bug)?;
         let early = parts.extensions.get::<Early>().cloned();
-        Ok(Acting { caller, api: api.clone(), early })
+        let length = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+        let request_bytes = length.and_then(|length| length.parse().ok());
+        Ok(Acting { caller, api: api.clone(), early, request_bytes })
     }
 }
 

@@ -30,42 +30,43 @@
 //! GET  /receives                read      ReceivesQuery   -> [ReceiveInfo]
 //! GET  /tokens                  read                      -> [TokenInfo]
 //! GET  /session                 read                      -> SessionInfo
+//! GET  /confirmations           read                      -> [WaitingAct]
 //! POST /scan                    operator  ScanRequest     -> ScanResult
 //! POST /alerts/test             operator  TestAlerts      -> [TestedOutlet]
-//! POST /import                  operator  ImportRequest   -> PoolDone       (1)
-//! POST /pools/{name}/export     operator ExportPool       -> PoolDone       (7)
+//! POST /import                  operator  ImportRequest   -> PoolDone       (1) (9)
+//! POST /pools/{name}/export     operator ExportPool       -> PoolDone       (7) (9)
 //! POST /pools/{name}/clear      operator                  -> PoolDone
 //! POST /pools/{name}/clear-disk operator DiskRequest     -> PoolDone
 //! POST /pools/{name}/offline    operator  OfflineDisk     -> PoolDone
-//! POST /pools/{name}/online     operator  OnlineDisk      -> PoolDone
+//! POST /pools/{name}/online     operator  OnlineDisk      -> PoolDone (9)
 //! POST /pools/{name}/scrub      operator  ScrubRequest    -> PoolDone
 //! POST /pools/{name}/free-space operator  FreeWorkRequest -> PoolDone
 //! POST /pools/{name}/drill      operator  DrillRequest    -> PoolDone
 //! POST /datasets                operator  CreateDataset   -> DatasetDone    (2)
 //! POST /datasets/clone          operator  CloneSnapshot   -> DatasetDone    (2) (8)
-//! POST /datasets/set            operator  SetProperties   -> DatasetDone    (2)
+//! POST /datasets/set            operator  SetProperties   -> DatasetDone    (2) (9)
 //! POST /snapshots               operator  TakeSnapshots   -> SnapshotsDone
 //! POST /snapshots/rename        operator  RenameSnapshot  -> SnapshotsDone
 //! POST /bookmarks               operator  MakeBookmark    -> BookmarksDone
-//! POST /snapshots/hold          operator  HoldSnapshots   -> SnapshotsDone  (4)
-//! POST /pools                   admin     CreatePool      -> PoolCreated
-//! POST /pools/{name}/destroy    admin     DestroyPool     -> PoolDone
-//! POST /pools/{name}/add        admin     AddVdevs        -> PoolCreated
+//! POST /snapshots/hold          operator  HoldSnapshots   -> SnapshotsDone  (4) (9)
+//! POST /pools                   admin     CreatePool      -> PoolCreated (9)
+//! POST /pools/{name}/destroy    admin     DestroyPool     -> PoolDone (9)
+//! POST /pools/{name}/add        admin     AddVdevs        -> PoolCreated (9)
 //! POST /pools/{name}/remove     admin     DiskRequest     -> PoolDone
-//! POST /pools/{name}/attach     admin     ReplaceDisk     -> PoolDone
+//! POST /pools/{name}/attach     admin     ReplaceDisk     -> PoolDone (9)
 //! POST /pools/{name}/detach     admin     DiskRequest     -> PoolDone
-//! POST /pools/{name}/replace    admin     ReplaceDisk     -> PoolDone
+//! POST /pools/{name}/replace    admin     ReplaceDisk     -> PoolDone (9)
 //! POST /pools/{name}/inject     admin     InjectRequest   -> PoolDone       (3)
-//! POST /datasets/destroy        admin     DestroyDataset  -> DatasetDone
-//! POST /datasets/rename         admin     RenameDataset   -> DatasetDone
-//! POST /bookmarks/destroy       admin     DestroyBookmarks -> BookmarksDone
-//! POST /datasets/promote        admin     Promote         -> Promoted
+//! POST /datasets/destroy        admin     DestroyDataset  -> DatasetDone (9)
+//! POST /datasets/rename         admin     RenameDataset   -> DatasetDone (9)
+//! POST /bookmarks/destroy       admin     DestroyBookmarks -> BookmarksDone (9)
+//! POST /datasets/promote        admin     Promote         -> Promoted (9)
 //! POST /datasets/clear          admin     ClearDamage     -> DatasetDone
-//! POST /datasets/rollback       admin     RollBack        -> RolledBack
-//! POST /snapshots/destroy       admin     DestroySnapshots -> SnapshotsDestroyed
-//! POST /snapshots/release       admin     ReleaseSnapshots -> SnapshotsDone
+//! POST /datasets/rollback       admin     RollBack        -> RolledBack (9)
+//! POST /snapshots/destroy       admin     DestroySnapshots -> SnapshotsDestroyed (9)
+//! POST /snapshots/release       admin     ReleaseSnapshots -> SnapshotsDone (9)
 //! POST /send                    admin     SendQuery       -> bytes          (6)
-//! POST /receive                 admin     ReceiveRequest  -> ReceiveBegun
+//! POST /receive                 admin     ReceiveRequest  -> ReceiveBegun (9)
 //! POST /receive/{name}          admin     bytes           -> ReceivedPart   (6)
 //! POST /receive/{name}/end      admin     ReceiveEnd      -> ReceiveSummary
 //! POST /receives/give-up        admin     GiveUpReceive   -> DatasetDone
@@ -73,13 +74,15 @@
 //! POST /pull/take               admin     TakePull        -> PullTaken
 //! POST /pull/settle             admin     SettlePull      -> DatasetDone
 //! POST /pull/prune              admin     PrunePull       -> DatasetDone
-//! POST /replicate               admin     ReplicateRequest -> ReplicationBegun
+//! POST /replicate               admin     ReplicateRequest -> ReplicationBegun (9)
 //! POST /replicate/stop          admin     StopReplication -> DatasetDone
 //! POST /locks/clear             admin     ClearLocks      -> ClearedLocks
-//! POST /tokens                  admin     CreateToken     -> TokenMade
-//! POST /tokens/{name}/rotate    admin     RotateToken     -> TokenMade
-//! POST /tokens/{name}/bind      admin     BindToken       -> TokenInfo
-//! POST /tokens/{name}/revoke    admin                     -> TokenInfo
+//! POST /tokens                  admin     CreateToken     -> TokenMade (9)
+//! POST /tokens/{name}/rotate    admin     RotateToken     -> TokenMade (9)
+//! POST /tokens/{name}/bind      admin     BindToken       -> TokenInfo (9)
+//! POST /tokens/{name}/revoke    admin                     -> TokenInfo (9)
+//! POST /confirmations/{name}/confirm admin ConfirmAct     -> Confirmed
+//! POST /confirmations/{name}/refuse admin  ConfirmAct     -> WaitingAct
 //! ```
 //! (1) `admin` if it drops something, takes the pool from another host, or gives it another name
 //!     ([`import_needs`]).
@@ -92,6 +95,8 @@
 //! (6) Bytes of a stream, in parts (`docs/stream.md`).
 //! (7) `admin` while snapshots of the pool are held until a time.
 //! (8) `admin` if the clone would be exported more widely than its origin.
+//! (9) By TCP, where a pool has `two_persons`, it waits for a second person if it loses something
+//!     ([`Guard`](aquifer_admin::control::guard::Guard)); tests have each case.
 //!
 //! A token that is bound to datasets asks for the routes that judge by them alone (`OF_SCOPED`): it
 //! sees what lies in them, and acts on that, as far as its role has the route.
@@ -134,6 +139,7 @@ mod diff;
 mod disks;
 mod pull;
 mod replicate;
+mod second;
 mod send;
 mod snapshots;
 mod table;
@@ -179,6 +185,7 @@ fn questions(table: Table) -> Table {
         .question(Read, "/receives", send::receives)
         .question(Read, "/tokens", async |State(t): Tokens_| answer(Ok(t.list())))
         .question(Read, "/session", tokens::session)
+        .question(Read, "/confirmations", second::list)
 }
 
 fn acts(table: Table) -> Table {
@@ -231,7 +238,9 @@ fn acts(table: Table) -> Table {
         .act(Admin, "/tokens", tokens::create)
         .act(Admin, "/tokens/{name}/rotate", tokens::rotate)
         .act(Admin, "/tokens/{name}/bind", tokens::bind)
-        .act(Admin, "/tokens/{name}/revoke", tokens::revoke);
+        .act(Admin, "/tokens/{name}/revoke", tokens::revoke)
+        .act(Admin, "/confirmations/{name}/confirm", second::confirm)
+        .act(Admin, "/confirmations/{name}/refuse", second::refuse);
     #[cfg(debug_assertions)]
     let table = table.act(Admin, "/pools/{name}/inject", trials::inject);
     table
@@ -409,6 +418,7 @@ async fn create_dataset(
 async fn set_properties(
     acting: Acting,
     State(control): Control_,
+    State(tokens): Tokens_,
     Body(request): Body<api::SetProperties>,
 ) -> Response {
     let told = words::set_properties(&request);
@@ -419,7 +429,10 @@ async fn set_properties(
         if !is_here {
             control.check_hold_max(&request)?;
         }
-        control.set_properties(request).await
+        let note = second::note_on_alone(&request, &tokens);
+        let mut done = control.set_properties(request).await?;
+        done.notes.extend(note);
+        Ok(done)
     };
     acting.carry_out(told, set).await
 }

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use aquifer_admin::control::Named;
-use aquifer_admin::control::history::Leaving;
+use aquifer_admin::control::guard::Guard;
+use aquifer_admin::control::history::{Concerned, Leaving};
 use aquifer_api::time::text_s;
 use aquifer_api::{
     AddVdevs, BindToken, ClearDamage, ClearLocks, CloneSnapshot, CreateDataset, CreatePool,
@@ -83,6 +84,20 @@ fn dataset(name: &str) -> [Named; 1] {
     [Named::Dataset(name.into())]
 }
 
+/// What loses something of what these names mean.
+fn of(names: &[String]) -> Guard {
+    Guard::Of(names.to_vec())
+}
+
+fn of_one(name: &str) -> Guard {
+    Guard::Of(vec![name.into()])
+}
+
+/// What takes disks that hold something may take those of any pool.
+fn by_force(force: bool, told: Told) -> Told {
+    if force { told.guarded(Guard::All) } else { told }
+}
+
 fn bytes(size: Option<u64>) -> Option<String> {
     size.map(|bytes| bytes.to_string())
 }
@@ -109,7 +124,7 @@ pub(super) fn create_pool(request: &CreatePool) -> Told {
         .words(spares)
         .flag(!caches.is_empty(), "cache")
         .words(caches);
-    words.told(unless(*dry_run, About::Coming(name.clone())))
+    by_force(*force, words.told(unless(*dry_run, About::Coming(name.clone()))))
 }
 
 pub(super) fn add_vdevs(name: &str, request: &AddVdevs) -> Told {
@@ -119,7 +134,7 @@ pub(super) fn add_vdevs(name: &str, request: &AddVdevs) -> Told {
     let words = words.flag(!logs.is_empty(), "log").vdevs(logs);
     let words = words.flag(!spares.is_empty(), "spare").words(spares);
     let words = words.flag(!caches.is_empty(), "cache").words(caches);
-    words.told(unless(*dry_run, About::Pool(name.into())))
+    by_force(*force, words.told(unless(*dry_run, About::Pool(name.into()))))
 }
 
 pub(super) fn on_disk(act: &str, name: &str, DiskRequest { disk }: &DiskRequest) -> Told {
@@ -138,7 +153,7 @@ pub(super) fn online_disk(name: &str, request: &OnlineDisk) -> Told {
     let words = Words::of("pool online").flag(*expand, "-e").flag(*force, "-f");
     let told = words.word(name).word(disk).told(About::Pool(name.into()));
     let needs = if *force { Role::Admin } else { told.needs };
-    Told { needs, ..told }
+    by_force(*force, Told { needs, ..told })
 }
 
 pub(super) fn new_disk(act: &str, name: &str, request: &ReplaceDisk) -> Told {
@@ -147,7 +162,7 @@ pub(super) fn new_disk(act: &str, name: &str, request: &ReplaceDisk) -> Told {
     let words = words.option("--create-size", bytes(*create_bytes));
     let words = words.word(name).word(disk);
     let words = new.iter().fold(words, |words, new| words.word(new));
-    words.told(About::Pool(name.into()))
+    by_force(*force, words.told(About::Pool(name.into())))
 }
 
 pub(super) fn clear_pool(name: &str) -> Told {
@@ -194,13 +209,14 @@ pub(super) fn inject() -> Told {
 
 pub(super) fn destroy_pool(name: &str, leaving: &Leaving) -> Told {
     let about = About::Leaving(name.into(), leaving.clone());
-    Words::of("pool destroy").word(name).told(about)
+    Words::of("pool destroy").word(name).told(about).guarded(of_one(name))
 }
 
 pub(super) fn export_pool(name: &str, request: ExportPool, leaving: &Leaving) -> Told {
     let about = About::Leaving(name.into(), leaving.clone());
     let words = Words::of("pool export").flag(request.force, "--force").word(name);
-    Told { is_forced: request.force, ..words.told(about) }
+    let told = words.told(about).guarded(of_one(name));
+    Told { is_forced: request.force, ..told }
 }
 
 pub(super) fn import_pool(request: &ImportRequest) -> Told {
@@ -220,7 +236,8 @@ pub(super) fn import_pool(request: &ImportRequest) -> Told {
         .fold(words, |words, place| words.flag(true, "-d").word(&place.to_string_lossy()));
     let words = request.new_name.iter().fold(words.word(pool), |words, new| words.word(new));
     let name = request.new_name.as_ref().unwrap_or(pool);
-    Told { needs: import_needs(request), ..words.told(About::Coming(name.clone())) }
+    let needs = import_needs(request);
+    by_force(needs == Role::Admin, Told { needs, ..words.told(About::Coming(name.clone())) })
 }
 
 pub(super) fn create_dataset(request: &CreateDataset) -> Told {
@@ -260,13 +277,14 @@ pub(super) fn set_properties(request: &SetProperties) -> Told {
     let names = properties.keys().cloned().collect();
     let needs = properties_need(properties.iter().map(|(name, value)| (name, value.as_ref())));
     let told = words.word(name).told(About::Dataset(name.clone(), names));
-    Told { needs, ..told.naming(dataset(name)) }
+    Told { needs, ..told.naming(dataset(name)).guarded(Guard::of_properties(request)) }
 }
 
 pub(super) fn destroy_dataset(request: &DestroyDataset) -> Told {
     let DestroyDataset { name, recursive, clones, .. } = request;
     let about = About::Dataset(name.clone(), Vec::new());
-    Words::of("destroy").flag(*recursive, "-r").flag(*clones, "-R").word(name).told(about)
+    let words = Words::of("destroy").flag(*recursive, "-r").flag(*clones, "-R").word(name);
+    words.told(about).guarded(of_one(name))
 }
 
 pub(super) fn clear_damage(ClearDamage { name, file }: &ClearDamage) -> Told {
@@ -283,12 +301,12 @@ pub(super) fn take_snapshots(request: &TakeSnapshots) -> Told {
 pub(super) fn destroy_snapshots(request: &DestroySnapshots) -> Told {
     let DestroySnapshots { name, recursive, clones, dry_run, .. } = request;
     let words = Words::of("destroy").flag(*recursive, "-r").flag(*clones, "-R").word(name);
-    words.told(unless(*dry_run, About::snapshots(name)))
+    words.told(unless(*dry_run, About::snapshots(name))).guarded(of_one(name))
 }
 
 pub(super) fn roll_back(RollBack { name, destroy_later, force }: &RollBack) -> Told {
     let words = Words::of("rollback").flag(*destroy_later, "-r").flag(*force, "-f").word(name);
-    words.told(About::snapshots(name))
+    words.told(About::snapshots(name)).guarded(of_one(name))
 }
 
 pub(super) fn receive(request: &ReceiveRequest) -> Told {
@@ -306,7 +324,9 @@ pub(super) fn receive(request: &ReceiveRequest) -> Told {
     // Who may only receive takes nothing away, and brings no dataset into service.
     let is_admins = *force || *new_handles || !request.properties.is_empty();
     let needs = if is_admins { Role::Admin } else { told.needs };
-    Told { needs, of: Some(name.clone()), ..told }
+    // A stream does not wait for a second person.
+    let guard = if *force { Guard::Never(name.clone()) } else { Guard::Free };
+    Told { needs, of: Some(name.clone()), guard, ..told }
 }
 
 pub(super) fn give_up_receive(GiveUpReceive { name }: &GiveUpReceive) -> Told {
@@ -359,7 +379,8 @@ pub(super) fn replicate(request: &ReplicateRequest) -> Told {
     let words = words.option("--keep", bytes(*keep)).option("--rate", bytes(*rate_bytes));
     // Snapshots change here: of the dataset, or of the copy.
     let here = if *pull { target } else { dataset };
-    words.word(dataset).word(target).told(About::snapshots(here))
+    // The target may be in a pool of this server.
+    by_force(*force, words.word(dataset).word(target).told(About::snapshots(here)))
 }
 
 pub(super) fn stop_replication(request: &StopReplication) -> Told {
@@ -369,13 +390,18 @@ pub(super) fn stop_replication(request: &StopReplication) -> Told {
     words.word(dataset).word(target).told(About::snapshots(here))
 }
 
+/// Its schedule prunes the snapshots that it lists from now on.
 pub(super) fn promote(Promote { name }: &Promote) -> Told {
-    Words::of("promote").word(name).told(About::Dataset(name.clone(), Vec::new()))
+    let told = Words::of("promote").word(name).told(About::Dataset(name.clone(), Vec::new()));
+    told.guarded(of_one(name))
 }
 
+/// Elsewhere it inherits other schedules, and hosts that may destroy.
 pub(super) fn rename_dataset(RenameDataset { name, new }: &RenameDataset) -> Told {
     let about = About::Dataset(name.clone(), Vec::new());
-    Words::of("rename").word(name).word(new).told(about)
+    let told = Words::of("rename").word(name).word(new).told(about);
+    let place = |name: &str| name.rsplit_once('/').map(|(place, _)| place.to_string());
+    if place(name) == place(new) { told } else { told.guarded(of_one(name)) }
 }
 
 pub(super) fn rename_snapshot(request: &RenameSnapshot) -> Told {
@@ -392,7 +418,7 @@ pub(super) fn make_bookmark(MakeBookmark { snapshot, bookmark }: &MakeBookmark) 
 
 pub(super) fn destroy_bookmarks(DestroyBookmarks { names }: &DestroyBookmarks) -> Told {
     let about = names.first().map_or(About::Nothing, |name| About::snapshots(name));
-    Words::of("destroy").words(names).told(about)
+    Words::of("destroy").words(names).told(about).guarded(of(names))
 }
 
 pub(super) fn hold_snapshots(request: &HoldSnapshots) -> Told {
@@ -400,15 +426,18 @@ pub(super) fn hold_snapshots(request: &HoldSnapshots) -> Told {
     let about = names.first().map_or(About::Nothing, |name| About::snapshots(name));
     let words = Words::of("hold").flag(*recursive, "-r").option("--until", until_s.map(text_s));
     let told = words.word(tag).words(names).told(about).naming(within(names));
-    let needs = if until_s.is_some() { Role::Admin } else { told.needs };
-    Told { needs, ..told }
+    match until_s {
+        // Nobody takes it back.
+        Some(_) => Told { needs: Role::Admin, ..told.guarded(of(names)) },
+        None => told,
+    }
 }
 
 pub(super) fn release_snapshots(request: &ReleaseSnapshots) -> Told {
     let ReleaseSnapshots { tag, names, recursive } = request;
     let about = names.first().map_or(About::Nothing, |name| About::snapshots(name));
     let words = Words::of("release").flag(*recursive, "-r").word(tag);
-    words.words(names).told(about)
+    words.words(names).told(about).guarded(of(names))
 }
 
 pub(super) fn clear_locks(ClearLocks { address, client }: &ClearLocks) -> Told {
@@ -422,7 +451,10 @@ pub(super) fn create_token(request: &CreateToken) -> Told {
     let words = words.option("--expires", expires_s.map(text_s)).certificates(certificates);
     let each = datasets.iter();
     let words = each.fold(words, |words, one| words.option("--dataset", Some(one.to_string())));
-    words.word(name).told(About::Token(name.clone()))
+    let told = words.word(name).told(About::Token(name.clone()));
+    // It could confirm, ask for so much that others cannot, or prune as the feeder of a copy.
+    let is_harmless = matches!(role, Role::Metrics | Role::Read);
+    if is_harmless { told } else { told.guarded(Guard::All) }
 }
 
 pub(super) fn rotate_token(name: &str, request: &RotateToken) -> Told {
@@ -441,4 +473,9 @@ pub(super) fn bind_token(name: &str, BindToken { certificates }: &BindToken) -> 
 
 pub(super) fn revoke_token(name: &str) -> Told {
     Words::of("token revoke").word(name).told(About::Token(name.into()))
+}
+
+/// A decision about an act that waits.
+pub(super) fn decide(decision: &str, (number, act): (&str, &str), concerned: Concerned) -> Told {
+    Told::new(format!("{decision} {number}: {act}"), About::Waiting(concerned))
 }

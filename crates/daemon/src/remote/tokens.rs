@@ -80,6 +80,13 @@ pub enum Shown {
     Nothing,
 }
 
+/// What a token of a name is, which another one of that name is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Standing {
+    role: Role,
+    made_s: u64,
+}
+
 impl Tokens {
     /// The tokens in `directory`; none, if there are none yet, or the list cannot be read.
     pub fn open(directory: &Path) -> Tokens {
@@ -213,6 +220,22 @@ impl Tokens {
             self.kept.lock().iter().map(|token| token.info(now_s)).chain(first).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
+    }
+
+    /// A token that holds, as it is now; `None`: there is none of this name, or it has expired.
+    pub(crate) fn standing(&self, name: &str) -> Option<Standing> {
+        let mut all = self.list().into_iter();
+        let found = all.find(|token| token.name == name && !token.expired)?;
+        Some(Standing { role: found.role, made_s: found.made_s })
+    }
+
+    /// Whether it takes two to change a token of this name: an administrator's, or that of a feeder
+    /// of copies, which prunes them.
+    pub(crate) fn takes_two(&self, name: &str) -> bool {
+        // That of the file, also while there is none.
+        let is_one = |role: Role| matches!(role, Role::Admin | Role::Receive);
+        let is_it = |token: &TokenInfo| token.name == name && is_one(token.role);
+        name == FIRST_TOKEN || self.list().iter().any(is_it)
     }
 
     fn first_made_s(&self) -> u64 {

@@ -15,6 +15,7 @@ mod pages;
 mod retain;
 mod roles;
 mod scopes;
+mod second;
 #[cfg(debug_assertions)]
 mod silent;
 

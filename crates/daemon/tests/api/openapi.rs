@@ -139,7 +139,7 @@ fn of<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
 type Type = (&'static str, fn(&mut SchemaGenerator) -> Value);
 
 /// What the table names.
-const TYPES: [Type; 97] = [
+const TYPES: [Type; 100] = [
     ("AddVdevs", of::<api::AddVdevs>),
     ("AlertsInfo", of::<api::AlertsInfo>),
     ("ApiError", of::<api::ApiError>),
@@ -152,6 +152,8 @@ const TYPES: [Type; 97] = [
     ("ClearLocks", of::<api::ClearLocks>),
     ("ClearedLocks", of::<api::ClearedLocks>),
     ("CloneSnapshot", of::<api::CloneSnapshot>),
+    ("ConfirmAct", of::<api::ConfirmAct>),
+    ("Confirmed", of::<api::Confirmed>),
     ("ConnectAdvice", of::<api::ConnectAdvice>),
     ("ConnectQuery", of::<api::ConnectQuery>),
     ("CreateDataset", of::<api::CreateDataset>),
@@ -237,6 +239,7 @@ const TYPES: [Type; 97] = [
     ("TestedOutlet", of::<api::TestedOutlet>),
     ("TokenInfo", of::<api::TokenInfo>),
     ("TokenMade", of::<api::TokenMade>),
+    ("WaitingAct", of::<api::WaitingAct>),
 ];
 
 #[test]

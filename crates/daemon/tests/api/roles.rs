@@ -47,6 +47,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "GET /receives",
             "GET /tokens",
             "GET /session",
+            "GET /confirmations",
         ],
     ),
     (
@@ -107,6 +108,8 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "POST /tokens/{name}/rotate",
             "POST /tokens/{name}/bind",
             "POST /tokens/{name}/revoke",
+            "POST /confirmations/{name}/confirm",
+            "POST /confirmations/{name}/refuse",
         ],
     ),
 ];

@@ -11,24 +11,25 @@ pub struct Bringer {
     /// As the history has it.
     who: String,
     is_admin: bool,
+    has_token: bool,
 }
 
 impl Bringer {
     /// A caller of the API.
-    pub fn new(principal: String, who: String, is_admin: bool) -> Bringer {
-        Bringer { principal, who, is_admin }
+    pub fn new(principal: String, who: String, is_admin: bool, has_token: bool) -> Bringer {
+        Bringer { principal, who, is_admin, has_token }
     }
 
     /// The daemon itself, which replicates from one of its pools to another.
     pub fn itself() -> Bringer {
-        Bringer { principal: HISTORY_ITSELF.into(), who: HISTORY_ITSELF.into(), is_admin: true }
+        Bringer::new(HISTORY_ITSELF.into(), HISTORY_ITSELF.into(), true, false)
     }
 
     /// The peer of this name, from which a copy is fetched: it may do what a token may that only
     /// receives.
     pub fn peer(name: &str) -> Bringer {
         let principal = format!("peer {name}");
-        Bringer { who: principal.clone(), principal, is_admin: false }
+        Bringer { who: principal.clone(), principal, is_admin: false, has_token: true }
     }
 
     /// By this it is told apart from others.
@@ -44,6 +45,11 @@ impl Bringer {
     /// Whether it may do all.
     pub fn is_admin(&self) -> bool {
         self.is_admin
+    }
+
+    /// Whether it comes over the network.
+    pub fn has_token(&self) -> bool {
+        self.has_token
     }
 
     /// How a copy knows it.

@@ -5,6 +5,7 @@
 //!   the list of that copy, and what is found goes by its txg.
 //! - One that may only receive takes away what replications took, of the copy that this stream went
 //!   into and that it fed before, and nothing that is as new as what it brought.
+//! - In a pool with `two_persons`, an administrator's token takes away nothing: it feeds each copy.
 //! - What was destroyed stands in the history by name.
 
 use std::collections::BTreeSet;
@@ -44,7 +45,11 @@ impl Control {
         };
         let came = received.iter().rfind(is_into).filter(|of| !of.was_there);
         let bringer = &session.bringer;
-        if came.is_none() || !(bringer.is_admin() || fed_before) {
+        let may_not = match bringer.is_admin() {
+            true => self.waits_for_second(bringer, into),
+            false => !fed_before,
+        };
+        if came.is_none() || may_not {
             tracing::warn!(
                 class = "receive.not_pruned", dataset = %into, by = bringer.principal(),
                 "older snapshots of a copy stay: the one that wants them destroyed did not feed it"

@@ -49,6 +49,7 @@ fn pool() -> (tempfile::TempDir, Vec<FoundLeaf>, CachedPool) {
         guid: guid_text(config.pool_guid.0),
         disks: all_paths(&leaves),
         whole: Some(WholeNote { vdevs, sequence }),
+        two_persons: None,
     };
     (dir, leaves, cached)
 }

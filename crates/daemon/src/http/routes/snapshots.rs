@@ -59,8 +59,10 @@ pub(super) async fn rename(
 pub(super) async fn destroy(
     acting: Acting,
     State(control): Control_,
-    Body(request): Body<api::DestroySnapshots>,
+    Body(mut request): Body<api::DestroySnapshots>,
 ) -> Response {
+    // What is taken while it waits was not meant.
+    request.upto_txg = request.upto_txg.or(control.newest_txg(&request.name));
     acting.carry_out(words::destroy_snapshots(&request), control.destroy_snapshots(request)).await
 }
 

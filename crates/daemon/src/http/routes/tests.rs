@@ -31,6 +31,7 @@ fn every_act_is_noted() {
         include_str!("disks.rs"),
         include_str!("pull.rs"),
         include_str!("replicate.rs"),
+        include_str!("second.rs"),
         include_str!("send.rs"),
         include_str!("snapshots.rs"),
         include_str!("tokens.rs"),

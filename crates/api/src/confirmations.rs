@@ -1,0 +1,52 @@
+//! Acts over the network that wait for a second person.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// An act that waits, in `GET /confirmations`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct WaitingAct {
+    /// Its number.
+    pub number: u64,
+    /// The whole act, in words of the command line.
+    pub act: String,
+    /// Who asked for it: `token NAME from ADDRESS`.
+    pub who: String,
+    /// When, in seconds since 1970.
+    pub asked_s: u64,
+    /// Until when it waits, in seconds since 1970.
+    pub until_s: u64,
+    /// What comes of it then.
+    pub then: AfterWait,
+}
+
+/// What comes of an act that nobody confirms or refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum AfterWait {
+    /// It is dropped: `two_persons=on`.
+    Dropped,
+    /// It is carried out: `two_persons=delay=24h`.
+    CarriedOut,
+}
+
+/// `POST /confirmations/{name}/confirm`, and `/refuse`; the name is the number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ConfirmAct {
+    /// The act, as the list showed it: another one is not confirmed.
+    pub act: String,
+}
+
+/// An act that a second person confirmed was carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Confirmed {
+    /// The act.
+    pub waited: WaitingAct,
+    /// Its answer, as its route has it.
+    pub answer: Value,
+}
