@@ -135,8 +135,8 @@ struct Bed {
 }
 
 impl Bed {
-    /// A pool with this value, a dataset with a held snapshot and a bookmark, and tokens: a and b of administrators,
-    /// and one of a feeder.
+    /// A pool with this value, a dataset with a held snapshot and a bookmark, and tokens: a and b
+    /// of administrators, and one of a feeder.
     async fn new(two_persons: &str) -> Bed {
         let daemon = Daemon::start().await;
         daemon.make_tank().await;
