@@ -61,7 +61,7 @@ impl Control {
 
     /// Notes what was done since the last look, as the sample of the time that begins then. Returns
     /// the VM disks that were written much in the present ten minutes, and how many bytes.
-    fn note_load(&self, at_s: u64) -> Vec<(Arc<Serving>, Vec<(DiskKey, u64)>)> {
+    fn note_load(&self, at_s: u64) -> Vec<(Arc<Serving>, Written)> {
         let mut written = Vec::new();
         let traffic = self.frontend.counts().unwrap_or_default().traffic;
         for serving in self.all_serving() {
@@ -93,6 +93,8 @@ fn note(serving: &Serving, at_s: u64, short: Samples, long: Samples) {
 }
 
 type Samples = Vec<(LoadOf, LoadSample)>;
+/// Bytes that were written to VM disks.
+type Written = Vec<(DiskKey, u64)>;
 
 impl LoadMeter {
     /// The samples of the last ten seconds and of the ten minutes in which they lie; none at the
