@@ -106,6 +106,10 @@ fn free() -> Vec<(&'static str, &'static str, Value)> {
         ("/receives/give-up", "", json!({"name": "tank/new"})),
         ("/replicate", "", json!({"dataset": "tank/vms", "target": "tub/vms"})),
         ("/replicate/stop", "", json!({"dataset": "tank/vms", "target": "tub/vms"})),
+        // Of what was taken for the caller's own token, and nothing else.
+        ("/pull/take", "", json!({"datasets": ["tank/vms"]})),
+        ("/pull/settle", "", json!({"dataset": "tank/vms", "copy": "b/vms", "guid": "1"})),
+        ("/pull/prune", "", json!({"dataset": "tank/vms"})),
         ("/locks/clear", "", json!({"address": "10.0.0.1"})),
         ("/tokens", "", json!({"name": "d", "role": "read"})),
         ("/tokens/{name}/rotate", "d", bare()),
