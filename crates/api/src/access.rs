@@ -44,9 +44,7 @@ impl Role {
             Role::Admin => "admin",
         }
     }
-}
 
-impl Role {
     /// Whether a token of this role may count for some datasets alone: its acts are on datasets.
     pub fn may_be_scoped(self) -> bool {
         matches!(self, Role::Receive | Role::Send | Role::Read | Role::Operator)

@@ -43,14 +43,52 @@ struct Counted {
     together: bool,
     /// By caller, in steps of the span.
     callers: BTreeMap<String, BTreeMap<u64, u64>>,
-    /// What is told, and until when.
-    told: BTreeMap<String, (String, u64)>,
+    told: Standing<String>,
+}
+
+/// What is told, each for a day from when it was seen last.
+#[derive(Debug)]
+pub(super) struct Standing<K>(BTreeMap<K, (String, u64)>);
+
+impl<K> Default for Standing<K> {
+    fn default() -> Self {
+        Standing(BTreeMap::new())
+    }
+}
+
+impl<K: Ord> Standing<K> {
+    /// It was seen now.
+    pub fn put(&mut self, of: K, status: String, now_s: u64) {
+        self.0.insert(of, (status, now_s.saturating_add(STANDS_S)));
+    }
+
+    pub fn contains(&self, of: &K) -> bool {
+        self.0.contains_key(of)
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Forgets what has stood for its time.
+    pub fn forget(&mut self, now_s: u64) {
+        self.0.retain(|_, (_, until_s)| now_s < *until_s);
+    }
+
+    /// All that stand.
+    pub fn problems(&mut self, now_s: u64, (code, action): (Code, &str)) -> Vec<Problem> {
+        self.forget(now_s);
+        let problem = |(status, _): &(String, u64)| {
+            Problem::new(code, Severity::Warning, status.clone(), Some(action.into()))
+        };
+        self.0.values().map(problem).collect()
+    }
 }
 
 impl Alarms {
     pub fn new(settings: &Settings) -> Alarms {
         let counted = |span_s, most, together| {
-            let (callers, told) = (BTreeMap::new(), BTreeMap::new());
+            let (callers, told) = Default::default();
             Mutex::new(Counted { span_s, most, together, callers, told })
         };
         Alarms {
@@ -77,14 +115,8 @@ impl Alarms {
     /// Those that stand.
     pub fn problems(&self, now_s: u64) -> Vec<Problem> {
         let mut all = Vec::new();
-        for (counted, (code, action)) in
-            [(&self.destroyed, MANY_DESTROYED), (&self.refused, REFUSED_OFTEN)]
-        {
-            let mut counted = counted.lock();
-            counted.told.retain(|_, (_, until_s)| now_s < *until_s);
-            all.extend(counted.told.values().map(|(status, _)| {
-                Problem::new(code, Severity::Warning, status.clone(), Some(action.into()))
-            }));
+        for (counted, what) in [(&self.destroyed, MANY_DESTROYED), (&self.refused, REFUSED_OFTEN)] {
+            all.extend(counted.lock().told.problems(now_s, what));
         }
         all
     }
@@ -120,7 +152,7 @@ impl Counted {
             let each = each.iter().take(3).map(|(count, who)| format!("{count} by {who}"));
             let text = words(all, &each.collect::<Vec<_>>().join(", "));
             let of = if self.together { String::new() } else { who.to_string() };
-            self.told.insert(of, (text, now_s.saturating_add(STANDS_S)));
+            self.told.put(of, text, now_s);
         }
     }
 }

@@ -6,7 +6,7 @@
 //! usual. A disk of which nothing is known from three days ago has no usual: one that is being
 //! installed or restored is no alarm.
 //!
-//! It stands for a day from when it was seen last, as [`alarms`](super::alarms) do.
+//! It stands as other alarms do ([`Standing`]).
 //!
 //! # Invariants
 //! - Bounded, whatever clients write.
@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aquifer_alerts::Settings;
+use aquifer_api::Problem;
 use aquifer_api::codes::{self, Code};
-use aquifer_api::{Problem, Severity};
 use aquifer_dataset::load::{LoadAsked, LoadGrain, LoadOf, LoadRecord, LoadSample};
 use aquifer_meter::size;
 use aquifer_nfs::traffic::DiskKey;
@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::Control;
+use super::alarms::Standing;
 use super::serving::Serving;
 
 /// Disks whose past is remembered, and those that are told of: each as many.
@@ -52,8 +53,7 @@ struct State {
     /// The most bytes that were written to a disk in ten minutes, if enough is known, and when that
     /// was looked up.
     usual: BTreeMap<DiskKey, (Option<u64>, u64)>,
-    /// What is told, and until when.
-    told: BTreeMap<DiskKey, (String, u64)>,
+    told: Standing<DiskKey>,
 }
 
 impl Overwritten {
@@ -106,25 +106,15 @@ impl Overwritten {
              the most before today"
         );
         let mut state = self.state.lock();
-        state.told.retain(|_, (_, until_s)| now_s < *until_s);
-        if state.told.len() < DISKS_MAX || state.told.contains_key(&disk) {
-            state.told.insert(disk, (text, now_s.saturating_add(DAY_S)));
+        state.told.forget(now_s);
+        if state.told.len() < DISKS_MAX || state.told.contains(&disk) {
+            state.told.put(disk, text, now_s);
         }
     }
 
     /// Those that stand at `now_s`, of a clock that nobody sets.
     pub fn problems(&self, now_s: u64) -> Vec<Problem> {
-        let mut state = self.state.lock();
-        state.told.retain(|_, (_, until_s)| now_s < *until_s);
-        let problem = |(status, _): &(String, u64)| {
-            Problem::new(
-                OVERWRITTEN.0,
-                Severity::Warning,
-                status.clone(),
-                Some(OVERWRITTEN.1.into()),
-            )
-        };
-        state.told.values().map(problem).collect()
+        self.state.lock().told.problems(now_s, OVERWRITTEN)
     }
 }
 

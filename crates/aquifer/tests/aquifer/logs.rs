@@ -389,7 +389,7 @@ impl Mounted {
     /// A file system in memory of that many MiB; `None`, and a message, where there can be none.
     pub fn tmpfs(path: &str, mib: u64) -> Option<Mounted> {
         fs::create_dir(path).unwrap();
-        let size = format!("size={mib}M");
+        let size = format!("size={mib}M,mode=700");
         let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "none", path]).status();
         if !(has("mount") && mount.is_ok_and(|status| status.success())) {
             eprintln!("SKIPPED: nothing can be mounted here");

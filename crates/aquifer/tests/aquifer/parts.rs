@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::logs::Mounted;
 use crate::support::{Daemon, PATIENCE, Place};
 
 /// An address that nothing listens on; where it is not there yet.
@@ -378,22 +379,7 @@ fn a_full_state_directory_is_told_and_nfs_is_served() {
     let whole = Whole::new();
     let (state, kept) = (whole.place.path("state"), whole.place.path("kept"));
     fs::rename(&state, &kept).unwrap();
-    fs::create_dir(&state).unwrap();
-    let mounted = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=8M,mode=700", "none"])
-        .arg(&state)
-        .status();
-    if !mounted.is_ok_and(|mounted| mounted.success()) {
-        eprintln!("SKIPPED: a small file system needs root");
-        return;
-    }
-    struct Unmount(PathBuf);
-    impl Drop for Unmount {
-        fn drop(&mut self) {
-            let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
-        }
-    }
-    let _unmount = Unmount(state.clone());
+    let Some(_mounted) = Mounted::tmpfs(state.to_str().unwrap(), 8) else { return };
     for file in files(&kept) {
         fs::create_dir_all(state.join(&file).parent().unwrap()).unwrap();
         fs::copy(kept.join(&file), state.join(&file)).unwrap();

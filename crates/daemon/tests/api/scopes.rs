@@ -78,6 +78,12 @@ fn scoped(daemon: &Daemon, (method, path): (&str, &str), role: Role, body: &str)
     raw(&daemon.dir.path().join("roles"), &request)
 }
 
+/// The status of an act, and its answer.
+fn act_of(daemon: &Daemon, role: Role, (path, body): (&str, Value)) -> (String, String) {
+    let answer = scoped(daemon, ("POST", path), role, &body.to_string());
+    (status(&answer).to_string(), answer)
+}
+
 fn body_of(answer: &str) -> Value {
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
     // Answers of some length come in chunks.
@@ -215,10 +221,7 @@ async fn no_act_reaches_outside() {
     let daemon = filled().await;
     serve_roles(&daemon);
     let before = outside(&daemon).await;
-    let act = |path: &str, body: Value| {
-        let answer = scoped(&daemon, ("POST", path), Role::Operator, &body.to_string());
-        (status(&answer).to_string(), answer)
-    };
+    let act = |path: &str, body: Value| act_of(&daemon, Role::Operator, (path, body));
     let snapshots = OUTSIDE.iter().map(|name| format!("{name}@s"));
     let snapshots = snapshots.chain(TRICKS.map(str::to_string));
     for name in snapshots {
@@ -318,10 +321,7 @@ async fn one_that_fetches_copies_reaches_nothing_outside() {
     let daemon = filled().await;
     serve_roles(&daemon);
     let before = outside(&daemon).await;
-    let act = |path: &str, body: Value| {
-        let answer = scoped(&daemon, ("POST", path), Role::Send, &body.to_string());
-        (status(&answer).to_string(), answer)
-    };
+    let act = |path: &str, body: Value| act_of(&daemon, Role::Send, (path, body));
     for name in OUTSIDE.into_iter().chain(["tank/vms3"]) {
         let guid = "00000000000000aa";
         for (path, body) in [
@@ -358,10 +358,7 @@ async fn one_that_fetches_copies_takes_so_many_and_takes_away_its_own_alone() {
     let daemon = filled().await;
     serve_roles(&daemon);
     let before = outside(&daemon).await;
-    let act = |path: &str, body: Value| {
-        let answer = scoped(&daemon, ("POST", path), Role::Send, &body.to_string());
-        (status(&answer).to_string(), answer)
-    };
+    let act = |path: &str, body: Value| act_of(&daemon, Role::Send, (path, body));
     let names = async || {
         let query = SnapshotQuery { name: Some("tank/vms".into()), ..SnapshotQuery::default() };
         let found = daemon.client.snapshots(&query).await.unwrap();

@@ -79,9 +79,7 @@ impl Pulls {
             ))),
         }
     }
-}
 
-impl Pulls {
     fn is_noted(&self, puller: &Puller, dataset: &DatasetName) -> bool {
         let mut noted = self.noted.lock();
         noted.retain(|_, at| at.elapsed() < NOTED_AGAIN_AFTER);
