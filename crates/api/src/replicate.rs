@@ -61,7 +61,7 @@ pub struct StopReplication {
 }
 
 /// `GET /replications?id=..`; without an id, the newest run of each copy, and copies that the
-/// property `replicate` names.
+/// properties `replicate` and `pull` name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -77,11 +77,11 @@ pub struct ReplicationQuery {
 pub struct ReplicationInfo {
     /// The run; `null`: none since the daemon started.
     pub id: Option<u64>,
-    /// Full name of the dataset.
+    /// Full name of the dataset, behind the name of a peer and a colon if it is fetched.
     pub dataset: String,
     /// Its copy: the name of a peer, a colon, and a dataset; or a dataset here.
     pub target: String,
-    /// How often the property `replicate` wants it; `null`: somebody asked for it.
+    /// How often the property `replicate` or `pull` wants it; `null`: somebody asked for it.
     pub every_s: Option<u64>,
     /// How the run stands.
     pub state: ReplicationState,
@@ -106,6 +106,22 @@ pub struct ReplicationInfo {
     /// was destroyed or renamed, mostly. They stay. As the newest run found them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<String>,
+}
+
+impl ReplicationInfo {
+    /// The peer from which it is fetched. No name of a pool has a colon.
+    pub fn source(&self) -> Option<&str> {
+        let pool = self.dataset.split('/').next().unwrap_or_default();
+        pool.split_once(':').map(|(peer, _)| peer)
+    }
+
+    /// A dataset of it, with the peer that has it.
+    pub fn named(&self, copy: &CopyInfo) -> String {
+        match self.source() {
+            Some(peer) => format!("{peer}:{}", copy.dataset),
+            None => copy.dataset.clone(),
+        }
+    }
 }
 
 /// One dataset and its copy.

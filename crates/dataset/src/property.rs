@@ -62,10 +62,12 @@ pub enum Property {
     /// Whether acts over the network that lose something wait for a second person: `off`, `on`, or
     /// `delay=24h`. Of the pool's own dataset.
     TwoPersons = 20,
+    /// From which dataset of a peer a copy is fetched, and how: `off`, or `store1:tank/vms every=5m`.
+    Pull = 21,
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 20] = [
+pub const PROPERTIES: [Property; 21] = [
     Property::Compression,
     Property::Sync,
     Property::Quota,
@@ -82,6 +84,7 @@ pub const PROPERTIES: [Property; 20] = [
     Property::Standby,
     Property::Snapcontrol,
     Property::Replicate,
+    Property::Pull,
     Property::Filesnapshots,
     Property::HoldMax,
     Property::Retain,
@@ -150,6 +153,7 @@ impl Property {
             Property::HoldMax => "hold_max",
             Property::Retain => "retain",
             Property::TwoPersons => "two_persons",
+            Property::Pull => "pull",
         }
     }
 
@@ -188,7 +192,11 @@ impl Property {
     pub fn is_inherited(self) -> bool {
         let is_own = matches!(
             self,
-            Property::Quota | Property::Reservation | Property::Refreservation | Property::Standby
+            Property::Quota
+                | Property::Reservation
+                | Property::Refreservation
+                | Property::Standby
+                | Property::Pull
         );
         !is_own && !self.is_of_pool()
     }
@@ -221,6 +229,7 @@ impl Property {
             | Property::Standby
             | Property::Snapcontrol
             | Property::Replicate
+            | Property::Pull
             | Property::Filesnapshots
             | Property::Retain
             | Property::TwoPersons => "off",
@@ -259,14 +268,14 @@ impl Property {
                     self.bad(format!("{value:?} is no size: say 500G, 1.5T or none"))
                 }),
             },
-            Property::Sharenfs | Property::Snapcontrol | Property::Replicate
-                if value.len() > VALUE_BYTES_MAX =>
-            {
-                Err(self.bad(format!("longer than {VALUE_BYTES_MAX} bytes")))
-            }
-            Property::Sharenfs | Property::Snapcontrol | Property::Replicate => {
-                Ok(value.to_string())
-            }
+            // Their rooms know what they mean.
+            Property::Sharenfs
+            | Property::Snapcontrol
+            | Property::Replicate
+            | Property::Pull => match value.len() <= VALUE_BYTES_MAX {
+                true => Ok(value.to_string()),
+                false => Err(self.bad(format!("longer than {VALUE_BYTES_MAX} bytes"))),
+            },
             Property::HoldMax => match value {
                 "none" => Ok("none".into()),
                 _ if time::parse_span(value).is_some_and(|span_s| span_s > 0) => Ok(value.into()),

@@ -91,8 +91,8 @@ fn stays(name: &PropertyName) -> bool {
 }
 
 /// Whether it is set by an act of its own: a reservation may have no room here, schedules would
-/// begin at once, nobody takes back what `retain` holds, and where a copy goes from here is no
-/// matter of what comes.
+/// begin at once, nobody takes back what `retain` holds, and from where a copy comes, and where it
+/// goes from here, is no matter of what comes.
 fn is_set_apart(name: &PropertyName) -> bool {
     let PropertyName::Native(property) = name else { return false };
     let is_own = matches!(
@@ -103,6 +103,7 @@ fn is_set_apart(name: &PropertyName) -> bool {
             | Property::Filesnapshots
             | Property::Standby
             | Property::Replicate
+            | Property::Pull
             | Property::Retain
     );
     is_own || property.is_of_pool()
@@ -211,6 +212,7 @@ mod tests {
             "reservation",
             "refreservation",
             "replicate",
+            "pull",
             "snapshots",
             "retain",
             "scrub",

@@ -11,7 +11,7 @@ use aquifer_api::{Health, PoolStatus, Problem, ScrubState, Severity, codes, time
 use aquifer_dataset::{Partial, Property};
 use tokio::time::Instant;
 
-use super::replicate::{TAG_OF_COPY, standing_copies};
+use super::replicate::{TAG_OF_COPY, standing_copies, taken_of_copy_ns};
 use super::serving::Serving;
 use super::{Control, shares};
 
@@ -254,14 +254,9 @@ fn ended_holds(serving: &Serving, now_ns: u64) -> Option<Problem> {
 /// Copies that get nothing any more.
 fn unfed(serving: &Serving, now_ns: u64) -> Option<Problem> {
     let datasets = &serving.service().datasets;
-    let committed = serving.service().pool.committed_txg();
-    let newest_ns = |dataset: &std::sync::Arc<aquifer_dataset::Dataset>| {
-        let newest = dataset.snapshots(committed).into_iter().map(|of| of.record.created).max();
-        newest.map(|at| at.since_1970_ns())
-    };
     let mut found = Vec::new();
     for dataset in datasets.all().into_iter().filter(|dataset| dataset.is_standby()) {
-        if let Some(at) = newest_ns(&dataset)
+        if let Some(at) = taken_of_copy_ns(serving, &dataset)
             && now_ns.saturating_sub(at) >= UNFED_NS
         {
             found.push(datasets.full_name(&dataset));
@@ -270,8 +265,9 @@ fn unfed(serving: &Serving, now_ns: u64) -> Option<Problem> {
     let first = found.first()?;
     let status = format!("Copies on standby got nothing for a week: {}.", found.join(", "));
     let action = format!(
-        "Look at the replication where they come from: `aquifer replicate` there. A copy that is \
-         wanted as it is takes clients after `aquifer set standby=off {first}`."
+        "Look at the replication: `aquifer replicate` where they come from, or here if they are \
+         fetched. A copy that is wanted as it is takes clients after `aquifer set standby=off \
+         {first}`."
     );
     Some(Problem::new(codes::COPY_UNFED, Severity::Warning, status, Some(action)))
 }

@@ -26,9 +26,7 @@ impl Control {
     /// Invalid names and values, or a parent that does not exist.
     pub async fn create_dataset(&self, request: CreateDataset) -> Result<DatasetDone, ApiError> {
         let (_act, serving) = self.act_of(&request.name, "create").await?;
-        for (property, value) in &request.properties {
-            properties::check(&request.name, property, value, &self.config.peers)?;
-        }
+        properties::check_new(&request.name, &request.properties, &self.config.peers)?;
         let sharenfs = request.properties.get(Property::Sharenfs.name());
         self.check_room(shares::made_exported(&serving, &request.name, sharenfs))?;
         let values: Vec<(String, String)> = request.properties.into_iter().collect();
@@ -73,9 +71,7 @@ impl Control {
                  snapshot"
             )));
         }
-        for (property, value) in &properties {
-            properties::check(&name, property, value, &self.config.peers)?;
-        }
+        properties::check_new(&name, &properties, &self.config.peers)?;
         let sharenfs = properties.get(Property::Sharenfs.name());
         let snapcontrol = properties.get(Property::Snapcontrol.name());
         self.check_room(shares::made_exported(&serving, &name, sharenfs))?;
@@ -109,6 +105,7 @@ impl Control {
                 None => drop(properties::known(property)?),
             }
         }
+        check_fetched(&serving, &request)?;
         let sharenfs = request.properties.get(Property::Sharenfs.name());
         if let Some(value) = sharenfs {
             self.check_room(shares::set_exported(&serving, &request.name, value.as_ref()))?;
@@ -324,6 +321,26 @@ fn check_shown(serving: &Serving, request: &SetProperties) -> Result<(), ApiErro
             request.name,
             export.path,
             sharenfs::words(&export)
+        ))),
+    }
+}
+
+/// Fails if a dataset would be fetched that is not there, or that clients use.
+fn check_fetched(serving: &Serving, request: &SetProperties) -> Result<(), ApiError> {
+    let value = |of: Property| request.properties.get(of.name()).and_then(Option::as_deref);
+    let pull = value(Property::Pull).filter(|value| *value != Property::Pull.default_value());
+    let Some(pull) = pull else { return Ok(()) };
+    let from = pull.split_whitespace().next().unwrap_or_default();
+    let name = &request.name;
+    match serving.service().datasets.by_name(name) {
+        Some(found) if found.is_standby() || value(Property::Standby) == Some("on") => Ok(()),
+        Some(_) => Err(ApiError::conflict(format!(
+            "property pull: {name:?} is in service, and nothing is fetched over what clients \
+             write: set it on a copy, or standby=on with it"
+        ))),
+        None => Err(ApiError::not_found(format!(
+            "there is no copy {name:?} yet: `aquifer replicate --pull {from} {name}` makes it; \
+             set it then"
         ))),
     }
 }

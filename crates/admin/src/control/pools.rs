@@ -46,9 +46,7 @@ impl Control {
             ));
         }
         layout::check(std::iter::empty(), 0, &wanted)?;
-        for (property, value) in &properties {
-            properties::check(&name, property, value, &self.config.peers)?;
-        }
+        properties::check_new(&name, &properties, &self.config.peers)?;
         let (mut taken, mut created) = self.take_wanted(&name, &wanted).await?;
         if wanted.dry_run {
             return Ok(created);

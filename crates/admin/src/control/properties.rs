@@ -24,10 +24,23 @@ pub(super) fn check(
         let clients = sharenfs::snapcontrol(value);
         clients.map_err(|why| ApiError::invalid(format!("property snapcontrol: {why}")))?;
     }
-    if known == Property::Replicate {
-        let standing = replicate::check(value);
-        standing.map_err(|why| ApiError::invalid(format!("property replicate: {why}")))?;
-        replicate::check_known(value, peers)?;
+    replicate::check(known, value, peers)
+}
+
+/// The same of all properties of a dataset that is not there yet.
+pub(super) fn check_new<'a>(
+    dataset: &str,
+    properties: impl IntoIterator<Item = (&'a String, &'a String)>,
+    peers: &Peers,
+) -> Result<(), ApiError> {
+    for (property, value) in properties {
+        check(dataset, property, value, peers)?;
+        if property == Property::Pull.name() && value != Property::Pull.default_value() {
+            return Err(ApiError::invalid(format!(
+                "property pull: a new dataset is in service, and nothing is fetched into it: \
+                 `aquifer replicate --pull PEER:POOL/NAME {dataset}` makes a copy; set it then"
+            )));
+        }
     }
     Ok(())
 }

@@ -110,9 +110,7 @@ impl Control {
         if request.sender.is_some() && !request.dry_run {
             self.give_up_earlier(&request, bringer).await;
         }
-        for (property, value) in &request.properties {
-            properties::check(&request.name, property, value, &self.config.peers)?;
-        }
+        properties::check_new(&request.name, &request.properties, &self.config.peers)?;
         let chosen = Chosen::parse(&request.properties, &request.exclude);
         let chosen = chosen.map_err(properties::api_error)?;
         let feeds = request.sender.is_some() || !bringer.is_admin();

@@ -1,8 +1,8 @@
 //! Replication: copies of datasets on other Aquifers, or in other pools, brought up to date by
 //! snapshots that are sent over the API of the other side.
 //!
-//! A run is asked for, or the property `replicate` asks for it every so often. Both are the same
-//! ([`run`]). Runs go on a thread that yields to clients.
+//! A run is asked for, or one of the properties `replicate` and `pull` asks for it every so often
+//! ([`standing`]). All are the same ([`run`]). Runs go on a thread that yields to clients.
 //!
 //! # Invariants
 //! - The copy changes by whole snapshots alone: what `receive` guarantees. A run that ends early,
@@ -20,6 +20,7 @@ mod rest;
 mod run;
 mod side;
 mod source;
+mod standing;
 mod target;
 
 use std::collections::BTreeSet;
@@ -31,40 +32,47 @@ use aquifer_api::{
     ApiError, DatasetDone, DatasetName, ReplicateRequest, ReplicationBegun, ReplicationInfo,
     ReplicationQuery, StopReplication, time,
 };
+use aquifer_dataset::Property;
 
 use super::serving::Serving;
 use super::{Control, Scope};
 pub(super) use jobs::Replication;
 use jobs::{Job, Wish};
 pub use line::{Peer, Peers, check_peers};
+pub(super) use own::taken_of_copy_ns;
 use own::Member;
 pub use pulled::{Puller, check_puller};
 use side::Side;
 use source::Source;
+use standing::{How, Unit, Way};
 pub(super) use target::TAG_OF_COPY;
 pub use target::is_of_replication;
-use target::{How, Standing, Target};
+use target::Target;
 
 /// The copies that replication makes by itself: of each its dataset, and the tag of its holds.
 pub(super) fn standing_copies(serving: &Serving) -> BTreeSet<(String, String)> {
-    let members = own::standing(serving).into_iter().flat_map(|(_, members)| members);
+    let members = standing::sent(serving).into_iter().flat_map(|unit| unit.members);
     members.map(|member| (member.dataset, member.target.tag())).collect()
 }
 
-/// Whether the configuration has the peer that a value of the property `replicate` names.
+/// Whether a value of the properties `replicate` and `pull` makes sense, and names a peer that the
+/// configuration has. Values of other properties always do.
 ///
 /// # Errors
-/// It has none of this name.
-pub(super) fn check_known(value: &str, peers: &Peers) -> Result<(), ApiError> {
-    let standing = Standing::parse(value).map_err(ApiError::invalid)?;
-    let peer = standing.and_then(|standing| standing.target.peer);
+/// What is wrong with it.
+pub(super) fn check(property: Property, value: &str, peers: &Peers) -> Result<(), ApiError> {
+    let Some(way) = Way::of(property) else { return Ok(()) };
+    let standing = way.parse(value);
+    let standing = standing
+        .map_err(|why| ApiError::invalid(format!("property {}: {why}", property.name())))?;
+    let peer = standing.and_then(|standing| standing.other.peer);
     let unknown = peer.filter(|peer| !peers.contains_key(peer));
     unknown.map_or(Ok(()), |peer| Err(line::unknown_peer(&peer, peers)))
 }
 
 impl Control {
-    /// Carries out runs, as long as the daemon runs: those that were asked for, and those that the
-    /// property `replicate` asks for.
+    /// Carries out runs, as long as the daemon runs: those that were asked for, and those that
+    /// properties ask for.
     pub async fn replicate(self: Arc<Self>) {
         loop {
             self.begin_due();
@@ -171,18 +179,18 @@ impl Control {
         Ok(shown)
     }
 
-    /// The copies that the property `replicate` names in a pool.
+    /// The copies that are kept up to date by themselves, and have a side in a pool.
     pub(super) fn standing(&self, serving: &Serving) -> Vec<ReplicationInfo> {
-        let units = own::standing(serving).into_iter();
-        let unit = |(standing, members): (Standing, Vec<Member>)| {
-            let wish = wish(standing, &members)?;
-            let info = match self.replication.newest(&wish.dataset, &wish.target) {
-                Some(job) => ReplicationInfo { every_s: wish.every_s, ..job.info(self, &members) },
+        let unit = |Unit { wish, members }: Unit| {
+            match self.replication.newest(&wish.full(), &wish.target) {
+                Some(job) => {
+                    let members = job.members_said().unwrap_or(members);
+                    ReplicationInfo { every_s: wish.every_s, ..job.info(self, &members) }
+                }
                 None => jobs::info(self, &wish, &members),
-            };
-            Some(info)
+            }
         };
-        units.filter_map(unit).collect()
+        standing::all(serving).into_iter().map(unit).collect()
     }
 
     /// Whether a run waits, or would wait, for the disks of a pool that do not answer.
@@ -199,8 +207,7 @@ impl Control {
     fn begin_due(&self) {
         let now_ns = time::now_ns();
         for serving in self.all_serving() {
-            for (standing, members) in own::standing(&serving) {
-                let Some(wish) = wish(standing, &members) else { continue };
+            for Unit { wish, members } in standing::all(&serving) {
                 if self.is_due(&wish, &members, now_ns) {
                     // Another run of this copy, or too many: the next look tries again.
                     let _ = self.replication.add(wish);
@@ -213,12 +220,12 @@ impl Control {
         let every_ns = wish.every_s.unwrap_or(u64::MAX).saturating_mul(1_000_000_000);
         // A clock that was set back does not keep a copy waiting for ever.
         let is_over = |since: u64, span: u64| now_ns < since || now_ns - since >= span;
-        match self.replication.newest(&wish.dataset, &wish.target) {
+        match self.replication.newest(&wish.full(), &wish.target) {
             None => {
                 let is_old = |own: &Option<own::Own>| {
                     own.as_ref().is_none_or(|own| is_over(own.taken_ns, every_ns))
                 };
-                own::newest(self, members).iter().any(is_old)
+                jobs::newest(self, wish, members).iter().any(is_old)
             }
             Some(job) => match (job.ended(), job.begun_ns()) {
                 (None, _) | (_, None) => false,
@@ -254,29 +261,6 @@ impl Control {
             );
         }
     }
-}
-
-/// Whether a value of the property `replicate` can be set.
-///
-/// # Errors
-/// What is wrong with it.
-pub(super) fn check(value: &str) -> Result<(), String> {
-    Standing::parse(value).map(drop)
-}
-
-/// What a standing replication wants.
-fn wish(standing: Standing, members: &[Member]) -> Option<Wish> {
-    let Standing { target, every_s, how } = standing;
-    Some(Wish {
-        source: None,
-        dataset: members.first()?.dataset.clone(),
-        target,
-        recursive: None,
-        snapshot: None,
-        how,
-        force: false,
-        every_s: Some(every_s),
-    })
 }
 
 /// How often it is looked whether a run is due.

@@ -180,3 +180,82 @@ fn a_tree_is_fetched_and_the_token_does_nothing_else() {
     fails(&said, "aquifer token create NAME --role send");
     pair.inspect();
 }
+
+#[test]
+fn a_tree_is_fetched_by_its_property_while_it_stands_by() {
+    let pair = Pair::new();
+    let (here, there) = (&pair.here, &pair.there);
+    let (daemon, other) = pair.both();
+    let file = with_file(here, "tank", &[&pair.disks[0]]);
+    here.must(&["create", "tank/vms/a"]);
+    there.must(&["pool", "create", "backup", &pair.disks[1]]);
+    fetching(&pair);
+
+    // It stands at a copy that is there, and names a dataset of a peer.
+    let pull = "pull=other:tank/vms every=10s keep=2 recursive";
+    let said = there.ask(&["set", pull, "backup/vms"]);
+    fails(&said, "`aquifer replicate --pull other:tank/vms backup/vms` makes it");
+    there.must(&["create", "backup/used"]);
+    fails(&there.ask(&["set", pull, "backup/used"]), "\"backup/used\" is in service");
+    fails(&there.ask(&["create", "-o", pull, "backup/new"]), "a new dataset is in service");
+    for (value, why) in [
+        ("tank/vms", "says from no peer"),
+        ("nobody:tank/vms", "no peer \"nobody\""),
+        ("other:tank/vms every=1s", "from 10s"),
+        ("other:tank", "below a pool's"),
+    ] {
+        fails(&there.ask(&["set", &format!("pull={value}"), "backup/used"]), why);
+    }
+    done(&replicate(there, &[&["-r"], &FETCH[..]].concat()));
+    there.must(&["set", pull, "backup/vms"]);
+    let value = there.must(&["-H", "get", "-o", "value,source", "pull", "backup/vms/a"]);
+    assert_eq!(value, "off\tdefault\n");
+
+    // The next ones come by themselves, with a dataset that is new there.
+    let listed = || there.json(&["replicate"])[0].clone();
+    let newest = || snapshots(there, "backup/vms").pop().unwrap();
+    let first = newest();
+    fill(&mut Client::new(here, "127.0.0.1"), &file, 1, 0, 2);
+    here.must(&["create", "tank/vms/b"]);
+    there.wait_for(|| newest() != first && there.ask(&["list", "backup/vms/b"]).code == 0);
+    there.wait_for(|| snapshots(there, "backup/vms").len() == 2);
+    assert_eq!(listed()["every_s"], 10);
+    let shown = there.must(&["replicate"]);
+    let row = shown.lines().find(|line| line.starts_with("other:tank/vms/a ")).unwrap();
+    assert!(row.contains(" backup/vms/a ") && row.contains(" 00:00:10 "), "{shown}");
+    let status = there.must(&["pool", "status", "backup"]);
+    let line = status.lines().find(|line| line.starts_with("  copy: ")).unwrap();
+    assert!(line.starts_with("  copy: other:tank/vms to backup/vms: 00:00:"), "{status}");
+    let (_, page) = there.get("/metrics");
+    let behind = "aquifer_replication_behind_seconds{dataset=\"other:tank/vms/a\",\
+                  target=\"backup/vms/a\"} ";
+    assert!(page.contains(behind), "{page}");
+
+    // Nobody there, and a restart here: it is known what the copies have, of all.
+    daemon.kill9();
+    other.kill9();
+    let _other = pair.serve(there);
+    there.wait_for(|| listed()["state"] == "failed");
+    let copies = listed()["copies"].as_array().unwrap().clone();
+    let known = |copy: &Value| (copy["copy"].clone(), copy["behind_s"].is_u64());
+    let known: Vec<(Value, bool)> = copies.iter().map(known).collect();
+    let all = ["backup/vms", "backup/vms/a", "backup/vms/b"];
+    assert_eq!(known, all.map(|copy| (Value::from(copy), true)));
+    let _daemon = pair.serve(here);
+    let last = newest();
+    there.wait_for(|| newest() != last);
+
+    // In service it is nobody's copy; as one again it follows.
+    there.must(&["set", "standby=off", "backup/vms"]);
+    there.wait_for(|| listed()["state"] != "running");
+    assert_eq!(there.json(&["pool", "status", "backup"])["replications"], Value::Null);
+    let last = newest();
+    std::thread::sleep(std::time::Duration::from_secs(12));
+    assert_eq!(newest(), last);
+    there.must(&["set", "standby=on", "backup/vms"]);
+    there.wait_for(|| newest() != last);
+    there.must(&["set", "pull=off", "backup/vms"]);
+    there.wait_for(|| there.json(&["replicate"])[0]["state"] != "running");
+    assert_eq!(there.json(&["pool", "status", "backup"])["replications"], Value::Null);
+    pair.inspect();
+}

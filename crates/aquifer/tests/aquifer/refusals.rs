@@ -258,7 +258,8 @@ fn properties_that_do_not_exist_or_cannot_be_so() {
         "property recordsize: unknown; there are used, available, referenced, \
          usedbyrefreservation, logicalused, logicalreferenced, compressratio, refcompressratio, \
          compression, sync, quota, reservation, refreservation, readonly, sharenfs, snapdir, \
-         snapshots, standby, snapcontrol, replicate, filesnapshots, retain, next_snapshot",
+         snapshots, standby, snapcontrol, replicate, pull, filesnapshots, retain, \
+         next_snapshot",
     );
 }
 

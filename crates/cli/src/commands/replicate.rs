@@ -159,12 +159,16 @@ fn said(of: &ReplicationInfo, output: Output) -> String {
 
 /// Copies that stay though no dataset goes to them.
 fn left(of: &ReplicationInfo) -> Vec<String> {
-    let line = |copy: &String| {
-        format!(
+    let line = |copy: &String| match of.source() {
+        None => format!(
             "{} stays there, but no dataset here goes to it any more: `aquifer destroy -r {copy}` \
              there removes it",
             there(of, copy)
-        )
+        ),
+        Some(peer) => format!(
+            "{copy} stays, but {peer} has no dataset for it any more: `aquifer destroy -r {copy}` \
+             removes it"
+        ),
     };
     of.left.iter().map(line).collect()
 }
@@ -212,7 +216,7 @@ fn row(of: &ReplicationInfo, copy: &CopyInfo, every: String, output: Output) -> 
     let behind = copy.behind_s.map_or_else(|| "-".into(), |behind_s| seconds(behind_s, output));
     let snapshot = copy.snapshot.as_ref().and_then(|full| full.rsplit_once('@'));
     let snapshot = snapshot.map_or_else(|| "-".into(), |(_, name)| format!("@{name}"));
-    vec![copy.dataset.clone(), target, state, every, behind, snapshot]
+    vec![of.named(copy), target, state, every, behind, snapshot]
 }
 
 /// A time for people, or exactly.

@@ -357,14 +357,14 @@ pub(super) fn import_needs(request: &ImportRequest) -> Role {
 /// What properties need that are to be set: `sharenfs` lets hosts in, which then write every disk;
 /// `snapcontrol` lets them destroy snapshots; `sync=disabled` loses what was acknowledged;
 /// `snapshots` and `filesnapshots` prune; `standby` takes a dataset out of service, or lets hosts
-/// in; `replicate` sends all of it elsewhere; `hold_max` bounds what nobody can take back, and
+/// in; `replicate` sends all of it elsewhere, and `pull` brings it from there; `hold_max` bounds what nobody can take back, and
 /// `retain` places it.
 pub(super) fn properties_need<'a>(
     set: impl Iterator<Item = (&'a String, Option<&'a String>)>,
 ) -> Role {
     let is_admins = |(name, value): (&'a String, Option<&'a String>)| match name.as_str() {
         "sharenfs" | "snapcontrol" | "snapshots" | "filesnapshots" | "standby" | "replicate"
-        | "hold_max" | "retain" => true,
+        | "pull" | "hold_max" | "retain" => true,
         // Inherited, it may be disabled.
         "sync" => value.is_none_or(|value| value.starts_with("disabled")),
         _ => false,

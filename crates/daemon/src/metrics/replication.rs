@@ -16,7 +16,7 @@ pub(crate) fn copies(all: &[ReplicationInfo]) -> String {
                 Some((peer, _)) => format!("{peer}:{}", copy.copy),
                 None => copy.copy.clone(),
             };
-            let known = copies.entry((copy.dataset.clone(), target)).or_default();
+            let known = copies.entry((of.named(copy), target)).or_default();
             known.behind_s = known.behind_s.or(copy.behind_s);
             known.has_failed |= copy.state == ReplicationState::Failed;
         }

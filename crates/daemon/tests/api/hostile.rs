@@ -8,9 +8,12 @@ use aquifer_admin::control::Scope;
 use aquifer_admin::{Peer, Peers};
 use aquifer_api::{
     CreateDataset, DatasetQuery, ReplicateRequest, ReplicationQuery, ReplicationState, SendQuery,
-    SetProperties, SnapshotQuery, TakeSnapshots,
+    SetProperties, SnapshotQuery, TakeSnapshots, time,
 };
 use aquifer_daemon::remote::keys::Keys;
+use aquifer_ondisk::inode::Time;
+use aquifer_stream::{Decoder, Encoder, Record};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
@@ -214,5 +217,46 @@ async fn what_it_says_is_parsed_and_another_stream_than_was_asked_for_is_refused
     assert!(copy.standby, "{copy:?}");
     let shared = copy.properties.iter().find(|of| of.name == "sharenfs").unwrap();
     assert_ne!(shared.source, "local", "{shared:?}");
+    daemon.control.stop().await;
+}
+
+/// This stream, with a snapshot that was taken at another time.
+fn taken_at(stream: &[u8], seconds: i64) -> Vec<u8> {
+    let (mut decoder, mut encoder) = (Decoder::default(), Encoder::default());
+    decoder.push(Bytes::copy_from_slice(stream));
+    while let Some(record) = decoder.next_record().unwrap() {
+        match record {
+            Record::Begin(mut begin) => {
+                begin.to.created = Time { seconds, nanoseconds: 0 };
+                encoder.put(&Record::Begin(begin));
+            }
+            Record::End(_) => encoder.end(),
+            other => encoder.put(&other),
+        }
+    }
+    encoder.into_parts().0
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_is_not_younger_than_when_it_came() {
+    let (daemon, says, _keys) = knowing().await;
+    let (_, good) = told(&daemon).await;
+    let in_2100 = 4_102_444_800;
+    *says.lock() = Says { stream: taken_at(&good.stream, in_2100), ..good };
+    assert_eq!(fetch(&daemon).await, None);
+    let came_ns = time::now_ns();
+    let pull = Some("evil:tank/src every=1d".to_string());
+    let set = SetProperties {
+        name: "tank/copy".into(),
+        properties: [("pull".to_string(), pull)].into(),
+        exports: false,
+    };
+    daemon.client.set_properties(&set).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let query = ReplicationQuery::default();
+    let info = daemon.control.replications(&query, &Scope::default()).unwrap().remove(0);
+    assert_eq!((info.dataset.as_str(), info.every_s), ("evil:tank/src", Some(86_400)));
+    let copy = &info.copies[0];
+    assert!(copy.taken_ns.unwrap() <= came_ns && copy.behind_s.unwrap() >= 1, "{copy:?}");
     daemon.control.stop().await;
 }

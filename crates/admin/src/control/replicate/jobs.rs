@@ -21,7 +21,8 @@ use super::pulled::Pulls;
 use super::pump::Gauge;
 use super::rest::Start;
 use super::source::{Has, Source};
-use super::target::{How, Target};
+use super::standing::{self, How, Unit};
+use super::target::Target;
 
 /// What is wanted.
 #[derive(Debug, Clone)]
@@ -37,7 +38,7 @@ pub(super) struct Wish {
     pub snapshot: Option<String>,
     pub how: How,
     pub force: bool,
-    /// By the property `replicate`.
+    /// By one of the properties `replicate` and `pull`.
     pub every_s: Option<u64>,
 }
 
@@ -83,10 +84,14 @@ impl Job {
         if self.wish.source.is_none() {
             return self.members_here(control).unwrap_or_default();
         }
-        let members = self.shown.lock().members.clone();
         let Wish { dataset, target, .. } = &self.wish;
         let first = || vec![Member { dataset: dataset.clone(), target: target.clone() }];
-        if members.is_empty() { first() } else { members }
+        self.members_said().unwrap_or_else(first)
+    }
+
+    /// The datasets that it is about, as the peer said that has them.
+    pub fn members_said(&self) -> Option<Vec<Member>> {
+        Some(self.shown.lock().members.clone()).filter(|members| !members.is_empty())
     }
 
     /// The datasets that it is about, which are here.
@@ -96,11 +101,9 @@ impl Job {
             return own::members(control, dataset, target, *recursive);
         }
         let serving = control.pool_of(dataset)?;
-        let unit = own::standing(&serving).into_iter().find_map(|(standing, members)| {
-            let is_it = members.first().is_some_and(|first| first.dataset == *dataset);
-            (is_it && standing.target == *target).then_some(members)
-        });
-        unit.ok_or_else(|| {
+        let is_it = |of: &Unit| of.wish.dataset == *dataset && of.wish.target == *target;
+        let unit = standing::sent(&serving).into_iter().find(is_it);
+        unit.map(|unit| unit.members).ok_or_else(|| {
             ApiError::conflict(format!("{dataset:?} is not replicated to {target} any more"))
         })
     }
@@ -280,12 +283,17 @@ impl Wish {
     }
 }
 
-/// How copies stand of which no run is known.
-pub(super) fn info(control: &Control, wish: &Wish, members: &[Member]) -> ReplicationInfo {
-    let newest = match &wish.source {
+/// The newest snapshots that copies are known to have.
+pub(super) fn newest(control: &Control, wish: &Wish, members: &[Member]) -> Vec<Option<Own>> {
+    match &wish.source {
         None => own::newest(control, members),
         Some(_) => own::newest_of_copies(control, members),
-    };
+    }
+}
+
+/// How copies stand of which no run is known.
+pub(super) fn info(control: &Control, wish: &Wish, members: &[Member]) -> ReplicationInfo {
+    let newest = newest(control, wish, members);
     let copy = |(member, newest): (&Member, Option<Own>)| CopyInfo {
         dataset: member.dataset.clone(),
         copy: member.target.dataset.clone(),

@@ -12,14 +12,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use aquifer_api::{ApiError, guid_text, time};
-use aquifer_dataset::{Dataset, DatasetError, Datasets, Property};
+use aquifer_dataset::{Dataset, DatasetError, Datasets, Snapshot, Standing, is_mark};
 use aquifer_ondisk::Txg;
 
 use super::super::datasets::act_on;
 use super::super::serving::Serving;
 use super::super::{Control, properties};
 use super::plan::Known;
-use super::target::{Standing, Target, is_of_replication};
+use super::target::{Target, is_of_replication};
 
 /// A snapshot of this side.
 #[derive(Debug, Clone)]
@@ -66,19 +66,30 @@ pub(super) fn known(control: &Control, dataset: &str) -> Result<Vec<Known>, ApiE
 
 fn listed(serving: &Serving, datasets: &Datasets, dataset: &Arc<Dataset>) -> Vec<Own> {
     let listed = dataset.snapshots(serving.service().pool.committed_txg());
-    let own = |of: &Arc<aquifer_dataset::Snapshot>| Own {
-        known: Known {
-            name: of.record.name.clone(),
-            is_bookmark: false,
-            guid: guid_text(of.record.guid.0),
-            is_passing: is_of_replication(&of.record.name),
-        },
-        txg: of.txg,
-        taken_ns: of.record.created.since_1970_ns(),
-        refer_bytes: of.record.refer_bytes,
-        tags: datasets.holds(dataset, of.txg).into_iter().map(|hold| hold.tag).collect(),
+    let own = |of: &Arc<Snapshot>| {
+        let holds = datasets.holds(dataset, of.txg);
+        Own {
+            known: Known {
+                name: of.record.name.clone(),
+                is_bookmark: false,
+                guid: guid_text(of.record.guid.0),
+                is_passing: is_of_replication(&of.record.name),
+            },
+            txg: of.txg,
+            taken_ns: taken_ns(of, &holds),
+            refer_bytes: of.record.refer_bytes,
+            tags: holds.into_iter().map(|hold| hold.tag).collect(),
+        }
     };
     listed.iter().map(own).collect()
+}
+
+/// When a snapshot was taken. One that was received was so before it came, whatever the clock says
+/// of the server that took it.
+fn taken_ns(of: &Snapshot, holds: &[Standing]) -> u64 {
+    let mark = holds.iter().find(|hold| is_mark(&hold.tag));
+    let came = mark.map_or(u64::MAX, |mark| mark.placed.since_1970_ns());
+    of.record.created.since_1970_ns().min(came)
 }
 
 /// The newest snapshots that the copies of datasets of one pool are known to have.
@@ -97,10 +108,28 @@ pub(super) fn newest(control: &Control, members: &[Member]) -> Vec<Option<Own>> 
     members.iter().map(newest).collect()
 }
 
-/// The newest snapshots of copies that are here, each as what its dataset had.
+/// The newest snapshots that came to copies which are here.
 pub(super) fn newest_of_copies(control: &Control, members: &[Member]) -> Vec<Option<Own>> {
-    let newest = |of: &Member| snapshots(control, &of.target.dataset).ok()?.pop();
+    let newest = |of: &Member| {
+        let serving = control.pool_of(&of.target.dataset).ok()?;
+        newest_of_copy(&serving, &find(&serving, &of.target.dataset).ok()?)
+    };
     members.iter().map(newest).collect()
+}
+
+/// The newest snapshot that came to a copy: the marked one. Without a mark it is the newest of all.
+fn newest_of_copy(serving: &Serving, copy: &Arc<Dataset>) -> Option<Own> {
+    let mut all = listed(serving, &serving.service().datasets, copy);
+    let is_marked = |own: &Own| own.tags.iter().any(|tag| is_mark(tag));
+    match all.iter().rposition(is_marked) {
+        Some(at) => Some(all.swap_remove(at)),
+        None => all.pop(),
+    }
+}
+
+/// When what a copy has was taken.
+pub(in super::super) fn taken_of_copy_ns(serving: &Serving, copy: &Arc<Dataset>) -> Option<u64> {
+    Some(newest_of_copy(serving, copy)?.taken_ns)
 }
 
 /// Whether a dataset is a copy that stands by itself.
@@ -123,33 +152,6 @@ pub(super) fn members(
     names.sort();
     let member = |name: String| Member { target: target.of(dataset, &name), dataset: name };
     Ok(names.into_iter().map(member).collect())
-}
-
-/// The datasets in service that have the property `replicate` themselves, with what it means, and
-/// those below that inherit it from there.
-pub(super) fn standing(serving: &Serving) -> Vec<(Standing, Vec<Member>)> {
-    let datasets = &serving.service().datasets;
-    let valued = |dataset: Arc<Dataset>| {
-        let (value, source) = datasets.value(&dataset, Property::Replicate);
-        // Most have none, and this is asked every few seconds: names are for those that do.
-        (source != "default").then(|| (datasets.full_name(&dataset), value, source))
-    };
-    let own = datasets.all().into_iter().filter(|dataset| !dataset.is_standby());
-    let mut values: Vec<(String, String, String)> = own.filter_map(valued).collect();
-    values.sort();
-    let unit = |(name, value, source): &(String, String, String)| {
-        let standing = Standing::parse(value).ok()?.filter(|_| source == "local")?;
-        let from = format!("inherited from {name}");
-        let of = |(member, _, source): &(String, String, String)| {
-            (member == name || *source == from).then(|| Member {
-                dataset: member.clone(),
-                target: standing.target.of(name, member),
-            })
-        };
-        let members = values.iter().filter_map(of).collect();
-        Some((standing, members))
-    };
-    values.iter().filter_map(unit).collect()
 }
 
 /// Takes snapshots of one name of these datasets, all in one txg. Returns those that are gone: they

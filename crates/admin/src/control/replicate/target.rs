@@ -1,8 +1,8 @@
-//! Where a copy is, and how its standing replication is written: `backup:pool/vms every=5m`.
+//! Where a copy is, or the dataset that is fetched, and the names of what replication leaves.
 
 use std::fmt;
 
-use aquifer_meter::{size, time};
+use aquifer_meter::time;
 
 /// A copy: a dataset of a peer, or of this daemon.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,96 +120,6 @@ pub(in super::super) fn check_peer(name: &str) -> Result<(), String> {
     }
 }
 
-/// How a copy is kept up to date.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) struct Standing {
-    pub target: Target,
-    /// From the beginning of one run to that of the next.
-    pub every_s: u64,
-    pub how: How,
-}
-
-/// How a run is made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) struct How {
-    /// Bytes a second at most.
-    pub rate_bytes: Option<u64>,
-    /// So many snapshots of this replication stay at the copy.
-    pub keep: usize,
-    /// Snapshots between go as well.
-    pub all: bool,
-}
-
-impl How {
-    /// Checks what somebody asked for.
-    ///
-    /// # Errors
-    /// What is out of bounds.
-    pub fn new(rate_bytes: Option<u64>, keep: Option<u64>, all: bool) -> Result<How, String> {
-        if rate_bytes.is_some_and(|rate| rate < RATE_BYTES_MIN) {
-            let min = size::human(RATE_BYTES_MIN);
-            return Err(format!("a rate is at least {min} a second"));
-        }
-        let keep = keep.unwrap_or(1);
-        if !(1..=KEEP_MAX).contains(&keep) {
-            return Err(format!("from 1 to {KEEP_MAX} snapshots stay at the copy"));
-        }
-        Ok(How { rate_bytes, keep: usize::try_from(keep).unwrap_or(usize::MAX), all })
-    }
-}
-
-impl Standing {
-    /// What a value of the property `replicate` means; `None`: `off`.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn parse(value: &str) -> Result<Option<Standing>, String> {
-        let mut words = value.split_whitespace();
-        let target = match (words.next(), value.trim()) {
-            (None, _) => return Err(format!("{value:?} names no copy; {FORM}")),
-            (_, "off") => return Ok(None),
-            (Some(target), _) => Target::parse(target)?,
-        };
-        let (mut every_s, mut rate, mut keep, mut all) = (None, None, None, false);
-        for word in words {
-            let twice = || Err(format!("{word:?}: is given twice"));
-            let bad = |what: &str| format!("{word:?}: no {what}; {FORM}");
-            match word.split_once('=') {
-                Some(("every", _)) if every_s.is_some() => return twice(),
-                Some(("rate", _)) if rate.is_some() => return twice(),
-                Some(("keep", _)) if keep.is_some() => return twice(),
-                Some(("every", span)) => {
-                    let span = time::parse_span(span).ok_or_else(|| bad("span"))?;
-                    if !(EVERY_S_MIN..=EVERY_S_MAX).contains(&span) {
-                        return Err(format!("{word:?}: from {EVERY_S_MIN}s to 365d"));
-                    }
-                    every_s = Some(span);
-                }
-                Some(("rate", rate_)) => {
-                    rate = Some(size::parse(rate_).ok_or_else(|| bad("size"))?);
-                }
-                Some(("keep", count)) => {
-                    keep = Some(count.parse::<u64>().map_err(|_| bad("number"))?);
-                }
-                None if word == "all" => all = true,
-                _ => return Err(bad("option")),
-            }
-        }
-        let how = How::new(rate, keep, all)?;
-        Ok(Some(Standing { target, every_s: every_s.unwrap_or(EVERY_S), how }))
-    }
-}
-
-const FORM: &str = "say PEER:POOL/NAME every=5m, and perhaps rate=20M keep=3 all; or off";
-/// Without `every=`.
-const EVERY_S: u64 = 15 * 60;
-/// A run takes snapshots and holds, each a txg, and asks the other side.
-const EVERY_S_MIN: u64 = 10;
-const EVERY_S_MAX: u64 = 365 * 24 * 3600;
-/// With less, a part would take longer than a silent client may.
-const RATE_BYTES_MIN: u64 = 64 << 10;
-/// As of schedules.
-const KEEP_MAX: u64 = 9999;
 const PEER_BYTES_MAX: usize = 32;
 /// As holds have them.
 const TAG_BYTES_MAX: usize = aquifer_ondisk::keeping::HOLD_TAG_BYTES_MAX;
@@ -265,33 +175,5 @@ mod tests {
         let long = "x".repeat(100);
         let (a, b) = (tag(&format!("b:pool/{long}a")), tag(&format!("b:pool/{long}b")));
         assert!(a != b && a.len() == TAG_BYTES_MAX && b.len() == TAG_BYTES_MAX, "{a} {b}");
-    }
-
-    #[test]
-    fn a_standing_replication_is_read_and_mistakes_are_named() {
-        let parse = |text: &str| Standing::parse(text);
-        assert_eq!(parse("off"), Ok(None));
-        let standing = parse("b:pool/vms").unwrap().unwrap();
-        let how = How { rate_bytes: None, keep: 1, all: false };
-        assert_eq!((standing.every_s, standing.how), (900, how));
-        let standing = parse("b:pool/vms all rate=20M every=5m keep=3").unwrap().unwrap();
-        let how = How { rate_bytes: Some(20 << 20), keep: 3, all: true };
-        assert_eq!((standing.every_s, standing.how), (300, how));
-        for (bad, why) in [
-            ("", "names no copy"),
-            ("on", "below a pool's"),
-            ("off every=5m", "below a pool's"),
-            ("b:pool/vms every=1s", "from 10s"),
-            ("b:pool/vms every=x", "no span"),
-            ("b:pool/vms every=5m every=5m", "twice"),
-            ("b:pool/vms rate=1K", "at least 64K"),
-            ("b:pool/vms keep=0", "from 1"),
-            ("b:pool/vms keep=x", "no number"),
-            ("b:pool/vms hourly", "no option"),
-            ("b:pool/vms c:pool/vms", "no option"),
-        ] {
-            let error = parse(bad).unwrap_err();
-            assert!(error.contains(why), "{bad}: {error}");
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Copies that are not what the property `replicate` wants.
+//! Copies that are not what the properties `replicate` and `pull` want.
 
 use aquifer_api::codes;
 use aquifer_api::{CopyInfo, PoolStatus, Problem, ReplicationInfo, ReplicationState};
@@ -34,12 +34,16 @@ fn of_one(of: &ReplicationInfo) -> Option<Problem> {
         None => String::new(),
     };
     let (dataset, target) = (typed(&of.dataset), typed(&of.target));
+    let (now, end) = match of.source() {
+        None => (format!("{dataset} {target}"), format!("replicate=off {dataset}")),
+        Some(_) => (format!("--pull {dataset} {target}"), format!("pull=off {target}")),
+    };
     Some(warning(
         codes::REPLICATION_BEHIND,
-        format!("The copy of {}{more} at {} {what}{why}.", first.dataset, of.target),
+        format!("The copy of {}{more} at {} {what}{why}.", of.named(first), of.target),
         format!(
-            "`aquifer replicate` shows how it stands, `aquifer replicate {dataset} {target}` tries \
-             now. `aquifer set replicate=off {dataset}` ends it."
+            "`aquifer replicate` shows how it stands, `aquifer replicate {now}` tries now. \
+             `aquifer set {end}` ends it."
         ),
     ))
 }

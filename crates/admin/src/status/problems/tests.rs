@@ -404,6 +404,15 @@ fn a_copy_is_too_far_behind_or_is_not_there() {
         "The copy of tank/vms at backup:pool/vms is not there: nothing answers.",
         action,
     );
+    let mut fetched = copied(Some(1021), None);
+    fetched.replications[0].dataset = "store1:tank/vms".into();
+    fetched.replications[0].target = "pool/vms".into();
+    says(
+        fetched,
+        "The copy of store1:tank/vms at pool/vms is 1021 s behind, and is to be 1020 at most.",
+        "`aquifer replicate` shows how it stands, `aquifer replicate --pull store1:tank/vms \
+         pool/vms` tries now. `aquifer set pull=off pool/vms` ends it.",
+    );
     let by_hand = with(|pool| {
         pool.replications = copied(Some(9999), Some("x")).replications;
         pool.replications[0].every_s = None;

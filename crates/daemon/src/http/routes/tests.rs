@@ -100,6 +100,8 @@ fn to_let_hosts_in_or_to_lie_about_durability_is_an_administrators() {
         ("sharenfs", None, Role::Admin),
         ("snapcontrol", Some("off"), Role::Admin),
         ("replicate", Some("off"), Role::Admin),
+        ("pull", Some("store1:tank/vms"), Role::Admin),
+        ("pull", None, Role::Admin),
         ("snapshots", Some("hourly=1"), Role::Admin),
         ("filesnapshots", Some("* hourly=1"), Role::Admin),
         ("filesnapshots", None, Role::Admin),
