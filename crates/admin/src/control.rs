@@ -29,7 +29,6 @@ mod diff;
 mod disks;
 mod drill;
 mod each_second;
-mod forbidden;
 mod forced;
 pub(crate) mod free_space;
 mod freeing;
@@ -43,6 +42,7 @@ mod layout;
 mod load;
 mod locks;
 mod memory;
+mod not_done;
 mod offer;
 mod overwritten;
 mod pools;
@@ -97,6 +97,7 @@ use crate::parts::Parts;
 use crate::status::{self, Beside};
 pub use counts::NfsCounts;
 pub(crate) use counts::sum;
+use not_done::NotDone;
 pub use receive::{Bringer, PartLeave};
 pub use replicate::{Peer, Peers, Puller, check_peers, check_puller, is_of_replication};
 use revive::Awaited;
@@ -235,8 +236,9 @@ pub struct Control {
     exported: Mutex<Vec<Export>>,
     /// Of acts with their two looks at the state: see [`history`].
     looks: turns::Turns,
-    /// Which forbidden acts were noted lately.
-    forbidden: Mutex<forbidden::Forbidden>,
+    /// Which refusals were noted lately, and which acts that failed.
+    forbidden: Mutex<NotDone>,
+    failed: Mutex<NotDone>,
     events: Arc<EventRing>,
     names: tokio::sync::Mutex<counts::Names>,
     /// Turns of callers that have counted how much snapshots take.
@@ -296,6 +298,7 @@ impl Control {
             (cached.name.clone(), Listed { cached, state })
         });
         let inventory = Inventory::open(&config.state_dir, &config.smartctl);
+        events.is_witnessed_by(audit::of_hosts(Arc::clone(&config.audit)));
         let alarms = alarms::Alarms::new(&config.alerts);
         let overwritten = overwritten::Overwritten::new(&config.alerts);
         let alerts = Alerts::open(config.alerts.clone(), &config.state_dir, &host.name);
@@ -318,7 +321,8 @@ impl Control {
             export_notes: Mutex::default(),
             exported: Mutex::default(),
             looks: Default::default(),
-            forbidden: Mutex::default(),
+            forbidden: Mutex::new(NotDone::new(not_done::REFUSALS)),
+            failed: Mutex::new(NotDone::new(not_done::FAILURES)),
             events,
             names: Default::default(),
             counting: Default::default(),

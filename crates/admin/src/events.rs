@@ -11,6 +11,8 @@
 //!   for the events after its last one misses none that is still kept, and sees how many are gone.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -26,12 +28,28 @@ pub struct EventRing {
     newest: watch::Sender<u64>,
     /// The pools of disks, by path.
     disks: Mutex<HashMap<String, String>>,
+    witness: OnceLock<Witness>,
+}
+
+/// One that is told each event at once, on the thread that notes it: it misses none, also in a
+/// burst and at the end of the daemon. It notes no event itself, and waits for nothing.
+pub struct Witness(pub Box<dyn Fn(&Event) + Send + Sync>);
+
+impl fmt::Debug for Witness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Witness")
+    }
 }
 
 impl Default for EventRing {
     fn default() -> Self {
         let newest = watch::Sender::new(0);
-        EventRing { events: Mutex::default(), newest, disks: Mutex::default() }
+        EventRing {
+            events: Mutex::default(),
+            newest,
+            disks: Mutex::default(),
+            witness: OnceLock::new(),
+        }
     }
 }
 
@@ -41,6 +59,11 @@ impl EventRing {
         let mut disks = self.disks.lock();
         disks.retain(|_, of| of != pool);
         disks.extend(paths.map(|path| (path, pool.to_string())));
+    }
+
+    /// From now on this one is told of each event. A ring has one witness.
+    pub fn is_witnessed_by(&self, witness: Witness) {
+        let _ = self.witness.set(witness);
     }
 
     /// Notes an event, with the present time.
@@ -76,14 +99,19 @@ impl EventRing {
             events.remove(oldest);
         }
         let fields = fields.into_iter().take(FIELDS_MAX);
-        events.push_back(Event {
+        let event = Event {
             sequence,
             wall_ns: time::now_ns(),
             level: level.into(),
             class: cut(class),
             message: cut(message),
             fields: fields.map(|(name, value)| (name, cut(&value))).collect(),
-        });
+        };
+        // In the order of the ring.
+        if let Some(Witness(told)) = self.witness.get() {
+            told(&event);
+        }
+        events.push_back(event);
         drop(events);
         self.newest.send_if_modified(|newest| {
             let later = *newest < sequence;

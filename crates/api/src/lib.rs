@@ -155,6 +155,10 @@ pub struct ApiError {
     pub kind: ErrorKind,
     /// What happened and what to do, for people.
     pub message: String,
+    /// It was asked for from outside the datasets for which a token counts. The caller does not
+    /// hear whether it exists; audit lines have it.
+    #[serde(skip)]
+    pub is_outside: bool,
 }
 
 /// Kinds of failures.
@@ -194,7 +198,7 @@ impl ApiError {
     /// An error of a kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let message = message.into();
-        ApiError { kind, message }
+        ApiError { kind, message, is_outside: false }
     }
 
     /// The request is not valid.

@@ -26,13 +26,13 @@ use std::sync::Arc;
 
 use aquifer_admin::Control;
 use aquifer_api::{ApiError, ErrorKind};
-use axum::Json;
 use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::{FromRef, Request};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::serve::IncomingStream;
+use axum::{Extension, Json};
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use tokio::net::UnixListener;
@@ -136,6 +136,11 @@ async fn know_user(
     next.run(request).await
 }
 
+/// Among the extensions of an answer: the question was about what lies outside the datasets for
+/// which the caller's token counts.
+#[derive(Debug, Clone)]
+struct Outside(ApiError);
+
 /// What a request that is not carried out is answered.
 pub fn refusal(error: ApiError) -> Response {
     let status = match error.kind {
@@ -148,5 +153,6 @@ pub fn refusal(error: ApiError) -> Response {
         ErrorKind::Forbidden => StatusCode::FORBIDDEN,
         ErrorKind::NeedsSecond => StatusCode::PRECONDITION_REQUIRED,
     };
-    (status, Json(error)).into_response()
+    let outside = error.is_outside.then(|| Extension(Outside(error.clone())));
+    (status, outside, Json(error)).into_response()
 }

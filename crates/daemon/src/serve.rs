@@ -297,7 +297,6 @@ async fn work(
         control.watch_disks(),
         control.replace_gone_disks(),
         control.note_acts_by_itself(),
-        control.audit_hosts(),
         control.keep_events(),
         control.keep_load(),
         control.watch_problems(),

@@ -241,6 +241,15 @@ impl History {
         state.put(class, number, record);
     }
 
+    /// Notes nothing more of an act, which changed nothing.
+    pub fn forget(&self, act: Act) {
+        let mut state = self.state.lock();
+        match act.of_host {
+            Some(number) => state.change(history_key(HistoryClass::OfHost, number), None),
+            None => state.change(history_key(HistoryClass::Begun, act.record.order), None),
+        }
+    }
+
     /// Notes that something has happened: an event of this class and level, with its text and its
     /// named fields. On disk with a later sync. If too much waits for the disk already, it is not
     /// noted.

@@ -62,7 +62,8 @@ pub enum Property {
     /// Whether acts over the network that lose something wait for a second person: `off`, `on`, or
     /// `delay=24h`. Of the pool's own dataset.
     TwoPersons = 20,
-    /// From which dataset of a peer a copy is fetched, and how: `off`, or `store1:tank/vms every=5m`.
+    /// From which dataset of a peer a copy is fetched, and how: `off`, or `store1:tank/vms
+    /// every=5m`.
     Pull = 21,
 }
 
@@ -269,13 +270,12 @@ impl Property {
                 }),
             },
             // Their rooms know what they mean.
-            Property::Sharenfs
-            | Property::Snapcontrol
-            | Property::Replicate
-            | Property::Pull => match value.len() <= VALUE_BYTES_MAX {
-                true => Ok(value.to_string()),
-                false => Err(self.bad(format!("longer than {VALUE_BYTES_MAX} bytes"))),
-            },
+            Property::Sharenfs | Property::Snapcontrol | Property::Replicate | Property::Pull => {
+                match value.len() <= VALUE_BYTES_MAX {
+                    true => Ok(value.to_string()),
+                    false => Err(self.bad(format!("longer than {VALUE_BYTES_MAX} bytes"))),
+                }
+            }
             Property::HoldMax => match value {
                 "none" => Ok("none".into()),
                 _ if time::parse_span(value).is_some_and(|span_s| span_s > 0) => Ok(value.into()),

@@ -3,11 +3,14 @@
 //! They are noted where the history of pools is ([`super::history`]): an act that has words there
 //! has a line. Beside those, each refusal has one, also of a question, and each act of a host.
 
+use std::sync::Arc;
+
 use aquifer_api::{ApiError, Event};
 use aquifer_audit::{Audit, Entry, Kind};
 use aquifer_dataset::history::Outcome;
 
 use super::Control;
+use crate::events::Witness;
 
 /// Who asks for an act.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,13 +50,11 @@ impl Control {
         self.alarms.refused(&asker.principal, self.began.elapsed().as_secs());
         self.audit_act(asker, act, (Outcome::Forbidden, &refused.message));
     }
+}
 
-    /// Notes what hosts do over NFS, as long as the daemon runs. It goes by the events that say so.
-    pub async fn audit_hosts(&self) {
-        self.events
-            .follow(|event| entry_of_host(event).into_iter().for_each(|of| self.audit().note(of)))
-            .await;
-    }
+/// Notes what hosts do over NFS. It goes by the events that say so.
+pub(super) fn of_hosts(audit: Arc<Audit>) -> Witness {
+    Witness(Box::new(move |event| entry_of_host(event).into_iter().for_each(|of| audit.note(of))))
 }
 
 /// The line of an act of a host; `None` if the event tells of none.

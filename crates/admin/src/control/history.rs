@@ -138,7 +138,8 @@ impl Control {
         Noting { asked, asker, begun, new }
     }
 
-    /// Notes the outcome of an act.
+    /// Notes the outcome of an act. Of those of one caller that fail and change nothing, the
+    /// history has some.
     pub fn note_end(
         &self,
         noting: Noting,
@@ -153,6 +154,9 @@ impl Control {
             Err(error) => (Outcome::Failed, error.message.clone()),
         };
         let Noting { asked, asker, mut begun, new } = noting;
+        let is_noted = outcome == Outcome::Done
+            || !changes.is_empty()
+            || self.failed.lock().is_noted(&asker.principal, Instant::now());
         // Feeders that prune their copies have no role here.
         if !asker.role.is_empty() {
             let count = destroyed_by(&asked.act, &changes);
@@ -173,7 +177,11 @@ impl Control {
         }
         for (serving, act) in begun {
             let service = serving.service();
-            service.datasets.history().finish(act, outcome, result.clone(), changes.clone());
+            let history = service.datasets.history();
+            match is_noted {
+                true => history.finish(act, outcome, result.clone(), changes.clone()),
+                false => history.forget(act),
+            }
             // Soon, but not at once: no rewind can go back behind each further txg.
             service.pool.background_waits();
         }

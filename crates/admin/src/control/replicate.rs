@@ -39,15 +39,15 @@ use super::{Control, Scope};
 pub(super) use jobs::Replication;
 use jobs::{Job, Wish};
 pub use line::{Peer, Peers, check_peers};
-pub(super) use own::taken_of_copy_ns;
 use own::Member;
+pub(super) use own::taken_of_copy_ns;
 pub use pulled::{Puller, check_puller};
 use side::Side;
 use source::Source;
 use standing::{How, Unit, Way};
 pub(super) use target::TAG_OF_COPY;
-pub use target::is_of_replication;
 use target::Target;
+pub use target::is_of_replication;
 
 /// The copies that replication makes by itself: of each its dataset, and the tag of its holds.
 pub(super) fn standing_copies(serving: &Serving) -> BTreeSet<(String, String)> {
@@ -181,14 +181,15 @@ impl Control {
 
     /// The copies that are kept up to date by themselves, and have a side in a pool.
     pub(super) fn standing(&self, serving: &Serving) -> Vec<ReplicationInfo> {
-        let unit = |Unit { wish, members }: Unit| {
-            match self.replication.newest(&wish.full(), &wish.target) {
-                Some(job) => {
-                    let members = job.members_said().unwrap_or(members);
-                    ReplicationInfo { every_s: wish.every_s, ..job.info(self, &members) }
-                }
-                None => jobs::info(self, &wish, &members),
+        let unit = |Unit { wish, members }: Unit| match self
+            .replication
+            .newest(&wish.full(), &wish.target)
+        {
+            Some(job) => {
+                let members = job.members_said().unwrap_or(members);
+                ReplicationInfo { every_s: wish.every_s, ..job.info(self, &members) }
             }
+            None => jobs::info(self, &wish, &members),
         };
         standing::all(serving).into_iter().map(unit).collect()
     }

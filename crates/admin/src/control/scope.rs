@@ -83,13 +83,23 @@ impl Scope {
         names.join(", ")
     }
 
+    /// Whether a text names a dataset of it, or a part of one, by its beginning.
+    fn may_name(&self, text: &str) -> bool {
+        let may = |of: &DatasetName| {
+            let rest = text.strip_prefix(of.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@', ':', '#']))
+        };
+        self.datasets().iter().any(may)
+    }
+
     /// What a caller hears that names something else.
     pub fn nothing(&self, named: &str) -> ApiError {
-        ApiError::not_found(format!(
+        let error = ApiError::not_found(format!(
             "there is no {named:?} within {}: this token counts for that and what lies below it \
              alone",
             self.text()
-        ))
+        ));
+        ApiError { is_outside: !self.may_name(named), ..error }
     }
 
     /// What a caller hears that asks for what concerns more than datasets.

@@ -49,10 +49,12 @@ fn acts_and_refusals_are_lines_of_a_chain_over_kills() {
     assert_eq!(place.ask(&["set", "quota=nonsense", "tank/vms"]).code, 1);
     let made = place.ask(&["token", "create", "ci", "--role", "read"]).out;
     let least = place.ask(&["token", "create", "m", "--role", "metrics"]).out;
+    let bound = ["token", "create", "t", "--role", "read", "--dataset", "tank/vms"];
+    let bound = place.ask(&bound).out;
     // As long, and of nobody.
     let digit = |c: char| if c.is_ascii_digit() { '7' } else { c };
     let other: String = made.trim().chars().map(digit).collect();
-    let tokens = [("ci", made.as_str()), ("m", &least), ("bad", &other)];
+    let tokens = [("ci", made.as_str()), ("m", &least), ("t", &bound), ("bad", &other)];
     for (name, content) in tokens {
         fs::write(place.path(name), content).unwrap();
         fs::set_permissions(place.path(name), PermissionsExt::from_mode(0o600)).unwrap();
@@ -68,6 +70,9 @@ fn acts_and_refusals_are_lines_of_a_chain_over_kills() {
     assert_eq!(ask("ci", &["destroy", "-f", "tank/vms"]), 1);
     assert_eq!(ask("ci", &["destroy", "-f", "tank/vms"]), 1);
     assert_eq!(ask("m", &["pool", "list"]), 1);
+    // What is outside, and what is not there.
+    assert_eq!(ask("t", &["list", "tank"]), 1);
+    assert_eq!(ask("t", &["list", "tank/vms/gone"]), 1);
     assert_eq!(ask("bad", &["pool", "list"]), 1);
     let me = format!("uid {}", rustix::process::getuid().as_raw());
     let expected = [
@@ -78,9 +83,15 @@ fn acts_and_refusals_are_lines_of_a_chain_over_kills() {
         format!("act | {me} | admin | socket | set quota=nonsense tank/vms | failed"),
         format!("act | {me} | admin | socket | token create --role read ci | done"),
         format!("act | {me} | admin | socket | token create --role metrics m | done"),
+        format!(
+            "act | {me} | admin | socket | token create --role read --dataset tank/vms t | done"
+        ),
         "refused | token ci | read | 127.0.0.1 | POST /v1/datasets/destroy | forbidden".into(),
         "refused | token ci | read | 127.0.0.1 | POST /v1/datasets/destroy | forbidden".into(),
         "refused | token m | metrics | 127.0.0.1 | GET /v1/pools | forbidden".into(),
+        "refused | token t | read | 127.0.0.1 | GET /v1/datasets?recursive=false&name=tank | \
+         forbidden"
+            .into(),
         "refused | - | - | 127.0.0.1 | /v1/pools | unauthorized".into(),
     ];
     place.wait_for(|| lines(&place).len() >= expected.len());

@@ -357,8 +357,8 @@ pub(super) fn import_needs(request: &ImportRequest) -> Role {
 /// What properties need that are to be set: `sharenfs` lets hosts in, which then write every disk;
 /// `snapcontrol` lets them destroy snapshots; `sync=disabled` loses what was acknowledged;
 /// `snapshots` and `filesnapshots` prune; `standby` takes a dataset out of service, or lets hosts
-/// in; `replicate` sends all of it elsewhere, and `pull` brings it from there; `hold_max` bounds what nobody can take back, and
-/// `retain` places it.
+/// in; `replicate` sends all of it elsewhere, and `pull` brings it from there; `hold_max` bounds
+/// what nobody can take back, and `retain` places it.
 pub(super) fn properties_need<'a>(
     set: impl Iterator<Item = (&'a String, Option<&'a String>)>,
 ) -> Role {

@@ -13,7 +13,7 @@ use axum::response::Response;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::refusal;
+use super::{Outside, refusal};
 use crate::caller::Caller;
 
 /// A route's.
@@ -55,8 +55,20 @@ pub(super) async fn pass(State(gate): State<Gate>, request: Request, next: Next)
     }
     match gate.is_act {
         true => carry_out(caller, request, next).await,
-        false => next.run(request).await,
+        false => answer(caller, request, next).await,
     }
+}
+
+/// Answers a question. One about what lies outside the caller's datasets has an audit line, though
+/// the caller hears no more than that there is nothing.
+async fn answer(caller: Caller, request: Request, next: Next) -> Response {
+    let control = request.extensions().get::<Arc<Control>>().cloned();
+    let asked = format!("{} {}", request.method(), request.uri());
+    let response = next.run(request).await;
+    if let (Some(Outside(refused)), Some(control)) = (response.extensions().get(), control) {
+        control.audit_refused(caller.asker(), asked, refused);
+    }
+    response
 }
 
 /// Notes what the caller may not ask for. What was in its body is not looked at.

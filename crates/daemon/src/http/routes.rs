@@ -87,8 +87,8 @@
 //! (1) `admin` if it drops something, takes the pool from another host, or gives it another name
 //!     ([`import_needs`]).
 //! (2) `admin` for `sharenfs`, `snapcontrol`, `snapshots`, `filesnapshots`, `replicate`,
-//!     `pull`, `hold_max`, `retain` and `sync=disabled` ([`properties_need`]). A `hold_max` is raised by
-//!     the socket alone.
+//!     `pull`, `hold_max`, `retain` and `sync=disabled` ([`properties_need`]). A `hold_max` is
+//!     raised by the socket alone.
 //! (3) Debug builds alone have it.
 //! (4) `admin` if it has an end: nobody can take it back.
 //! (5) `?from&to&after&limit`: one page of the answer, which says how to ask for the next one.

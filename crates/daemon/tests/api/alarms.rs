@@ -1,6 +1,8 @@
 //! Alarms about what callers do.
 
-use aquifer_api::{DestroyDataset, DestroySnapshots, RenameDataset, Role, TakeSnapshots};
+use aquifer_api::{
+    DestroyDataset, DestroySnapshots, HistoryOutcome, RenameDataset, Role, TakeSnapshots,
+};
 
 use crate::daemon::{Daemon, raw};
 use crate::roles::{asked_by, serve_roles, status};
@@ -81,5 +83,29 @@ async fn a_token_that_tries_what_it_can_do_is_told() {
     let told = wrong(&daemon).await;
     assert!(told.len() == 1 && told[0].0 == "token-refused", "{told:?}");
     assert!(told[0].1.starts_with("token mallory asked 21 times"), "{told:?}");
+    daemon.control.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_whose_acts_fail_all_the_time_has_some_lines_in_the_history() {
+    let daemon = Daemon::start().await;
+    daemon.make_tank().await;
+    let create = async || {
+        let (name, properties) = ("tank/a".into(), Default::default());
+        let request = aquifer_api::CreateDataset { name, properties };
+        daemon.client.create_dataset(&request).await
+    };
+    create().await.unwrap();
+    for _ in 0..100 {
+        create().await.unwrap_err();
+    }
+    let listed = daemon.control.history("tank").await.unwrap();
+    let failed = listed.iter().filter(|of| of.outcome == HistoryOutcome::Failed).count();
+    assert_eq!(failed, 60);
+    // What is done is noted, and nothing is left as begun.
+    take(&daemon, "tank/a", 1).await;
+    let listed = daemon.control.history("tank").await.unwrap();
+    assert_eq!(listed.last().unwrap().outcome, HistoryOutcome::Done);
+    assert!(listed.iter().all(|of| of.outcome != HistoryOutcome::Running));
     daemon.control.stop().await;
 }

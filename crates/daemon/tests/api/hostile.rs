@@ -13,7 +13,7 @@ use aquifer_api::{
 use aquifer_daemon::remote::keys::Keys;
 use aquifer_ondisk::inode::Time;
 use aquifer_stream::{Decoder, Encoder, Record};
-use bytes::Bytes;
+
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
@@ -223,7 +223,7 @@ async fn what_it_says_is_parsed_and_another_stream_than_was_asked_for_is_refused
 /// This stream, with a snapshot that was taken at another time.
 fn taken_at(stream: &[u8], seconds: i64) -> Vec<u8> {
     let (mut decoder, mut encoder) = (Decoder::default(), Encoder::default());
-    decoder.push(Bytes::copy_from_slice(stream));
+    decoder.push(stream.to_vec());
     while let Some(record) = decoder.next_record().unwrap() {
         match record {
             Record::Begin(mut begin) => {

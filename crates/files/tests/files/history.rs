@@ -286,6 +286,27 @@ fn a_host_wipes_nothing_out_of_the_history() {
     bed.assert_clean();
 }
 
+/// An act that is forgotten leaves nothing, whether it was on disk or not.
+#[test]
+fn what_is_forgotten_is_in_no_history() {
+    let mut bed = Bed::new(1, 1 << 20);
+    bed.life(async |service| {
+        act(&service, "create tank/a", Outcome::Done);
+        let history = service.datasets.history();
+        let one = history.begin(asked("create tank/a"));
+        settle(&service, 2).await;
+        assert_eq!(all(&service).await.len(), 2);
+        let other = history.begin(asked("create tank/a"));
+        history.forget(one);
+        history.forget(other);
+        assert_eq!(all(&service).await.len(), 1);
+        settle(&service, 2).await;
+        assert_eq!(all(&service).await.len(), 1);
+    });
+    bed.assert_clean();
+    bed.life(async |service| assert_eq!(all(&service).await.len(), 1));
+}
+
 /// A host's act that was cut off is in the history, as begun.
 #[test]
 fn history_has_what_a_host_began() {

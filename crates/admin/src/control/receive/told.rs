@@ -23,7 +23,7 @@ pub(super) async fn left(
     match receiver.leave(error.as_ref()).await {
         Ok(false) => said(error),
         Ok(true) => {
-            let ApiError { kind, message } = said(error);
+            let ApiError { kind, message, .. } = said(error);
             let name = receiver.name();
             ApiError::new(
                 kind,
@@ -49,7 +49,7 @@ pub(super) async fn left(
 fn in_bundle(progress: &BundleProgress, error: ApiError) -> ApiError {
     let BundleProgress { name, came, of, has_rows } = progress;
     let what = if *has_rows { "streams" } else { "datasets" };
-    let ApiError { kind, message } = error;
+    let ApiError { kind, message, .. } = error;
     let stays = match came {
         0 => String::new(),
         came => format!(
