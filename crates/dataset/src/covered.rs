@@ -12,8 +12,8 @@
 //! Invariants:
 //! - A sum is never less than what snapshots of its kind show of the head. So the room that is
 //!   kept is never too small.
-//! - It is exact from the next snapshot of its kind on, as long as the newest one stays. If that
-//!   goes, the sum is at most what the one before it refers to.
+//! - It is exact from the next snapshot of its kind on, as long as the newest one stays, and from
+//!   a rollback to it on. If it goes, the sum is at most what the one before it refers to.
 //! - A file counts by itself only if a snapshot of it is later than all of the dataset.
 //! - The sums of a dataset with a `refreservation` are on disk, with the txg that changed them.
 
@@ -113,6 +113,15 @@ impl Snapshots {
         of_dataset.saturating_add(self.files.covered_after(newest))
     }
 
+    /// The newest snapshot says what is not known. Behind the acts of a sync: a rollback may take
+    /// later ones away with it.
+    fn know_covered(&mut self) {
+        let newest = self.newest().and_then(|newest| self.get(newest));
+        if self.covered.of_dataset.is_none() {
+            self.covered.of_dataset = newest.map(|newest| newest.own_bytes());
+        }
+    }
+
     /// Items that make the disk know these sums, or none.
     fn settle_covered(&mut self, id: DatasetId, are_kept: bool) -> Vec<(ItemKey, Option<Item>)> {
         let of_dataset = self.covered.of_dataset.map(|bytes| (0, bytes));
@@ -147,6 +156,7 @@ impl Dataset {
         let lives = matches!(self.phase(txg), Phase::Dataset | Phase::Received);
         let are_kept = lives && self.refreserved_bytes() > 0;
         if are_kept {
+            self.snapshots.lock().know_covered();
             self.sum_covered();
         } else if self.snapshots.lock().covered.on_disk.is_empty() {
             return Vec::new();

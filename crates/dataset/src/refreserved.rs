@@ -156,12 +156,11 @@ impl Datasets {
         let before = self.room(&BTreeSet::new(), None, None);
         let asked = Asked::of(of.to_vec());
         let after = self.room(&BTreeSet::new(), None, None);
-        let spoken_for = after.spoken_for();
-        // What takes no space from others always succeeds.
-        if spoken_for <= before.spoken_for() {
-            return Ok(asked);
-        }
-        let mut lacking = spoken_for.saturating_sub(self.pool.writable_bytes());
+        // What takes no space from others needs none for trees. But the room for its data may be
+        // gone: a dataset lacks what is known of it at most, and may have written into that.
+        let takes_more = after.spoken_for() > before.spoken_for();
+        let needed = if takes_more { after.spoken_for() } else { after.of_data() };
+        let mut lacking = needed.saturating_sub(self.pool.writable_bytes());
         let mut within = self.pool.name().to_string();
         for (dataset, _) in of {
             let above = self.line_of(dataset).into_iter().filter_map(|id| self.by_id(id));

@@ -221,40 +221,4 @@ impl RecordRing {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A small limit of sectors per segment: simulated pools go round the ring soon.
-    #[test]
-    fn a_segment_is_left_after_so_many_sectors() {
-        let run = Run::new(Place::new(0, 4 * SEGMENT_SECTORS), 3 * SEGMENT_SECTORS);
-        let mut ring = RecordRing::new(&[run], 1, run.place).unwrap();
-        ring.take_sectors_of_each(10);
-        let mut taken = |txg, sectors| ring.take(Txg(txg), sectors).unwrap()[0].sector();
-        let first = run.place.sector();
-        assert_eq!([taken(1, 4), taken(2, 6)], [first, first + 4]);
-        assert_eq!(taken(3, 1), first + SEGMENT_SECTORS);
-        // A single larger record has a segment of its own.
-        assert_eq!(taken(4, 20), first + 2 * SEGMENT_SECTORS);
-    }
-
-    /// Whatever was written last, the next import overwrites none of it.
-    #[test]
-    fn a_ring_goes_on_after_an_import_behind_what_was_written() {
-        let run = Run::new(Place::new(0, 4 * SEGMENT_SECTORS), 3 * SEGMENT_SECTORS);
-        for sectors in [1, 2, 3, 7, SEGMENT_SECTORS] {
-            let mut next = run.place;
-            let mut before: Option<(u64, u64)> = None;
-            for txg in 1..1100 {
-                let mut ring = RecordRing::new(&[run], 1, next).unwrap();
-                let [place, _] = ring.take(Txg(txg), sectors).unwrap();
-                let now = (place.sector(), place.sector() + sectors);
-                if let Some((first, end)) = before {
-                    assert!(now.1 <= first || end <= now.0, "{txg}: {now:?} over {first}..{end}");
-                }
-                before = Some(now);
-                next = ring.next();
-            }
-        }
-    }
-}
+mod tests;

@@ -119,8 +119,9 @@ impl Datasets {
     async fn take_due_files(&self, all: &[ScheduledFiles], now: Time) -> Result<(), DatasetError> {
         let (due, mut skipped) = self.due_files(all, now).await;
         for (cadence, of_datasets) in due {
-            let mut together = Vec::new();
-            let mut groups = Vec::new();
+            let (mut together, mut groups) = (Vec::new(), Vec::new());
+            // The room of one is not there for the next. Each group asks for its own once more.
+            let mut asked = Vec::new();
             for files in of_datasets {
                 // A dataset that has no room keeps no other from its snapshots.
                 match self.ask_for_files(files.iter()).await {
@@ -128,7 +129,7 @@ impl Datasets {
                         skipped = skipped.or(Some(error));
                         continue;
                     }
-                    asked => drop(asked?),
+                    of_it => asked.push(of_it?),
                 }
                 if !together.is_empty() && together.len() + files.len() > AT_ONCE_MAX {
                     groups.push(std::mem::take(&mut together));
@@ -137,6 +138,7 @@ impl Datasets {
             }
             groups.push(together);
             groups.retain(|group| !group.is_empty());
+            drop(asked);
             for group in groups {
                 match self.take_group(group, cadence, now).await {
                     // Other groups can be taken.

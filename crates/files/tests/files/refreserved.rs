@@ -1,11 +1,14 @@
 //! `refreservation`: whatever snapshots hold and others write, a dataset is written over.
 
 use aquifer_dataset::{Dataset, DatasetError};
-use aquifer_files::{FileHandle, FsError, Service, Stability};
+use aquifer_files::{FileHandle, FsError, Service, SetAttributes, Stability};
 use aquifer_sim::Rng;
 use std::sync::Arc;
 
 use crate::bed::{Bed, find, make, noise, root, settle, write};
+
+mod asked;
+mod covered;
 
 const OFF: (&str, &str) = ("compression", "off");
 const SIZE_PAGES: u64 = 8192;
@@ -71,6 +74,13 @@ async fn remove(service: &Service, name: &str) {
     let top = service.files.root(name).unwrap();
     service.files.remove(&root(), top, b"disk").await.kept().await.0.unwrap();
     settle(service, 20).await;
+}
+
+/// Cuts a file to so many pages, and waits until what it gave up can be written.
+async fn cut(service: &Service, file: FileHandle, pages: u64) {
+    let size = SetAttributes { size: Some(pages * 4096), ..Default::default() };
+    service.files.setattr(&root(), file, &size, None).await.kept().await.0.unwrap();
+    settle(service, 8).await;
 }
 
 /// What is kept for all, and promised, is there.
@@ -244,13 +254,26 @@ fn a_snapshot_of_a_file_asks_for_what_is_new() {
         let refused = take("2").await.unwrap_err().to_string();
         assert!(refused.contains("refreservation=64M"), "{refused}");
         // Room for more than these pages, and for far less than the file.
-        let size = Some((pages - 256) * 4096);
-        let cut = aquifer_files::SetAttributes { size, ..Default::default() };
-        service.files.setattr(&root(), rest, &cut, None).await.kept().await.0.unwrap();
-        settle(&service, 8).await;
+        cut(&service, rest, pages - 256).await;
         take("2").await.unwrap();
         assert_eq!(lacking(), 2 * SIZE_PAGES * 4096);
         overwrite_all(&service, vm, 3).await.unwrap();
+    });
+    bed.assert_clean();
+}
+
+/// What a file grows by goes beyond the property, so it leaves the room for trees alone.
+#[test]
+fn growth_leaves_the_room_for_trees() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        let vm = create(&service, "tank/vm", &[OFF, SIZE]).await;
+        let pages = fill(&service, vm, 0).await;
+        assert!(pages > 3 * SIZE_PAGES, "{pages}");
+        let for_trees = SIZE_PAGES * 4096 / 16;
+        let free = service.pool.writable_bytes();
+        assert!((for_trees..for_trees + (1 << 20)).contains(&free), "{free} bytes are free");
+        overwrite_all(&service, vm, 2).await.unwrap();
     });
     bed.assert_clean();
 }

@@ -1,10 +1,15 @@
 //! The property `retain`: each new snapshot is held for a time, whatever takes it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use aquifer_blockio::Disk;
 use aquifer_dataset::{DatasetError, Holdable};
 use aquifer_files::{Credentials, Service, SetAttributes};
+use aquifer_ondisk::config::{FEATURE_FILE_HOLDS, FEATURE_KEEPING};
+use aquifer_ondisk::held::held_until;
 use aquifer_ondisk::inode::Time;
+use aquifer_vdev::label_io::read_labels;
 
 use crate::bed::{Bed, make, root};
 use crate::receive::{STANDBY, changes, receive, snapshot, stream};
@@ -120,6 +125,79 @@ fn each_snapshot_that_is_taken_is_held_whatever_takes_it() {
     bed.assert_clean();
 }
 
+/// Each of several datasets holds by its own value.
+#[test]
+fn snapshots_taken_together_are_held_by_the_values_of_each() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        let values = [("tank/d", Some(3)), ("tank/e", None), ("tank/f", Some(5))];
+        for (name, days) in values {
+            let value = days.map_or("off".into(), |days| format!("{days}d"));
+            service.datasets.create(name, &[("retain".into(), value)]).await.unwrap();
+            make(&service, service.files.root(name).unwrap(), "disk").await;
+        }
+        let names = |of: &str| values.map(|(name, _)| format!("{name}{of}"));
+        service.datasets.snapshot(&names("@a"), false).await.unwrap();
+        service.files.snapshot_files(&names(":disk@a")).await.unwrap();
+        for (name, held) in values {
+            assert_eq!(days(&service, &format!("{name}@a")).await, held, "{name}");
+            assert_eq!(days(&service, &format!("{name}:disk@a")).await, held, "{name}");
+        }
+    });
+    bed.assert_clean();
+}
+
+/// Older releases and other hosts read the labels only.
+#[test]
+fn the_labels_say_what_a_new_snapshot_brings() {
+    for of_file in [false, true] {
+        let mut bed = Bed::new(1, 65536);
+        let disk: Arc<dyn Disk> = Arc::new(bed.disks[0].clone());
+        let until_s = bed.cut_life(async |service| {
+            service.datasets.create("tank/d", &[]).await.unwrap();
+            make(&service, service.files.root("tank/d").unwrap(), "disk").await;
+            set(&service, "tank/d", "7d").await.unwrap();
+            match of_file {
+                true => {
+                    let names = ["tank/d:disk@a".to_string()];
+                    service.files.snapshot_files(&names).await.unwrap();
+                }
+                false => snapshot(&service, "tank/d@a").await,
+            }
+            wall_s(&service) + 7 * DAY_S - 60
+        });
+        let labels = bed.sim.run_until(read_labels(&disk)).unwrap().unwrap();
+        let features = labels.label.config.features_write;
+        assert!(held_until(&features) >= Some(until_s), "{features:?}");
+        assert!(features.iter().any(|of| of == FEATURE_KEEPING), "{features:?}");
+        assert_eq!(features.iter().any(|of| of == FEATURE_FILE_HOLDS), of_file, "{features:?}");
+    }
+}
+
+/// Who sets the clock ends no hold that a snapshot got by itself.
+#[test]
+fn a_clock_that_is_set_ends_no_hold() {
+    let mut bed = Bed::new(1, 65536);
+    let names = ["tank/d@a", "tank/d:disk@a"];
+    let wall_ns = bed.cut_life(async |service| {
+        let retain = [("retain".into(), "7d".into())];
+        service.datasets.create("tank/d", &retain).await.unwrap();
+        make(&service, service.files.root("tank/d").unwrap(), "disk").await;
+        snapshot(&service, names[0]).await;
+        service.files.snapshot_files(&[names[1].into()]).await.unwrap();
+        service.pool.world().wall_ns()
+    });
+    bed.sim.set_wall_ns(wall_ns + 365 * DAY_S * 1_000_000_000);
+    bed.life(async |service| {
+        service.datasets.tend_holds().await.unwrap();
+        for name in names {
+            let refused = destroy(&service, name).await;
+            assert!(matches!(refused, Err(DatasetError::Held { .. })), "{name}: {refused:?}");
+        }
+    });
+    bed.assert_clean();
+}
+
 /// The value is the copy's own: none comes with a stream, and its own holds what comes.
 #[test]
 fn what_a_copy_receives_is_held_by_its_own_value() {
@@ -208,6 +286,8 @@ fn no_value_is_longer_than_holds_may_be() {
         datasets.set("tank/d", "retain", None).await.unwrap();
         snapshot(&service, "tank/d@b").await;
         assert_eq!(days(&service, "tank/d@b").await, Some(31));
+        // A lower bound looks at the value that comes with it, not at the one before.
+        both("20d", "20d").await.unwrap();
     });
     bed.assert_clean();
 }

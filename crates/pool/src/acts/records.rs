@@ -111,3 +111,6 @@ fn take_segments(
     }
     Some((first.place, second?.map(|run| run.place)))
 }
+
+#[cfg(test)]
+mod tests;
