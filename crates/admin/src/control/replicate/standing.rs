@@ -13,7 +13,7 @@ use super::jobs::Wish;
 use super::own::Member;
 use super::target::Target;
 
-/// Which of the two properties.
+/// One of the two properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Way {
     /// `replicate`: the dataset is here.
@@ -22,7 +22,7 @@ pub(in super::super) enum Way {
     Fetched,
 }
 
-/// What a value of one of the properties means.
+/// The meaning of a value of one of the properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) struct Standing {
     /// The other side: the copy, or the dataset that is fetched.
@@ -63,6 +63,27 @@ impl How {
     }
 }
 
+impl Standing {
+    /// The wish for a run of it, of this dataset with its copy.
+    fn wish(
+        &self,
+        source: Option<String>,
+        (dataset, target): (String, Target),
+        recursive: Option<bool>,
+    ) -> Wish {
+        Wish {
+            source,
+            dataset,
+            target,
+            recursive,
+            snapshot: None,
+            how: self.how.clone(),
+            force: false,
+            every_s: Some(self.every_s),
+        }
+    }
+}
+
 impl Way {
     /// The way that a property means.
     pub fn of(property: Property) -> Option<Way> {
@@ -89,7 +110,7 @@ impl Way {
         }
     }
 
-    /// What a value means; `None`: `off`.
+    /// The meaning of a value; `None`: `off`.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -144,7 +165,7 @@ pub(super) struct Unit {
     pub members: Vec<Member>,
 }
 
-/// What a pool has of them: datasets that are sent, and copies that are fetched.
+/// All of a pool: datasets that are sent, and copies that are fetched.
 pub(super) fn all(serving: &Serving) -> Vec<Unit> {
     sent(serving).into_iter().chain(fetched(serving)).collect()
 }
@@ -169,17 +190,7 @@ pub(super) fn sent(serving: &Serving) -> Vec<Unit> {
             })
         };
         let members = values.iter().filter_map(of).collect();
-        let Standing { other: target, every_s, how, .. } = standing.clone();
-        let wish = Wish {
-            source: None,
-            dataset: name.clone(),
-            target,
-            recursive: None,
-            snapshot: None,
-            how,
-            force: false,
-            every_s: Some(every_s),
-        };
+        let wish = standing.wish(None, (name.clone(), standing.other.clone()), None);
         Some(Unit { wish, members })
     };
     values.iter().filter_map(unit).collect()
@@ -190,8 +201,9 @@ pub(super) fn sent(serving: &Serving) -> Vec<Unit> {
 fn fetched(serving: &Serving) -> Vec<Unit> {
     let datasets = &serving.service().datasets;
     let unit = |(dataset, value, _): (Arc<Dataset>, String, String)| {
-        let Standing { other, every_s, how, recursive } = Way::Fetched.parse(&value).ok()??;
-        let Target { peer: Some(peer), dataset: source } = other else { return None };
+        let standing = Way::Fetched.parse(&value).ok()??;
+        let Standing { other, recursive, .. } = standing.clone();
+        let Target { peer, dataset: source } = other;
         let copy = datasets.full_name(&dataset);
         let below = if recursive { datasets.below(&dataset) } else { vec![dataset] };
         let below = below.into_iter().filter(|of| of.is_standby());
@@ -203,16 +215,8 @@ fn fetched(serving: &Serving) -> Vec<Unit> {
             Member { dataset, target: Target { peer: None, dataset: target } }
         };
         let members = copies.into_iter().map(member).collect();
-        let wish = Wish {
-            source: Some(peer),
-            dataset: source,
-            target: Target { peer: None, dataset: copy },
-            recursive: Some(recursive),
-            snapshot: None,
-            how,
-            force: false,
-            every_s: Some(every_s),
-        };
+        let target = Target { peer: None, dataset: copy };
+        let wish = standing.wish(peer, (source, target), Some(recursive));
         Some(Unit { wish, members })
     };
     let mut values = values(serving, Way::Fetched);
