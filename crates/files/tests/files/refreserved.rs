@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::bed::{Bed, find, make, noise, root, settle, write};
 
 mod asked;
+mod beside;
 mod covered;
 
 const OFF: (&str, &str) = ("compression", "off");
