@@ -29,6 +29,7 @@ mod diff;
 mod disks;
 mod drill;
 mod each_second;
+mod followers;
 mod forced;
 pub(crate) mod free_space;
 mod freeing;
@@ -240,6 +241,7 @@ pub struct Control {
     forbidden: Mutex<NotDone>,
     failed: Mutex<NotDone>,
     events: Arc<EventRing>,
+    followers: followers::Followers,
     names: tokio::sync::Mutex<counts::Names>,
     /// Turns of callers that have counted how much snapshots take.
     counting: counting::Counting,
@@ -324,6 +326,7 @@ impl Control {
             forbidden: Mutex::new(NotDone::new(not_done::REFUSALS)),
             failed: Mutex::new(NotDone::new(not_done::FAILURES)),
             events,
+            followers: Default::default(),
             names: Default::default(),
             counting: Default::default(),
             awaited: Awaited::default(),

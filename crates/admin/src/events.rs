@@ -41,6 +41,19 @@ impl fmt::Debug for Witness {
     }
 }
 
+/// How far somebody has followed the events, and what they remember of them. It outlives the task
+/// that follows: what happens after the end of that one is still handed over, by
+/// [`EventRing::catch_up`].
+#[derive(Debug, Default)]
+pub struct Follower<S>(Mutex<Followed<S>>);
+
+#[derive(Debug, Default)]
+struct Followed<S> {
+    /// The last event that was handed over.
+    last: u64,
+    remembered: S,
+}
+
 impl Default for EventRing {
     fn default() -> Self {
         let newest = watch::Sender::new(0);
@@ -143,21 +156,32 @@ impl EventRing {
 
     /// As [`EventRing::after`], but waits up to `patience` for one.
     pub async fn wait_after(&self, after: u64, patience: Duration) -> Vec<Event> {
+        self.wait_for_one_after(after, patience).await;
+        self.after(after)
+    }
+
+    async fn wait_for_one_after(&self, after: u64, patience: Duration) {
         let mut newest = self.newest.subscribe();
         let come = newest.wait_for(|newest| *newest > after);
         // After the time limit the answer is empty, which is an answer too.
         let _ = tokio::time::timeout(patience.min(PATIENCE_MAX), come).await;
-        self.after(after)
     }
 
     /// Hands over each event, the kept ones first, until the daemon stops.
-    pub async fn follow(&self, mut each: impl FnMut(&Event)) {
-        let mut last = 0;
+    pub async fn follow<S>(&self, follower: &Follower<S>, each: impl Fn(&mut S, &Event)) {
         while !self.has_ended() {
-            for event in self.wait_after(last, PATIENCE_MAX).await {
-                last = event.sequence;
-                each(&event);
-            }
+            self.catch_up(follower, &each);
+            let last = follower.0.lock().last;
+            self.wait_for_one_after(last, PATIENCE_MAX).await;
+        }
+    }
+
+    /// Hands over each event that was not yet, in order. Of several that call at once, one does.
+    pub fn catch_up<S>(&self, follower: &Follower<S>, each: impl Fn(&mut S, &Event)) {
+        let mut followed = follower.0.lock();
+        for event in self.after(followed.last) {
+            followed.last = event.sequence;
+            each(&mut followed.remembered, &event);
         }
     }
 
@@ -255,6 +279,27 @@ mod tests {
         assert_eq!(ring.wait_after(1, long).await, []);
         note(&ring, "late", "after the end");
         assert_eq!(ring.wait_after(1, long).await.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_comes_when_nobody_follows_any_more_is_handed_over_once() {
+        let (ring, follower) = (EventRing::default(), Follower::<Vec<String>>::default());
+        let each = |seen: &mut Vec<String>, event: &Event| seen.push(event.message.clone());
+        note(&ring, "x", "before");
+        let ends = async {
+            while follower.0.lock().last == 0 {
+                tokio::task::yield_now().await;
+            }
+            note(&ring, "x", "while it follows");
+            ring.end();
+        };
+        tokio::join!(ring.follow(&follower, each), ends);
+        note(&ring, "x", "after the end");
+        for _ in 0..2 {
+            ring.catch_up(&follower, each);
+        }
+        let Followed { remembered, .. } = follower.0.into_inner();
+        assert_eq!(remembered, ["before", "while it follows", "after the end"]);
     }
 
     fn fields(of: &[(&str, &str)]) -> BTreeMap<String, String> {

@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - Nobody who looks waits for an outlet.
-//! - Told at least once: what was told is remembered over restarts, and what was not sent yet.
+//! - Told at least once: what was told is remembered over restarts, and what was not sent yet. A
+//!   kill forgets what has happened in the last seconds; what is wrong is seen again.
 
 mod command;
 mod mail;
@@ -106,6 +107,12 @@ impl Alerts {
         if self.tell(now_ns, items) {
             self.let_send();
         }
+        self.keep();
+    }
+
+    /// The daemon ends: what is not sent within a second is kept for the next one. Blocks.
+    pub fn end(&self) {
+        self.let_send();
         self.keep();
     }
 

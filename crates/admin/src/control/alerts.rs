@@ -43,12 +43,13 @@ impl Control {
 
     /// Tells people what has happened, as long as the daemon runs.
     pub async fn tell_events(&self) {
-        let tell = |event: &Event| {
-            if let Some(problem) = problem_of(event) {
-                self.alerts.happened(event.fields.get("pool").cloned(), problem);
-            }
-        };
-        self.events.follow(tell).await;
+        self.events.follow(&self.followers.tells, |(), event| self.tell_event(event)).await;
+    }
+
+    pub(super) fn tell_event(&self, event: &Event) {
+        if let Some(problem) = problem_of(event) {
+            self.alerts.happened(event.fields.get("pool").cloned(), problem);
+        }
     }
 
     /// What is wrong now, and where that is sent.

@@ -2,7 +2,7 @@
 //! taken out of use or replaced, a pool that comes back.
 //!
 //! It goes by the events that say so. They come after what they tell of, and the history is written
-//! with a later txg: a kill in between loses the note, and nothing else.
+//! with a later txg: a kill in between loses the note, and nothing else. The daemon's end loses none.
 //!
 //! # Invariants
 //! - The same is noted once an hour at most. So a disk that fails again and again does not push
@@ -22,17 +22,18 @@ use super::serving::Serving;
 impl Control {
     /// Notes what pools do by themselves, as long as the daemon runs.
     pub async fn note_acts_by_itself(&self) {
-        let mut noted = HashMap::<(String, String), Instant>::new();
-        let note = |event: &Event| {
-            let Some(act) = act_of(event) else { return };
-            let Some(serving) = self.concerned(event) else { return };
-            noted.retain(|_, at| at.elapsed() < AGAIN_AFTER);
-            let what = (serving.name().to_string(), act.clone());
-            if noted.insert(what, Instant::now()).is_none() {
-                self.note_by_itself(&serving, act);
-            }
-        };
-        self.events.follow(note).await;
+        let note = |noted: &mut Noted, event: &Event| self.note_act(noted, event);
+        self.events.follow(&self.followers.notes, note).await;
+    }
+
+    pub(super) fn note_act(&self, Noted(noted): &mut Noted, event: &Event) {
+        let Some(act) = act_of(event) else { return };
+        let Some(serving) = self.concerned(event) else { return };
+        noted.retain(|_, at| at.elapsed() < AGAIN_AFTER);
+        let what = (serving.name().to_string(), act.clone());
+        if noted.insert(what, Instant::now()).is_none() {
+            self.note_by_itself(&serving, act);
+        }
     }
 
     fn note_by_itself(&self, serving: &Serving, act: String) {
@@ -57,6 +58,10 @@ impl Control {
         self.all_serving().into_iter().find(has)
     }
 }
+
+/// When an act of a pool was noted last.
+#[derive(Debug, Default)]
+pub(super) struct Noted(HashMap<(String, String), Instant>);
 
 /// What the history says of an event; `None` if it does not.
 fn act_of(event: &Event) -> Option<String> {

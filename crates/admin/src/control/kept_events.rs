@@ -9,6 +9,8 @@
 //! - A flood of one kind pushes out no other: a pool keeps a number of each kind in an hour.
 //! - Nor does a flood of one disk or file hide another: of each, the first event of an hour is
 //!   kept, for a number of them.
+//! - What happens until a pool is exported is kept: the daemon's end loses none of it, a kill what
+//!   came since the last txg.
 //! - Keeping costs an idle pool no txg for what clients do: they come and go unnoted.
 
 use std::collections::{HashMap, HashSet};
@@ -24,20 +26,21 @@ use super::serving::Serving;
 impl Control {
     /// Keeps events in pools, as long as the daemon runs.
     pub async fn keep_events(&self) {
-        let mut kept = HashMap::<(String, String), Hour>::new();
-        let note = |event: &Event| {
-            if !is_kept(event) {
-                return;
+        let keep = |kept: &mut Kept, event: &Event| self.keep_event(kept, event);
+        self.events.follow(&self.followers.keeps, keep).await;
+    }
+
+    pub(super) fn keep_event(&self, Kept(kept): &mut Kept, event: &Event) {
+        if !is_kept(event) {
+            return;
+        }
+        kept.retain(|_, hour| hour.begun.elapsed() < HOUR);
+        for serving in self.keepers(event) {
+            let kind = (serving.name().to_string(), event.class.clone());
+            if kept.entry(kind).or_insert_with(Hour::new).has_room(subject(event)) {
+                keep(&serving, event);
             }
-            kept.retain(|_, hour| hour.begun.elapsed() < HOUR);
-            for serving in self.keepers(event) {
-                let kind = (serving.name().to_string(), event.class.clone());
-                if kept.entry(kind).or_insert_with(Hour::new).has_room(subject(event)) {
-                    keep(&serving, event);
-                }
-            }
-        };
-        self.events.follow(note).await;
+        }
     }
 
     /// The events that a pool has kept, oldest first.
@@ -103,7 +106,12 @@ fn keep(serving: &Serving, event: &Event) {
     service.pool.background_waits();
 }
 
+/// What pools have kept within an hour, by pool and class.
+#[derive(Debug, Default)]
+pub(super) struct Kept(HashMap<(String, String), Hour>);
+
 /// How many of one kind were kept in an hour.
+#[derive(Debug)]
 struct Hour {
     begun: Instant,
     kept: u32,

@@ -5,6 +5,7 @@
 //!   left as by a crash, and nothing acknowledged is lost, since the next start replays its log.
 //!   The others are exported.
 //! - It says what it waits for, and which pools were given up.
+//! - Nothing that has happened is lost by it: histories and people hear of it. See `followers`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ impl Control {
             *is_over = true;
             self.frontend.serve(Offer::default()).await;
         }
+        self.tell_pools_the_rest();
         let pools = std::mem::take(&mut *self.pools.write());
         let serving = pools.into_values().filter_map(|listed| listed.serving().cloned());
         let ends = serving.map(|serving| self.end_pool(serving, &given_up));
@@ -37,6 +39,7 @@ impl Control {
         // Those that were given up are left by now: nothing waits for them any more.
         self.release_frontend().await;
         join_all(exported.into_iter().flatten().map(let_go)).await;
+        self.tell_people_the_rest().await;
         left.into_iter().filter_map(Result::err).collect()
     }
 

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use aquifer_admin::events::EventRing;
 use aquifer_admin::{Control, ControlConfig, Frontend, NfsCounts, Offer, Peers, ServedPool};
+use aquifer_alerts as alerts;
 use aquifer_api::client::Client;
 use aquifer_api::{CreatePool, HostInfo, VdevKind, VdevRequest};
 use aquifer_daemon::http::{self, Api};
@@ -18,6 +20,8 @@ use aquifer_nfs::{Explanation, Exports};
 use aquifer_pool::{BoxFuture, PoolError};
 use parking_lot::Mutex;
 use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 /// What was told, in order; `serve` names exports, `release` whether the pool was exported by then.
 #[derive(Debug, Default)]
@@ -112,8 +116,13 @@ pub struct Daemon {
     pub dir: TempDir,
     pub recorder: Arc<Recorder>,
     pub control: Arc<Control>,
+    pub events: Arc<EventRing>,
     pub tokens: Arc<Tokens>,
     pub client: Client,
+    peers: Peers,
+    alerts: alerts::Settings,
+    /// Dropping the sender ends the API.
+    answering: (oneshot::Sender<()>, JoinHandle<()>),
 }
 
 impl Daemon {
@@ -124,6 +133,11 @@ impl Daemon {
     /// One that knows these peers.
     pub async fn start_with(peers: Peers) -> Daemon {
         let dir = tempfile::tempdir().unwrap();
+        Daemon::start_in(dir, peers, alerts::Settings::default()).await
+    }
+
+    /// One that has this directory.
+    pub async fn start_in(dir: TempDir, peers: Peers, alerts: alerts::Settings) -> Daemon {
         let recorder = Arc::new(Recorder::default());
         let config = ControlConfig {
             state_dir: dir.path().join("state"),
@@ -131,20 +145,36 @@ impl Daemon {
             wait_for_disks: Duration::ZERO,
             host_limits: aquifer_files::HostLimits::NONE,
             smartctl: Default::default(),
-            alerts: Default::default(),
-            peers,
+            alerts: alerts.clone(),
+            peers: peers.clone(),
             commit: None,
             parts: Arc::default(),
             audit: Arc::default(),
         };
-        let control = Control::open(config, recorder.clone(), Arc::default()).unwrap();
+        let events: Arc<EventRing> = Arc::default();
+        let control = Control::open(config, recorder.clone(), events.clone()).unwrap();
         let socket = dir.path().join("api");
         let listener = http::bind(&socket).unwrap();
         let tokens = Arc::new(Tokens::open(&dir.path().join("state/api")));
         let api = Api { control: control.clone(), tokens: tokens.clone(), home: None };
-        tokio::spawn(http::serve(listener, api, std::future::pending()));
+        let (stops, stopped) = oneshot::channel::<()>();
+        let answers = async move {
+            let stopped = async { drop(stopped.await) };
+            http::serve(listener, api, stopped).await.unwrap();
+        };
+        let answering = (stops, tokio::spawn(answers));
         control.start().await;
-        Daemon { client: Client::new(socket), dir, recorder, control, tokens }
+        let client = Client::new(socket);
+        Daemon { client, dir, recorder, control, events, tokens, peers, alerts, answering }
+    }
+
+    /// Ends it in order; then the next one starts, with the same directory and settings.
+    pub async fn restart(self) -> Daemon {
+        let Daemon { dir, control, client, peers, alerts, answering: (stops, ends), .. } = self;
+        assert_eq!(control.stop().await, [""; 0]);
+        drop((client, stops, control));
+        ends.await.unwrap();
+        Daemon::start_in(dir, peers, alerts).await
     }
 
     pub fn socket(&self) -> PathBuf {

@@ -8,6 +8,7 @@
 mod alarms;
 mod copies;
 mod daemon;
+mod ends;
 mod hostile;
 mod insiders;
 mod openapi;
