@@ -2,7 +2,8 @@
 //! taken out of use or replaced, a pool that comes back.
 //!
 //! It goes by the events that say so. They come after what they tell of, and the history is written
-//! with a later txg: a kill in between loses the note, and nothing else. The daemon's end loses none.
+//! with a later txg: a kill in between loses the note, and nothing else. An orderly end loses
+//! nothing.
 //!
 //! # Invariants
 //! - The same is noted once an hour at most. So a disk that fails again and again does not push
