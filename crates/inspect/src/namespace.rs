@@ -30,7 +30,7 @@ use crate::finding::{At, Kind};
 use crate::objects::{self, How};
 use crate::report::DatasetSummary;
 use crate::scan::{Scan, Use};
-use crate::snapshots::{self, Head, Snapshots};
+use crate::snapshots::{self, Begun, Head, Snapshots};
 use crate::tree::Walk;
 
 /// Datasets above each other at most.
@@ -124,7 +124,7 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
         let record = (&dataset.record, dataset.birth);
         let pass = snapshots::walk(scan, *id, (record, dataset.destroyed), of_it, head).await;
         (scan.inherits, scan.inherited) = (None, None);
-        scan.begun.clear();
+        scan.begun = Begun::default();
         let is_origin = items.has_clones(*id) || of_it.files.are_needed();
         if let Some(pass) = pass.filter(|_| is_origin) {
             scan.passes.insert(*id, pass);

@@ -217,11 +217,11 @@ async fn walk_object(
 fn enter_clone(scan: &mut Scan<'_>, inode: &Inode) {
     let object = if inode.is_tail() { inode.origin } else { inode.object };
     scan.of = Of { object, floor: inode.clone_floor() };
+    scan.cut = if inode.is_tail() { Txg(inode.hash_seed) } else { Txg(u64::MAX) };
     if !inode.cloned || !scan.is_begun_here() {
         return;
     }
-    let cut = if inode.is_tail() { Txg(inode.hash_seed) } else { Txg(u64::MAX) };
-    scan.cloned.insert(Cloned { of: scan.of, cut });
+    scan.cloned.insert(Cloned { of: scan.of, cut: scan.cut });
     if inode.floor() == Txg(0) {
         let clone = inode.root.map(|root| (scan.of, root));
         scan.file_clones.extend(clone);

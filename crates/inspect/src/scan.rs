@@ -17,7 +17,7 @@ use crate::finding::{At, Findings, Kind};
 use crate::media::{Breadth, Fetched, Media};
 use crate::report::SectorSummary;
 use crate::sectors::SectorMap;
-use crate::snapshots::{self, Across, Cloned, Head, Inherits, Of, OfLine, Pass};
+use crate::snapshots::{self, Across, Begun, Cloned, Head, Inherits, Of, OfLine, Pass};
 
 /// The use of a sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,8 +59,10 @@ pub(crate) struct Scan<'a> {
     pub passes: BTreeMap<DatasetId, Pass>,
     /// The object of the present tree, if it is a clone of a file, and its floor.
     pub of: Of,
+    /// When that was cut off its file; the last txg of all for a file itself.
+    pub cut: Txg,
     /// Files of the present head that began as snapshots of files.
-    pub begun: BTreeSet<Of>,
+    pub begun: Begun,
     /// What was born up to there, the present head has of the snapshot as which it began again; 0:
     /// it did not.
     pub line_floor: Txg,
@@ -105,7 +107,8 @@ impl<'a> Scan<'a> {
             counts_saved: false,
             passes: BTreeMap::new(),
             of: Of::default(),
-            begun: BTreeSet::new(),
+            cut: Txg(0),
+            begun: Begun::default(),
             line_floor: Txg(0),
             of_line: Vec::new(),
             left: None,
@@ -131,7 +134,7 @@ impl<'a> Scan<'a> {
     /// what this one is a clone of, and the origin has seen to it.
     pub fn is_begun_here(&self) -> bool {
         let is_before = self.is_inherited(self.of.floor) || self.is_of_line(self.of.floor);
-        !is_before || self.begun.contains(&self.of)
+        !is_before || self.begun.has(Cloned { of: self.of, cut: self.cut })
     }
 
     /// Whether the present head has what was born then of the snapshot as which it began again.

@@ -25,8 +25,8 @@ use crate::sectors::SectorMap;
 use crate::tree::Walk;
 
 pub(crate) use bookmarks::Bookmarks;
-pub(crate) use files::Files;
 use files::Shower;
+pub(crate) use files::{Begun, Files};
 pub(crate) use lines::{HeadLines, OfLine};
 use pass::Coming;
 

@@ -55,6 +55,36 @@ async fn shows(service: &Service, name: &str, salt: u64) {
     is_filled(service, find(service, &format!("tank/d@{name}"), "disk").await.unwrap(), salt).await;
 }
 
+/// A file began again as a snapshot, on a line that the dataset left, and does so once more on its
+/// new one. The part that is cut off it then is on the line of before, until it is freed.
+#[test]
+fn a_file_begins_again_as_one_snapshot_on_two_lines() {
+    let mut bed = Bed::of_small_steps();
+    bed.short_life(async |service| {
+        let (_, disk) = with_disk(&service).await;
+        take(&service, "f").await;
+        fill(&service, disk, 1000).await;
+        take(&service, "later").await;
+        roll_back(&service, &*one(&service, "f").await, GENTLY).await.unwrap();
+        fill(&service, disk, 2000).await;
+        for name in ["a", "b"] {
+            snapshot(&service, name).await;
+        }
+        let top = service.files.root("tank/d").unwrap();
+        service.files.remove(&root(), top, b"disk").await.kept().await.0.unwrap();
+        settle(&service, 20).await;
+        go_to(&service, "a").await;
+        fill(&service, disk, 3000).await;
+        roll_back(&service, &*one(&service, "f").await, GENTLY).await.unwrap();
+    });
+    bed.assert_clean();
+    bed.life(async |service| {
+        settle(&service, 200).await;
+        is_filled(&service, disk(&service).await, 0).await;
+    });
+    bed.assert_clean();
+}
+
 /// The handle stays, and what is later too: so it goes forward again. In the end all is free.
 #[test]
 pub fn a_dataset_goes_back_and_forth() {

@@ -25,8 +25,7 @@ pub(crate) struct Files {
     kept: BTreeSet<FileSnapshotId>,
     /// Rollbacks whose blocks still stand in the dead tree.
     rollbacks: BTreeMap<FileSnapshotId, FileRollbackRecord>,
-    /// Clones and lines of files, by the file and the txg in which it began so.
-    lines: BTreeMap<(ObjectId, Txg), FileCloneRecord>,
+    lines: Lines,
     /// Of them, those that began as a snapshot of a file of another dataset.
     across: BTreeMap<(ObjectId, Txg), DatasetId>,
     /// What files of other datasets began as.
@@ -36,6 +35,30 @@ pub(crate) struct Files {
     swept: BTreeSet<(ObjectId, Txg)>,
     /// Two are of one file and one txg.
     twice: Option<FileSnapshotId>,
+}
+
+/// Clones and lines of files, by the file and the txg in which it began so.
+type Lines = BTreeMap<(ObjectId, Txg), FileCloneRecord>;
+
+fn line_of<'l>(
+    lines: &'l Lines,
+    object: &Cloned,
+) -> Option<((ObjectId, Txg), &'l FileCloneRecord)> {
+    let before = (object.of.object, Txg(0))..(object.of.object, object.cut);
+    let (key, record) = lines.range(before).next_back()?;
+    (record.floor() == object.of.floor).then_some((*key, record))
+}
+
+/// Files that began as snapshots of files.
+#[derive(Debug, Default)]
+pub(crate) struct Begun(Lines);
+
+impl Begun {
+    /// Whether the head has an object on a line that began in it. A part that was cut off before
+    /// that is not on it, though the line may have begun as the same snapshot.
+    pub fn has(&self, object: Cloned) -> bool {
+        line_of(&self.0, &object).is_some_and(|(_, record)| record.died.is_none())
+    }
 }
 
 /// A snapshot that shows blocks.
@@ -167,10 +190,9 @@ impl Files {
         self.across.iter().filter_map(origin).collect()
     }
 
-    /// The files that began as snapshots of files, and of which the head has something.
-    pub fn begun(&self) -> BTreeSet<Of> {
-        let lives = self.lines.iter().filter(|(_, record)| record.died.is_none());
-        lives.map(|(key, record)| Of { object: key.0, floor: record.floor() }).collect()
+    /// The files that began as snapshots of files.
+    pub fn begun(&self) -> Begun {
+        Begun(self.lines.clone())
     }
 
     /// What other datasets keep for files of this one.
@@ -213,9 +235,7 @@ impl Files {
     /// The line that an object of the head is on: the newest one that its file began before the
     /// object was cut off it.
     fn line_of(&self, object: &Cloned) -> Option<((ObjectId, Txg), &FileCloneRecord)> {
-        let before = (object.of.object, Txg(0))..(object.of.object, object.cut);
-        let (key, record) = self.lines.range(before).next_back()?;
-        (record.floor() == object.of.floor).then_some((*key, record))
+        line_of(&self.lines, object)
     }
 
     /// Whether each of them is there for clones of files only.
