@@ -273,9 +273,11 @@ fn a_rule_left_out_is_found() {
     let only = std::env::var("AQUIFER_RULE").unwrap_or_default();
     let _alone = crate::alone();
     let bases = bases();
-    for (rule, seeds) in
-        [(Rule::FileClonesPinAcross, 50), (Rule::NeedsBlockEnds, 100), (Rule::NeedsEnd, 50)]
-    {
+    for (rule, seeds) in [
+        (Rule::FileClonesPinAcross, 0..50),
+        (Rule::NeedsBlockEnds, 0..100),
+        (Rule::NeedsEnd, 0..50),
+    ] {
         if !only.is_empty() && only != format!("{rule:?}") {
             continue;
         }

@@ -257,10 +257,10 @@ fn a_rule_left_out_is_found() {
     let _alone = crate::alone();
     let bases = crate::received::bases();
     for (rule, seeds) in [
-        (Rule::IncrementIsMarked, 100),
-        (Rule::IncrementIsRolledBack, 100),
-        (Rule::IncrementIsOneTxg, 200),
-        (Rule::IncrementsComparePointers, 100),
+        (Rule::IncrementIsMarked, 0..100),
+        (Rule::IncrementIsRolledBack, 0..100),
+        (Rule::IncrementIsOneTxg, 0..200),
+        (Rule::IncrementsComparePointers, 0..100),
     ] {
         crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }

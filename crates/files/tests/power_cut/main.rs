@@ -259,7 +259,7 @@ fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<Run, String> {
 fn nothing_acknowledged_is_lost() {
     let bases: Vec<Vec<Image>> = SHAPES.iter().map(|shape| base(*shape)).collect();
     let mut cuts = 0;
-    for seed in seeds(1000) {
+    for seed in seeds(600) {
         match run_seed(seed, &bases) {
             Ok(run) => cuts += run.cuts,
             Err(what) => panic!("{what}"),
@@ -273,10 +273,10 @@ fn nothing_acknowledged_is_lost() {
 fn a_seed_runs_the_same_again() {
     let traces = || {
         let bases: Vec<Vec<Image>> = SHAPES.iter().map(|shape| base(*shape)).collect();
-        let traces = (0..40).map(|seed| run_seed(seed, &bases).map(|run| run.trace));
+        let traces = (0..20).map(|seed| run_seed(seed, &bases).map(|run| run.trace));
         let traces: Vec<u64> = traces.collect::<Result<_, _>>().unwrap();
         let bases = unlogged::bases();
-        let unlogged = (0..30).map(|seed| unlogged::run_seed(seed, &bases).map(|run| run.trace));
+        let unlogged = (0..12).map(|seed| unlogged::run_seed(seed, &bases).map(|run| run.trace));
         let unlogged = unlogged.collect::<Result<Vec<u64>, _>>().unwrap();
         let bases = reserved::bases();
         let reserved = (0..5).map(|seed| reserved::run_seed(seed, &bases).map(|run| run.trace));
@@ -299,10 +299,10 @@ fn a_rule_left_out_is_found() {
     let _alone = alone();
     let bases: Vec<Vec<Image>> = SHAPES.iter().map(|shape| base(*shape)).collect();
     for (rule, seeds) in [
-        (Rule::CommitPresentContent, 200),
-        (Rule::ReplyInRecord, 100),
-        (Rule::ReplyInTable, 100),
-        (Rule::ReplyAfterDurable, 1000),
+        (Rule::CommitPresentContent, 0..200),
+        (Rule::ReplyInRecord, 0..100),
+        (Rule::ReplyInTable, 0..100),
+        (Rule::ReplyAfterDurable, 0..1000),
     ] {
         must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }

@@ -354,7 +354,7 @@ fn a_rule_left_out_is_found() {
     use aquifer_blockio::sabotage::Rule;
     let _alone = crate::alone();
     let bases = bases();
-    for (rule, seeds) in [(Rule::ReceivedIsNamedLast, 100), (Rule::ReceivedIsOneTxg, 200)] {
+    for (rule, seeds) in [(Rule::ReceivedIsNamedLast, 0..100), (Rule::ReceivedIsOneTxg, 0..200)] {
         crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }
 }

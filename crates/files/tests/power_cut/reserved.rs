@@ -407,7 +407,7 @@ fn a_rule_left_out_is_found() {
     use aquifer_blockio::sabotage::Rule;
     let _alone = crate::alone();
     let bases = bases();
-    for (rule, seeds) in [(Rule::ReservationsAreKept, 40), (Rule::ActsOnDiskFirst, 20)] {
+    for (rule, seeds) in [(Rule::ReservationsAreKept, 0..40), (Rule::ActsOnDiskFirst, 0..20)] {
         crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }
 }

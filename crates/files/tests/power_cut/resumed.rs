@@ -287,7 +287,8 @@ fn a_rule_left_out_is_found() {
     use aquifer_blockio::sabotage::Rule;
     let _alone = crate::alone();
     let bases = crate::received::bases();
-    for (rule, seeds) in [(Rule::PlaceFollowsChanges, 200), (Rule::ResumeEndsWithItsTxg, 100)] {
+    for (rule, seeds) in [(Rule::PlaceFollowsChanges, 0..200), (Rule::ResumeEndsWithItsTxg, 0..100)]
+    {
         crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }
 }

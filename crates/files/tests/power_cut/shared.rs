@@ -24,7 +24,7 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
 #[test]
 fn clients_of_one_tree_see_one_history() {
     let bases = lives::bases();
-    lives::run_seeds(200, |seed| run_seed(seed, &bases));
+    lives::run_seeds(120, |seed| run_seed(seed, &bases));
 }
 
 /// Each with the number of seeds within which the loss must show: some ten times what it took.
@@ -36,13 +36,13 @@ fn a_rule_left_out_is_found() {
     let _alone = alone();
     let bases = lives::bases();
     for (rule, seeds) in [
-        (Rule::FreshGenerations, 60),
-        (Rule::ReplayRaisesIds, 60),
-        (Rule::HoldBackFrees, 40),
-        (Rule::ActsOnDiskFirst, 100),
-        (Rule::ScrubReadsEveryCopy, 200),
-        (Rule::MendsFromVerified, 200),
-        (Rule::ScrubNotesWhatIsDone, 1000),
+        (Rule::FreshGenerations, 0..60),
+        (Rule::ReplayRaisesIds, 0..60),
+        (Rule::HoldBackFrees, 0..40),
+        (Rule::ActsOnDiskFirst, 0..100),
+        (Rule::ScrubReadsEveryCopy, 0..200),
+        (Rule::MendsFromVerified, 0..200),
+        (Rule::ScrubNotesWhatIsDone, 0..1000),
     ] {
         must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }

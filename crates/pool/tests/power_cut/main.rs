@@ -85,7 +85,7 @@ impl Kind {
 fn nothing_acknowledged_is_lost() {
     let bases: Vec<Vec<Image>> = SHAPES.iter().map(|shape| base(*shape)).collect();
     let (mut cuts, mut rewinds, mut wraps) = (0, 0, 0);
-    for seed in seeds(1000) {
+    for seed in seeds(600) {
         match run_seed(seed, &bases) {
             Ok(run) => {
                 cuts += run.cuts;
@@ -115,7 +115,7 @@ fn nothing_acknowledged_is_lost_and_nothing_comes_back() {
 fn nothing_acknowledged_is_lost_with_log_vdevs() {
     let bases: Vec<Vec<Image>> = LOG_SHAPES.iter().map(|shape| base_with_spare(*shape)).collect();
     let (mut cuts, mut acts, mut dropped) = (0, 0, 0);
-    for seed in seeds(1000) {
+    for seed in seeds(600) {
         match run_log_seed(seed, &bases) {
             Ok(run) => {
                 cuts += run.cuts;
@@ -134,7 +134,7 @@ fn nothing_acknowledged_is_lost_with_log_vdevs() {
 fn a_resilvered_side_is_whole() {
     let bases = sides::mirrors();
     let (mut cuts, mut alone, mut rewinds, mut acts) = (0, 0, 0, 0);
-    for seed in seeds(300) {
+    for seed in seeds(200) {
         match sides::run_sides_seed(seed, &bases, About::Sides) {
             Ok(run) => {
                 cuts += run.cuts;
@@ -219,7 +219,7 @@ fn a_side_that_is_resilvered_while_the_pool_grows_is_whole() {
 fn a_side_that_hung_is_whole_when_it_counts() {
     let bases = sides::mirrors();
     let (mut cuts, mut alone, mut hung) = (0, 0, 0);
-    for seed in seeds(150) {
+    for seed in seeds(100) {
         match sides::run_sides_seed(seed, &bases, About::Hangs) {
             Ok(run) => {
                 cuts += run.cuts;
@@ -276,7 +276,7 @@ fn everything_at_once_loses_nothing() {
 fn a_copy_of_a_disk_is_not_taken_for_it() {
     let bases: Vec<_> = sides::pools().into_iter().chain(sides::mirrors()).collect();
     let mut sum = sides::SidesRun::default();
-    for seed in seeds(100) {
+    for seed in seeds(70) {
         match sides::run_sides_seed(seed, &bases, About::Copies) {
             Ok(run) => sum.add(&run),
             Err(what) => panic!("{what}"),
@@ -329,7 +329,7 @@ fn a_side_that_lacked_an_uberblock_and_went_on_by_one_is_not_mixed() {
 fn a_pool_that_grows_loses_nothing() {
     let bases = growth::small_pools();
     let (mut cuts, mut added, mut grown, mut rewinds) = (0, 0, 0, 0);
-    for seed in seeds(500) {
+    for seed in seeds(300) {
         match growth::run_growth_seed(seed, &bases) {
             Ok(run) => {
                 cuts += run.cuts;
