@@ -109,18 +109,32 @@ pub struct ReplicationInfo {
 }
 
 impl ReplicationInfo {
-    /// The peer from which it is fetched. No name of a pool has a colon.
+    /// The peer from which it is fetched.
     pub fn source(&self) -> Option<&str> {
-        let pool = self.dataset.split('/').next().unwrap_or_default();
-        pool.split_once(':').map(|(peer, _)| peer)
+        peer_of(&self.dataset)
     }
 
     /// A dataset of it, with the peer that has it.
     pub fn named(&self, copy: &CopyInfo) -> String {
-        match self.source() {
-            Some(peer) => format!("{peer}:{}", copy.dataset),
-            None => copy.dataset.clone(),
-        }
+        at(self.source(), &copy.dataset)
+    }
+
+    /// A dataset on the side of the copy, with the peer that has it.
+    pub fn named_there(&self, dataset: &str) -> String {
+        at(peer_of(&self.target), dataset)
+    }
+}
+
+/// The peer before a dataset. No name of a pool has a colon, but that of a dataset below it may.
+fn peer_of(full: &str) -> Option<&str> {
+    let pool = full.split('/').next().unwrap_or_default();
+    pool.split_once(':').map(|(peer, _)| peer)
+}
+
+fn at(peer: Option<&str>, dataset: &str) -> String {
+    match peer {
+        Some(peer) => format!("{peer}:{dataset}"),
+        None => dataset.into(),
     }
 }
 
@@ -160,4 +174,23 @@ pub enum ReplicationState {
     Done,
     /// It came to nothing.
     Failed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_colon_behind_a_slash_names_no_peer() {
+        for (full, peer) in [
+            ("tank/a", None),
+            ("tank/a:b", None),
+            ("tank/a:b/c", None),
+            ("store1:tank/a", Some("store1")),
+            ("store1:tank/a:b", Some("store1")),
+            ("store1:tank", Some("store1")),
+        ] {
+            assert_eq!(peer_of(full), peer, "{full}");
+        }
+    }
 }

@@ -132,6 +132,16 @@ pub struct Act {
     of_host: Option<u64>,
 }
 
+impl Act {
+    /// Where it stands until it has ended.
+    fn key(&self) -> ItemKey {
+        match self.of_host {
+            Some(number) => history_key(HistoryClass::OfHost, number),
+            None => history_key(HistoryClass::Begun, self.record.order),
+        }
+    }
+}
+
 /// An act of the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Noted {
@@ -221,17 +231,18 @@ impl History {
     /// Notes the result of an act: its changes, or why it was not carried out. On disk with the
     /// next sync.
     pub fn finish(&self, act: Act, outcome: Outcome, result: String, changes: Vec<HistoryChange>) {
+        let key = act.key();
         let mut record = HistoryRecord { outcome, result, changes, ..act.record };
         record.shorten();
         let mut state = self.state.lock();
         if let Some(number) = act.of_host {
             // Unless so many came meanwhile that it is forgotten.
             if state.next_of_hosts - number <= state.kept.of_hosts {
-                state.change(history_key(HistoryClass::OfHost, number), Some(record));
+                state.change(key, Some(record));
             }
             return;
         }
-        state.change(history_key(HistoryClass::Begun, record.order), None);
+        state.change(key, None);
         let (class, counter) = match outcome {
             Outcome::Done => (HistoryClass::Act, &mut state.next.act),
             _ => (HistoryClass::Attempt, &mut state.next.attempt),
@@ -243,11 +254,7 @@ impl History {
 
     /// Notes nothing more of an act, which changed nothing.
     pub fn forget(&self, act: Act) {
-        let mut state = self.state.lock();
-        match act.of_host {
-            Some(number) => state.change(history_key(HistoryClass::OfHost, number), None),
-            None => state.change(history_key(HistoryClass::Begun, act.record.order), None),
-        }
+        self.state.lock().change(act.key(), None);
     }
 
     /// Notes that something has happened: an event of this class and level, with its text and its

@@ -146,7 +146,7 @@ fn said(of: &ReplicationInfo, output: Output) -> String {
     let has: Vec<(String, &str)> = of
         .copies
         .iter()
-        .filter_map(|copy| Some((there(of, &copy.copy), copy.snapshot.as_deref()?)))
+        .filter_map(|copy| Some((of.named_there(&copy.copy), copy.snapshot.as_deref()?)))
         .collect();
     match &has[..] {
         [(copy, snapshot)] => format!("{copy} has {snapshot}: {sent} in {took:.1} s\n"),
@@ -163,7 +163,7 @@ fn left(of: &ReplicationInfo) -> Vec<String> {
         None => format!(
             "{} stays there, but no dataset here goes to it any more: `aquifer destroy -r {copy}` \
              there removes it",
-            there(of, copy)
+            of.named_there(copy)
         ),
         Some(peer) => format!(
             "{copy} stays, but {peer} has no dataset for it any more: `aquifer destroy -r {copy}` \
@@ -171,14 +171,6 @@ fn left(of: &ReplicationInfo) -> Vec<String> {
         ),
     };
     of.left.iter().map(line).collect()
-}
-
-/// A dataset of the side of a copy, as it is written here.
-fn there(of: &ReplicationInfo, copy: &str) -> String {
-    match of.target.split_once(':') {
-        Some((peer, _)) if !peer.contains('/') => format!("{peer}:{copy}"),
-        _ => copy.into(),
-    }
 }
 
 fn text(all: &[ReplicationInfo], output: Output) -> String {
@@ -212,7 +204,7 @@ fn row(of: &ReplicationInfo, copy: &CopyInfo, every: String, output: Output) -> 
         (ReplicationState::Done, _) => "done".into(),
         (ReplicationState::Failed, _) => "failed".into(),
     };
-    let target = there(of, &copy.copy);
+    let target = of.named_there(&copy.copy);
     let behind = copy.behind_s.map_or_else(|| "-".into(), |behind_s| seconds(behind_s, output));
     let snapshot = copy.snapshot.as_ref().and_then(|full| full.rsplit_once('@'));
     let snapshot = snapshot.map_or_else(|| "-".into(), |(_, name)| format!("@{name}"));

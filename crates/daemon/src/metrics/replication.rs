@@ -12,11 +12,8 @@ pub(crate) fn copies(all: &[ReplicationInfo]) -> String {
     let mut copies: BTreeMap<(String, String), Known> = BTreeMap::new();
     for of in all {
         for copy in &of.copies {
-            let target = match of.target.split_once(':') {
-                Some((peer, _)) => format!("{peer}:{}", copy.copy),
-                None => copy.copy.clone(),
-            };
-            let known = copies.entry((of.named(copy), target)).or_default();
+            let named = (of.named(copy), of.named_there(&copy.copy));
+            let known = copies.entry(named).or_default();
             known.behind_s = known.behind_s.or(copy.behind_s);
             known.has_failed |= copy.state == ReplicationState::Failed;
         }

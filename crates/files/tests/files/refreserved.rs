@@ -26,12 +26,28 @@ fn dataset(service: &Service, name: &str) -> Arc<Dataset> {
     service.datasets.by_name(name).unwrap()
 }
 
+/// In a new pool, which is whole afterwards.
+fn in_a_pool(work: impl AsyncFnOnce(Service)) {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| work(service).await);
+    bed.assert_clean();
+}
+
 /// All pages once, in order.
 async fn write_all(service: &Service, file: FileHandle, seed: u64) {
     for first in (0..SIZE_PAGES).step_by(64) {
         let data = noise(seed << 32 | first, 64);
         write(service, file, first, &data, Stability::Unstable).await.unwrap();
     }
+}
+
+/// The first half of the pages; on disk.
+async fn write_half(service: &Service, file: FileHandle, seed: u64) {
+    for first in (0..SIZE_PAGES / 2).step_by(64) {
+        let data = noise(seed << 32 | first, 64);
+        write(service, file, first, &data, Stability::Unstable).await.unwrap();
+    }
+    settle(service, 1).await;
 }
 
 /// Adds pages until not one fits, and commits: then nothing is left to find by a commit.
@@ -180,8 +196,7 @@ pub fn two_disks_are_written_over_after_a_restart() {
 
 #[test]
 pub fn a_snapshot_without_room_is_refused() {
-    let mut bed = Bed::new(1, 65536);
-    bed.life(async |service| {
+    in_a_pool(async |service| {
         let below = [("quota", "100M"), OFF];
         let up = create(&service, "tank/up", &below).await;
         let vm = create(&service, "tank/up/vm", &[OFF, SIZE]).await;
@@ -217,7 +232,6 @@ pub fn a_snapshot_without_room_is_refused() {
         service.datasets.set("tank/up/vm", "refreservation", None).await.unwrap();
         assert_eq!(lacking(), 0);
     });
-    bed.assert_clean();
 }
 
 async fn loop_until_refused(service: &Service, file: FileHandle) -> (u64, FsError) {
@@ -233,8 +247,7 @@ async fn loop_until_refused(service: &Service, file: FileHandle) -> (u64, FsErro
 /// A file asks for what was written to it since its last snapshot, and not for all again.
 #[test]
 fn a_snapshot_of_a_file_asks_for_what_is_new() {
-    let mut bed = Bed::new(1, 65536);
-    bed.life(async |service| {
+    in_a_pool(async |service| {
         let vm = create(&service, "tank/vm", &[OFF, ("refreservation", "64M")]).await;
         write_all(&service, vm, 1).await;
         settle(&service, 1).await;
@@ -260,14 +273,12 @@ fn a_snapshot_of_a_file_asks_for_what_is_new() {
         assert_eq!(lacking(), 2 * SIZE_PAGES * 4096);
         overwrite_all(&service, vm, 3).await.unwrap();
     });
-    bed.assert_clean();
 }
 
 /// What a file grows by goes beyond the property, so it leaves the room for trees alone.
 #[test]
 fn growth_leaves_the_room_for_trees() {
-    let mut bed = Bed::new(1, 65536);
-    bed.life(async |service| {
+    in_a_pool(async |service| {
         let vm = create(&service, "tank/vm", &[OFF, SIZE]).await;
         let pages = fill(&service, vm, 0).await;
         assert!(pages > 3 * SIZE_PAGES, "{pages}");
@@ -276,5 +287,4 @@ fn growth_leaves_the_room_for_trees() {
         assert!((for_trees..for_trees + (1 << 20)).contains(&free), "{free} bytes are free");
         overwrite_all(&service, vm, 2).await.unwrap();
     });
-    bed.assert_clean();
 }

@@ -5,10 +5,10 @@ use aquifer_files::{FileHandle, ReceiveError, Service, Stability};
 use aquifer_ondisk::inode::Time;
 
 use super::{
-    OFF, SIZE, SIZE_PAGES, assert_kept, create, cut, dataset, fill, overwrite_all, snapshot,
-    write_all,
+    OFF, SIZE, SIZE_PAGES, assert_kept, create, cut, dataset, fill, in_a_pool, overwrite_all,
+    snapshot, write_all, write_half,
 };
-use crate::bed::{Bed, find, noise, settle, write};
+use crate::bed::{find, noise, settle, write};
 use crate::receive::{STANDBY, changes, receive, stream};
 
 fn taken(service: &Service, name: &str) -> usize {
@@ -22,8 +22,7 @@ fn is_refused<T>(result: &Result<T, DatasetError>) -> bool {
 /// Two datasets ask for their room together, whichever of them is named first.
 #[test]
 fn a_snapshot_of_several_asks_for_the_room_of_each() {
-    let mut bed = Bed::new(1, 65536);
-    bed.life(async |service| {
+    in_a_pool(async |service| {
         for name in ["tank/a", "tank/b"] {
             let file = create(&service, name, &[OFF, SIZE]).await;
             write_all(&service, file, 1).await;
@@ -45,7 +44,6 @@ fn a_snapshot_of_several_asks_for_the_room_of_each() {
         let a = find(&service, "tank/a", "disk").await.unwrap();
         overwrite_all(&service, a, 2).await.unwrap();
     });
-    bed.assert_clean();
 }
 
 /// Two datasets of which each has room for a snapshot, but not both, with a third that fills the
@@ -65,8 +63,7 @@ async fn with_room_for_one(service: &Service, properties: &[(&str, &str)]) -> [F
 
 #[test]
 fn a_schedule_takes_as_many_as_there_is_room_for() {
-    let mut bed = Bed::new(1, 65536);
-    bed.life(async |service| {
+    in_a_pool(async |service| {
         with_room_for_one(&service, &[("snapshots", "hourly=3")]).await;
         let now = Time::from_ns(service.pool.world().wall_ns());
         let refused = service.datasets.snapshots_if_due(now).await;
@@ -74,13 +71,11 @@ fn a_schedule_takes_as_many_as_there_is_room_for() {
         assert_eq!(taken(&service, "tank/a") + taken(&service, "tank/b"), 1);
         assert_kept(&service, &["tank/a", "tank/b"]);
     });
-    bed.assert_clean();
 }
 
 #[test]
 fn a_schedule_of_files_takes_as_many_as_there_is_room_for() {
-    let mut bed = Bed::new(1, 65536);
-    bed.life(async |service| {
+    in_a_pool(async |service| {
         with_room_for_one(&service, &[("filesnapshots", "* hourly=3")]).await;
         let now = Time::from_ns(service.pool.world().wall_ns());
         let found = service.files.scheduled().await;
@@ -90,15 +85,13 @@ fn a_schedule_of_files_takes_as_many_as_there_is_room_for() {
         assert_eq!(files("tank/a").len() + files("tank/b").len(), 1);
         assert_kept(&service, &["tank/a", "tank/b"]);
     });
-    bed.assert_clean();
 }
 
 /// A value that is set later asks for what snapshots show by then. It, and a new dataset, ask for
 /// the room of trees too.
 #[test]
 fn a_value_asks_for_all_that_it_keeps() {
-    let mut bed = Bed::new(1, 65536);
-    bed.life(async |service| {
+    in_a_pool(async |service| {
         let vm = create(&service, "tank/vm", &[OFF]).await;
         write_all(&service, vm, 1).await;
         snapshot(&service, "tank/vm@1").await.unwrap();
@@ -120,13 +113,11 @@ fn a_value_asks_for_all_that_it_keeps() {
         fill(&service, rest, 1 << 20).await;
         overwrite_all(&service, vm, 2).await.unwrap();
     });
-    bed.assert_clean();
 }
 
 #[test]
 fn a_new_dataset_keeps_no_more_than_the_quotas_above_it() {
-    let mut bed = Bed::new(1, 65536);
-    bed.life(async |service| {
+    in_a_pool(async |service| {
         create(&service, "tank/up", &[("quota", "40M")]).await;
         create(&service, "tank/up/mid", &[]).await;
         let of = |size: &str| [("refreservation".to_string(), size.to_string())];
@@ -135,26 +126,17 @@ fn a_new_dataset_keeps_no_more_than_the_quotas_above_it() {
         assert!(service.datasets.create("tank/up/vm", &of("9M")).await.is_err());
         service.datasets.create("tank/up/vm", &of("8M")).await.unwrap();
     });
-    bed.assert_clean();
 }
 
 /// A dataset lacks what is known of it at most. If that is too much, it writes into what it still
 /// lacks, and a snapshot that makes it lack no more finds no room all the same.
 #[test]
 fn a_snapshot_is_refused_if_what_lacks_is_not_there() {
-    let mut bed = Bed::new(1, 65536);
-    bed.life(async |service| {
+    in_a_pool(async |service| {
         let vm = create(&service, "tank/vm", &[OFF, SIZE]).await;
-        let write_half = async |seed: u64| {
-            for first in (0..SIZE_PAGES / 2).step_by(64) {
-                let data = noise(seed << 32 | first, 64);
-                write(&service, vm, first, &data, Stability::Unstable).await.unwrap();
-            }
-            settle(&service, 1).await;
-        };
         write_all(&service, vm, 1).await;
         snapshot(&service, "tank/vm@1").await.unwrap();
-        write_half(2).await;
+        write_half(&service, vm, 2).await;
         let take = async |name: &str| {
             service.files.snapshot_files(&[format!("tank/vm:disk@{name}")]).await.map(drop)
         };
@@ -162,19 +144,17 @@ fn a_snapshot_is_refused_if_what_lacks_is_not_there() {
         take("1").await.unwrap();
         let rest = create(&service, "tank/rest", &[OFF]).await;
         fill(&service, rest, 0).await;
-        write_half(3).await;
+        write_half(&service, vm, 3).await;
         let refused = take("2").await.unwrap_err().to_string();
         assert!(refused.contains("refreservation=32M"), "{refused}");
         overwrite_all(&service, vm, 4).await.unwrap();
     });
-    bed.assert_clean();
 }
 
 /// What a copy receives is a snapshot of it. Without room for another one, it is as it was.
 #[test]
 fn what_is_received_asks_for_room() {
-    let mut bed = Bed::new(1, 65536);
-    bed.life(async |service| {
+    in_a_pool(async |service| {
         let from = create(&service, "tank/from", &[OFF]).await;
         write_all(&service, from, 1).await;
         snapshot(&service, "tank/from@1").await.unwrap();
@@ -197,14 +177,12 @@ fn what_is_received_asks_for_room() {
         assert_eq!(taken(&service, "tank/copy"), 2);
         assert_kept(&service, &["tank/copy"]);
     });
-    bed.assert_clean();
 }
 
 /// A write may take all that is kept at once.
 #[test]
 fn what_is_kept_is_taken_in_one_write() {
-    let mut bed = Bed::new(1, 65536);
-    bed.life(async |service| {
+    in_a_pool(async |service| {
         let vm = create(&service, "tank/vm", &[OFF, ("refreservation", "1M")]).await;
         write(&service, vm, 0, &noise(1, 256), Stability::Unstable).await.unwrap();
         let rest = create(&service, "tank/rest", &[OFF]).await;
@@ -215,5 +193,4 @@ fn what_is_kept_is_taken_in_one_write() {
             settle(&service, 1).await;
         }
     });
-    bed.assert_clean();
 }

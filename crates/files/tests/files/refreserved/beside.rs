@@ -6,7 +6,6 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use aquifer_blockio::World;
 use aquifer_dataset::NewFileSnapshot;
 use aquifer_files::{FileHandle, FsError, Receiver, Service, Stability};
 use aquifer_sim::{Latency, SimDisk};
@@ -21,15 +20,23 @@ use crate::receive::{STANDBY, changes, receive, stream};
 
 const FLUSH: Duration = Duration::from_secs(1);
 
+/// In a new pool, which is whole afterwards.
+fn in_a_pool(work: impl AsyncFnOnce(Service, SimDisk)) {
+    let mut bed = Bed::new(1, 65536);
+    let disk = bed.disks[0].clone();
+    bed.life(async |service| work(service, disk).await);
+    bed.assert_clean();
+}
+
 /// Begins `act` while a txg is on its way to the disk, and `others` when room is kept for it.
 async fn while_room_is_kept<A>(
     service: &Service,
-    (world, disk): (&dyn World, &SimDisk),
+    disk: &SimDisk,
     act: impl Future<Output = A>,
     others: impl AsyncFnOnce(),
 ) -> A {
     settle(service, 4).await;
-    let vm = dataset(service, "tank/vm");
+    let (world, vm) = (service.pool.world(), dataset(service, "tank/vm"));
     let first = find(service, "tank/first", "disk").await.unwrap();
     write(service, first, 0, &noise(1, 1), Stability::Unstable).await.unwrap();
     let (before, committed) = (vm.lacking_bytes(), service.pool.committed_txg());
@@ -92,24 +99,19 @@ async fn assert_can_be_written_over(service: &Service) {
 
 #[test]
 fn another_dataset_grows_beside_a_snapshot() {
-    let mut bed = Bed::new(1, 65536);
-    let (world, disk) = (bed.world(), bed.disks[0].clone());
-    bed.life(async |service| {
+    in_a_pool(async |service, disk| {
         let (_, rest, end) = with_room_for_one(&service).await;
         let grows = async || grow(&service, rest, end).await;
         let act = snapshot(&service, "tank/vm@1");
-        let taken = while_room_is_kept(&service, (&*world, &disk), act, grows).await;
+        let taken = while_room_is_kept(&service, &disk, act, grows).await;
         taken.unwrap();
         assert_can_be_written_over(&service).await;
     });
-    bed.assert_clean();
 }
 
 #[test]
 fn another_dataset_grows_beside_a_snapshot_of_a_file() {
-    let mut bed = Bed::new(1, 65536);
-    let (world, disk) = (bed.world(), bed.disks[0].clone());
-    bed.life(async |service| {
+    in_a_pool(async |service, disk| {
         let (vm, rest, end) = with_room_for_one(&service).await;
         let grows = async || grow(&service, rest, end).await;
         let FileHandle { object, generation, .. } = vm;
@@ -118,34 +120,28 @@ fn another_dataset_grows_beside_a_snapshot_of_a_file() {
         let new = NewFileSnapshot { dataset, object, generation, path, name };
         // By its name, it would wait for a sync before it asks.
         let act = service.datasets.snapshot_files(vec![new]);
-        let taken = while_room_is_kept(&service, (&*world, &disk), act, grows).await;
+        let taken = while_room_is_kept(&service, &disk, act, grows).await;
         taken.unwrap();
         assert_can_be_written_over(&service).await;
     });
-    bed.assert_clean();
 }
 
 /// The dataset itself takes no room of its snapshot: what it writes meanwhile is shown by it.
 #[test]
 fn the_dataset_grows_beside_its_snapshot() {
-    let mut bed = Bed::new(1, 65536);
-    let (world, disk) = (bed.world(), bed.disks[0].clone());
-    bed.life(async |service| {
+    in_a_pool(async |service, disk| {
         let (vm, ..) = with_room_for_one(&service).await;
         let grows = async || grow(&service, vm, SIZE_PAGES).await;
         let act = snapshot(&service, "tank/vm@1");
-        let taken = while_room_is_kept(&service, (&*world, &disk), act, grows).await;
+        let taken = while_room_is_kept(&service, &disk, act, grows).await;
         taken.unwrap();
         assert_kept(&service, &["tank/vm"]);
     });
-    bed.assert_clean();
 }
 
 #[test]
 fn another_dataset_grows_beside_what_a_copy_receives() {
-    let mut bed = Bed::new(1, 65536);
-    let (world, disk) = (bed.world(), bed.disks[0].clone());
-    bed.life(async |service| {
+    in_a_pool(async |service, disk| {
         create(&service, "tank/first", &[]).await;
         let from = create(&service, "tank/from", &[OFF]).await;
         write_all(&service, from, 1).await;
@@ -165,10 +161,9 @@ fn another_dataset_grows_beside_what_a_copy_receives() {
         cut(&service, rest, end).await;
         let grows = async || grow(&service, rest, end).await;
         let act = receiver.finish();
-        let received = while_room_is_kept(&service, (&*world, &disk), act, grows).await;
+        let received = while_room_is_kept(&service, &disk, act, grows).await;
         received.unwrap();
         assert!(dataset(&service, "tank/vm").lacking_bytes() >= SIZE_PAGES * 4096);
         assert_kept(&service, &["tank/vm"]);
     });
-    bed.assert_clean();
 }

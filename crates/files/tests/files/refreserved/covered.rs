@@ -6,7 +6,8 @@ use aquifer_dataset::RollbackOptions;
 use aquifer_files::{FileHandle, Service, Stability};
 
 use super::{
-    OFF, SIZE, SIZE_PAGES, assert_kept, create, dataset, fill, overwrite_all, snapshot, write_all,
+    OFF, SIZE, SIZE_PAGES, assert_kept, create, dataset, fill, in_a_pool, overwrite_all, snapshot,
+    write_all, write_half,
 };
 use crate::bed::{Bed, find, noise, settle, write};
 
@@ -15,14 +16,6 @@ const GENTLY: RollbackOptions = RollbackOptions { destroy_later: false, force: f
 /// Pages that `tank/vm` lacks.
 fn lacking(service: &Service) -> u64 {
     dataset(service, "tank/vm").lacking_bytes() / 4096
-}
-
-async fn write_half(service: &Service, file: FileHandle, seed: u64) {
-    for first in (0..SIZE_PAGES / 2).step_by(64) {
-        let data = noise(seed << 32 | first, 64);
-        write(service, file, first, &data, Stability::Unstable).await.unwrap();
-    }
-    settle(service, 1).await;
 }
 
 async fn write_whole(service: &Service, file: FileHandle, seed: u64) {
@@ -53,8 +46,7 @@ async fn roll_file_back(service: &Service, name: &str) {
 /// the one before it refers to.
 #[test]
 fn what_lacks_follows_the_newest_snapshot() {
-    let mut bed = Bed::new(1, 65536);
-    bed.life(async |service| {
+    in_a_pool(async |service| {
         let vm = create(&service, "tank/vm", &[OFF, SIZE]).await;
         let of = dataset(&service, "tank/vm");
         write_half(&service, vm, 0).await;
@@ -79,14 +71,12 @@ fn what_lacks_follows_the_newest_snapshot() {
         settle(&service, 1).await;
         assert_eq!(lacking(&service), 0);
     });
-    bed.assert_clean();
 }
 
 /// A clone of an older version of a file brings a snapshot of that file, which is not its newest.
 #[test]
 fn an_older_version_of_a_file_takes_nothing_from_what_lacks() {
-    let mut bed = Bed::new(1, 65536);
-    bed.life(async |service| {
+    in_a_pool(async |service| {
         let vm = create(&service, "tank/vm", &[OFF, SIZE]).await;
         write(&service, vm, 0, &noise(7, 64), Stability::Unstable).await.unwrap();
         snapshot(&service, "tank/vm@early").await.unwrap();
@@ -102,15 +92,13 @@ fn an_older_version_of_a_file_takes_nothing_from_what_lacks() {
         settle(&service, 1).await;
         assert_eq!(lacking(&service), 0);
     });
-    bed.assert_clean();
 }
 
 /// What was born after the newest snapshot of the dataset is in no sum of the dataset. So its end
 /// takes nothing from what the dataset lacks.
 #[test]
 fn what_only_a_snapshot_of_a_file_shows_leaves_the_sum_of_the_dataset_alone() {
-    let mut bed = Bed::new(1, 65536);
-    bed.life(async |service| {
+    in_a_pool(async |service| {
         let vm = create(&service, "tank/vm", &[OFF, SIZE]).await;
         write_whole(&service, vm, 1).await;
         snapshot(&service, "tank/vm@1").await.unwrap();
@@ -122,13 +110,11 @@ fn what_only_a_snapshot_of_a_file_shows_leaves_the_sum_of_the_dataset_alone() {
         destroy_file(&service, "f").await;
         assert_eq!(lacking(&service), SIZE_PAGES / 2);
     });
-    bed.assert_clean();
 }
 
 #[test]
 fn what_one_snapshot_of_a_file_shows_is_covered_when_another_goes() {
-    let mut bed = Bed::new(1, 65536);
-    bed.life(async |service| {
+    in_a_pool(async |service| {
         let vm = create(&service, "tank/vm", &[OFF, SIZE]).await;
         write_whole(&service, vm, 1).await;
         take_file(&service, "1").await;
@@ -145,15 +131,13 @@ fn what_one_snapshot_of_a_file_shows_is_covered_when_another_goes() {
         destroy_file(&service, "3").await;
         assert_eq!(lacking(&service), 0);
     });
-    bed.assert_clean();
 }
 
 /// What a file goes back to is what its snapshot shows, and maybe one of the dataset too.
 #[test]
 fn what_a_file_goes_back_to_is_covered() {
     for of_dataset in [false, true] {
-        let mut bed = Bed::new(1, 65536);
-        bed.life(async |service| {
+        in_a_pool(async |service| {
             let vm = create(&service, "tank/vm", &[OFF, SIZE]).await;
             write_whole(&service, vm, 1).await;
             if of_dataset {
@@ -167,7 +151,6 @@ fn what_a_file_goes_back_to_is_covered() {
             destroy_file(&service, "f").await;
             assert_eq!(lacking(&service), if of_dataset { SIZE_PAGES } else { 0 });
         });
-        bed.assert_clean();
     }
 }
 
@@ -194,8 +177,7 @@ fn what_is_covered_without_the_property_is_known_after_a_restart() {
 /// After a rollback too, what is written over makes room for what is written over it later.
 #[test]
 fn what_lacks_after_a_rollback_is_exact() {
-    let mut bed = Bed::new(1, 65536);
-    bed.life(async |service| {
+    in_a_pool(async |service| {
         let vm = create(&service, "tank/vm", &[OFF, SIZE]).await;
         write_whole(&service, vm, 1).await;
         snapshot(&service, "tank/vm@1").await.unwrap();
@@ -212,7 +194,6 @@ fn what_lacks_after_a_rollback_is_exact() {
         overwrite_all(&service, vm, 4).await.unwrap();
         assert_eq!(lacking(&service), 0);
     });
-    bed.assert_clean();
 }
 
 /// The process dies behind the rollback: the disk must not have the sum from before it.
