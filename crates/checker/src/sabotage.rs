@@ -11,7 +11,7 @@ pub fn alone() -> std::sync::MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Runs seeds without a rule, until one finds that it is missing. Where seeds that do are rare, they
+/// Runs seeds without a rule, until one finds that it is missing. Where such seeds are rare, they
 /// begin shortly before the first: CI looks at each rule each time.
 ///
 /// # Panics
