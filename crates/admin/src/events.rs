@@ -156,23 +156,20 @@ impl EventRing {
 
     /// As [`EventRing::after`], but waits up to `patience` for one.
     pub async fn wait_after(&self, after: u64, patience: Duration) -> Vec<Event> {
-        self.wait_for_one_after(after, patience).await;
-        self.after(after)
-    }
-
-    async fn wait_for_one_after(&self, after: u64, patience: Duration) {
         let mut newest = self.newest.subscribe();
         let come = newest.wait_for(|newest| *newest > after);
         // After the time limit the answer is empty, which is an answer too.
         let _ = tokio::time::timeout(patience.min(PATIENCE_MAX), come).await;
+        self.after(after)
     }
 
-    /// Hands over each event, the kept ones first, until the daemon stops.
-    pub async fn follow<S>(&self, follower: &Follower<S>, each: impl Fn(&mut S, &Event)) {
+    /// Calls for a look at the events, now and whenever there are new ones, until the daemon stops.
+    pub async fn follow(&self, look: impl Fn()) {
+        let mut newest = self.newest.subscribe();
         while !self.has_ended() {
-            self.catch_up(follower, &each);
-            let last = follower.0.lock().last;
-            self.wait_for_one_after(last, PATIENCE_MAX).await;
+            look();
+            // The ring outlives this call, and with it the sender.
+            let _ = newest.changed().await;
         }
     }
 
@@ -293,7 +290,7 @@ mod tests {
             note(&ring, "x", "while it follows");
             ring.end();
         };
-        tokio::join!(ring.follow(&follower, each), ends);
+        tokio::join!(ring.follow(|| ring.catch_up(&follower, each)), ends);
         note(&ring, "x", "after the end");
         for _ in 0..2 {
             ring.catch_up(&follower, each);

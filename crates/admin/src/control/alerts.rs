@@ -43,10 +43,15 @@ impl Control {
 
     /// Tells people what has happened, as long as the daemon runs.
     pub async fn tell_events(&self) {
-        self.events.follow(&self.followers.tells, |(), event| self.tell_event(event)).await;
+        self.events.follow(|| self.tell_new_events()).await;
     }
 
-    pub(super) fn tell_event(&self, event: &Event) {
+    /// Tells them what has happened until now.
+    pub(super) fn tell_new_events(&self) {
+        self.events.catch_up(&self.followers.tells, |(), event| self.tell_event(event));
+    }
+
+    fn tell_event(&self, event: &Event) {
         if let Some(problem) = problem_of(event) {
             self.alerts.happened(event.fields.get("pool").cloned(), problem);
         }

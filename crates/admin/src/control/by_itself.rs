@@ -23,11 +23,15 @@ use super::serving::Serving;
 impl Control {
     /// Notes what pools do by themselves, as long as the daemon runs.
     pub async fn note_acts_by_itself(&self) {
-        let note = |noted: &mut Noted, event: &Event| self.note_act(noted, event);
-        self.events.follow(&self.followers.notes, note).await;
+        self.events.follow(|| self.note_new_acts()).await;
     }
 
-    pub(super) fn note_act(&self, Noted(noted): &mut Noted, event: &Event) {
+    /// Notes what they have done until now.
+    pub(super) fn note_new_acts(&self) {
+        self.events.catch_up(&self.followers.notes, |noted, event| self.note_act(noted, event));
+    }
+
+    fn note_act(&self, Noted(noted): &mut Noted, event: &Event) {
         let Some(act) = act_of(event) else { return };
         let Some(serving) = self.concerned(event) else { return };
         noted.retain(|_, at| at.elapsed() < AGAIN_AFTER);

@@ -7,8 +7,6 @@
 
 use std::sync::Arc;
 
-use aquifer_api::Event;
-
 use super::Control;
 use super::by_itself::Noted;
 use super::kept_events::Kept;
@@ -23,17 +21,15 @@ pub(super) struct Followers {
 }
 
 impl Control {
-    /// Pools are told what has happened until now.
+    /// Tells pools what has happened until now.
     pub(super) fn tell_pools_the_rest(&self) {
-        let keep = |kept: &mut Kept, event: &Event| self.keep_event(kept, event);
-        self.events.catch_up(&self.followers.keeps, keep);
-        let note = |noted: &mut Noted, event: &Event| self.note_act(noted, event);
-        self.events.catch_up(&self.followers.notes, note);
+        self.keep_new_events();
+        self.note_new_acts();
     }
 
-    /// People are told what has happened until now, by this daemon or by the next one.
+    /// Tells people what has happened until now, or has the next daemon do so.
     pub(super) async fn tell_people_the_rest(&self) {
-        self.events.catch_up(&self.followers.tells, |(), event| self.tell_event(event));
+        self.tell_new_events();
         let alerts = Arc::clone(&self.alerts);
         // It writes a file.
         let _ = tokio::task::spawn_blocking(move || alerts.end()).await;

@@ -26,11 +26,15 @@ use super::serving::Serving;
 impl Control {
     /// Keeps events in pools, as long as the daemon runs.
     pub async fn keep_events(&self) {
-        let keep = |kept: &mut Kept, event: &Event| self.keep_event(kept, event);
-        self.events.follow(&self.followers.keeps, keep).await;
+        self.events.follow(|| self.keep_new_events()).await;
     }
 
-    pub(super) fn keep_event(&self, Kept(kept): &mut Kept, event: &Event) {
+    /// Keeps those that have happened until now.
+    pub(super) fn keep_new_events(&self) {
+        self.events.catch_up(&self.followers.keeps, |kept, event| self.keep_event(kept, event));
+    }
+
+    fn keep_event(&self, Kept(kept): &mut Kept, event: &Event) {
         if !is_kept(event) {
             return;
         }

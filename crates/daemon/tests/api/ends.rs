@@ -8,8 +8,8 @@ use aquifer_alerts::Settings;
 
 use crate::daemon::Daemon;
 
-/// The event is one that the pool keeps, that its history tells of, and that people are told. What
-/// follows the events is not running here: it ends before all else does.
+/// The pool keeps the event, its history tells of it, and people hear of it. No task follows the
+/// events here: those end before all else does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_happens_in_the_last_moment_is_kept_noted_and_told() {
     let dir = tempfile::tempdir().unwrap();
