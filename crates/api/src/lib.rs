@@ -94,7 +94,7 @@ pub use pull::{
 };
 pub use replicate::{
     CopyInfo, ReplicateRequest, ReplicationBegun, ReplicationInfo, ReplicationQuery,
-    ReplicationState, StopReplication,
+    ReplicationState, StopReplication, peer_of,
 };
 pub use scrub::{RepairedFile, ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
 pub use send::{

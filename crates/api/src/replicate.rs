@@ -126,7 +126,7 @@ impl ReplicationInfo {
 }
 
 /// The peer before a dataset. No name of a pool has a colon, but that of a dataset below it may.
-fn peer_of(full: &str) -> Option<&str> {
+pub fn peer_of(full: &str) -> Option<&str> {
     let pool = full.split('/').next().unwrap_or_default();
     pool.split_once(':').map(|(peer, _)| peer)
 }

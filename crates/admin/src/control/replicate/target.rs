@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use aquifer_api::peer_of;
 use aquifer_meter::time;
 
 /// A copy: a dataset of a peer, or of this daemon.
@@ -28,15 +29,11 @@ impl Target {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Target, String> {
-        let pool = text.split('/').next().unwrap_or_default();
-        let (peer, dataset) = match pool.split_once(':') {
-            Some((peer, _)) => {
-                (Some(peer.to_string()), text.get(peer.len() + 1..).unwrap_or_default())
-            }
-            None => (None, text),
-        };
-        if let Some(peer) = &peer {
+        let mut dataset = text;
+        let peer = peer_of(text);
+        if let Some(peer) = peer {
             check_peer(peer)?;
+            dataset = text.get(peer.len() + 1..).unwrap_or_default();
         }
         if dataset.contains('@') {
             return Err(format!("{text:?}: a copy is a dataset: leave out the '@'"));
@@ -46,7 +43,7 @@ impl Target {
                 "{text:?}: a copy is a dataset below a pool's: say PEER:POOL/NAME, or POOL/NAME"
             ));
         }
-        Ok(Target { peer, dataset: dataset.into() })
+        Ok(Target { peer: peer.map(str::to_string), dataset: dataset.into() })
     }
 
     /// The copy of a dataset that lies below the one whose copy this is.
