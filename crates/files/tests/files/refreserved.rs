@@ -2,7 +2,7 @@
 
 use aquifer_dataset::{Dataset, DatasetError};
 use aquifer_files::{FileHandle, FsError, Service, SetAttributes, Stability};
-use aquifer_sim::Rng;
+use aquifer_sim::{Rng, SimDisk};
 use std::sync::Arc;
 
 use crate::bed::{Bed, find, make, noise, root, settle, write};
@@ -28,8 +28,14 @@ fn dataset(service: &Service, name: &str) -> Arc<Dataset> {
 
 /// In a new pool, which is whole afterwards.
 fn in_a_pool(work: impl AsyncFnOnce(Service)) {
+    in_a_pool_on(async |service, _disk| work(service).await);
+}
+
+/// The same; its only disk is at hand.
+fn in_a_pool_on(work: impl AsyncFnOnce(Service, SimDisk)) {
     let mut bed = Bed::new(1, 65536);
-    bed.life(async |service| work(service).await);
+    let disk = bed.disks[0].clone();
+    bed.life(async |service| work(service, disk).await);
     bed.assert_clean();
 }
 
@@ -98,6 +104,14 @@ async fn cut(service: &Service, file: FileHandle, pages: u64) {
     let size = SetAttributes { size: Some(pages * 4096), ..Default::default() };
     service.files.setattr(&root(), file, &size, None).await.kept().await.0.unwrap();
     settle(service, 8).await;
+}
+
+/// Fills the pool with `tank/rest`, but for so many pages. Returns that file, and where it ends.
+async fn fill_but(service: &Service, free_pages: u64) -> (FileHandle, u64) {
+    let rest = create(service, "tank/rest", &[OFF]).await;
+    let end = fill(service, rest, 0).await - free_pages;
+    cut(service, rest, end).await;
+    (rest, end)
 }
 
 /// What is kept for all, and promised, is there.

@@ -265,7 +265,7 @@ fn what_files_of_two_datasets_share_is_kept() {
     }
 }
 
-/// Each with the number of seeds within which the loss must show. `AQUIFER_RULE` names one.
+/// Each with the seeds within which the loss must show. `AQUIFER_RULE` names one.
 #[test]
 #[ignore = "make sabotage"]
 fn a_rule_left_out_is_found() {

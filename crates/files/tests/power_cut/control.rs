@@ -479,7 +479,7 @@ fn a_seed_of_acts_runs_the_same_again() {
     assert_eq!(traces(), traces());
 }
 
-/// Each with the number of seeds within which the loss must show.
+/// Each with the seeds within which the loss must show.
 #[test]
 #[ignore = "make sabotage"]
 fn a_rule_left_out_is_found() {

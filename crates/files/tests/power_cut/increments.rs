@@ -249,7 +249,7 @@ fn a_copy_is_as_of_a_snapshot() {
     }
 }
 
-/// Each with the number of seeds within which the loss must show.
+/// Each with the seeds within which the loss must show.
 #[test]
 #[ignore = "make sabotage"]
 fn a_rule_left_out_is_found() {

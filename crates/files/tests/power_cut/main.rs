@@ -288,7 +288,7 @@ fn a_seed_runs_the_same_again() {
     assert_eq!(traces(), traces());
 }
 
-/// Rules left out, each with the number of seeds within which the loss must show: some ten times
+/// Rules left out, each with the seeds within which the loss must show: some ten times
 /// what it took when this was written. If COMMIT logs old requests instead of the present content,
 /// an older write wins. If a call's id is missing from its record or from the table, the call runs
 /// twice. If an answer is repeated too early, the change that it reports could be lost.

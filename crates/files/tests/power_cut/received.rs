@@ -347,7 +347,7 @@ fn a_received_dataset_is_whole_or_not_there() {
     }
 }
 
-/// Each with the number of seeds within which the loss must show.
+/// Each with the seeds within which the loss must show.
 #[test]
 #[ignore = "make sabotage"]
 fn a_rule_left_out_is_found() {

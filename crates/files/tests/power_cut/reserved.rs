@@ -400,7 +400,7 @@ fn what_is_promised_is_promised_to_one() {
     }
 }
 
-/// Each with the number of seeds within which the loss must show: some ten times what it took.
+/// Each with the seeds within which the loss must show: some ten times what it took.
 #[test]
 #[ignore = "make sabotage"]
 fn a_rule_left_out_is_found() {

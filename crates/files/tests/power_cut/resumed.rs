@@ -280,7 +280,7 @@ fn a_stream_goes_on_where_it_broke_off() {
     }
 }
 
-/// Each with the number of seeds within which the loss must show.
+/// Each with the seeds within which the loss must show.
 #[test]
 #[ignore = "make sabotage"]
 fn a_rule_left_out_is_found() {

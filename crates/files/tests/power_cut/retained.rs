@@ -211,7 +211,7 @@ fn no_snapshot_is_there_without_its_hold() {
     }
 }
 
-/// Each with the number of seeds within which the loss must show.
+/// Each with the seeds within which the loss must show.
 #[test]
 #[ignore = "make sabotage"]
 fn a_rule_left_out_is_found() {

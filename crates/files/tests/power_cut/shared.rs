@@ -27,7 +27,7 @@ fn clients_of_one_tree_see_one_history() {
     lives::run_seeds(120, |seed| run_seed(seed, &bases));
 }
 
-/// Each with the number of seeds within which the loss must show: some ten times what it took.
+/// Each with the seeds within which the loss must show: some ten times what it took.
 #[test]
 #[ignore = "make sabotage"]
 fn a_rule_left_out_is_found() {

@@ -537,7 +537,7 @@ fn everything_at_once() {
     assert!(all.cuts < 100 || all.on_disks > all.cuts && all.acts > all.cuts, "{all:?}");
 }
 
-/// Each with the number of seeds within which the loss must show. `AQUIFER_RULE` names one.
+/// Each with the seeds within which the loss must show. `AQUIFER_RULE` names one.
 #[test]
 #[ignore = "make sabotage"]
 fn a_rule_left_out_is_found() {

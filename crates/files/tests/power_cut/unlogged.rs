@@ -455,7 +455,7 @@ pub fn bases() -> Vec<(Shape, Vec<Image>)> {
     [Shape::Single, Shape::Mirror, Shape::FullSingle].into_iter().map(of).collect()
 }
 
-/// Each with the number of seeds within which the loss must show. If a record names something that
+/// Each with the seeds within which the loss must show. If a record names something that
 /// no root knows, an import fails. If generations continue where the root left off, a handle names
 /// another file.
 #[test]

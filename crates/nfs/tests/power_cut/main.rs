@@ -150,7 +150,7 @@ fn a_seed_runs_the_same_again() {
     assert_eq!(traces(), traces());
 }
 
-/// Each with the number of seeds within which the loss must show: some ten times what it took when
+/// Each with the seeds within which the loss must show: some ten times what it took when
 /// this was written.
 #[test]
 #[ignore = "make sabotage"]

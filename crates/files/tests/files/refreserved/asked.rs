@@ -5,8 +5,8 @@ use aquifer_files::{FileHandle, ReceiveError, Service, Stability};
 use aquifer_ondisk::inode::Time;
 
 use super::{
-    OFF, SIZE, SIZE_PAGES, assert_kept, create, cut, dataset, fill, in_a_pool, overwrite_all,
-    snapshot, write_all, write_half,
+    OFF, SIZE, SIZE_PAGES, assert_kept, create, cut, dataset, fill, fill_but, in_a_pool,
+    overwrite_all, snapshot, write_all, write_half,
 };
 use crate::bed::{find, noise, settle, write};
 use crate::receive::{STANDBY, changes, receive, stream};
@@ -27,10 +27,8 @@ fn a_snapshot_of_several_asks_for_the_room_of_each() {
             let file = create(&service, name, &[OFF, SIZE]).await;
             write_all(&service, file, 1).await;
         }
-        let rest = create(&service, "tank/rest", &[OFF]).await;
-        let pages = fill(&service, rest, 0).await;
         // One of them has room for a snapshot, and half of the other has.
-        cut(&service, rest, pages - SIZE_PAGES * 3 / 2).await;
+        fill_but(&service, SIZE_PAGES * 3 / 2).await;
         for both in [["tank/a@1", "tank/b@1"], ["tank/b@1", "tank/a@1"]] {
             let refused = service.datasets.snapshot(&both.map(String::from), false).await;
             assert!(is_refused(&refused), "{both:?}: {refused:?}");
@@ -55,9 +53,7 @@ async fn with_room_for_one(service: &Service, properties: &[(&str, &str)]) -> [F
     for file in [a, b] {
         write_all(service, file, 1).await;
     }
-    let rest = create(service, "tank/rest", &[OFF]).await;
-    let pages = fill(service, rest, 0).await;
-    cut(service, rest, pages - SIZE_PAGES * 3 / 2).await;
+    fill_but(service, SIZE_PAGES * 3 / 2).await;
     [a, b]
 }
 

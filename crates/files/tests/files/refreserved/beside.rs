@@ -12,21 +12,15 @@ use aquifer_sim::{Latency, SimDisk};
 use futures_util::future::join3;
 
 use super::{
-    OFF, SIZE, SIZE_PAGES, assert_kept, create, cut, dataset, fill, overwrite_all, snapshot,
-    write_all,
+    OFF, SIZE, SIZE_PAGES, assert_kept, create, dataset, fill_but, in_a_pool_on, overwrite_all,
+    snapshot, write_all,
 };
-use crate::bed::{Bed, find, noise, settle, write};
+use crate::bed::{find, noise, settle, write};
 use crate::receive::{STANDBY, changes, receive, stream};
 
 const FLUSH: Duration = Duration::from_secs(1);
-
-/// In a new pool, which is whole afterwards.
-fn in_a_pool(work: impl AsyncFnOnce(Service, SimDisk)) {
-    let mut bed = Bed::new(1, 65536);
-    let disk = bed.disks[0].clone();
-    bed.life(async |service| work(service, disk).await);
-    bed.assert_clean();
-}
+/// Pages that one snapshot needs, with those for trees, and not many more.
+const FOR_ONE: u64 = SIZE_PAGES * 69 / 64;
 
 /// Begins `act` while a txg is on its way to the disk, and `others` when room is kept for it.
 async fn while_room_is_kept<A>(
@@ -83,10 +77,8 @@ async fn with_room_for_one(service: &Service) -> (FileHandle, FileHandle, u64) {
     create(service, "tank/first", &[]).await;
     snapshot(service, "tank/first@1").await.unwrap();
     service.files.snapshot_files(&["tank/first:disk@1".to_string()]).await.unwrap();
-    let rest = create(service, "tank/rest", &[OFF]).await;
-    let pages = fill(service, rest, 0).await - SIZE_PAGES * 69 / 64;
-    cut(service, rest, pages).await;
-    (vm, rest, pages)
+    let (rest, end) = fill_but(service, FOR_ONE).await;
+    (vm, rest, end)
 }
 
 async fn assert_can_be_written_over(service: &Service) {
@@ -99,7 +91,7 @@ async fn assert_can_be_written_over(service: &Service) {
 
 #[test]
 fn another_dataset_grows_beside_a_snapshot() {
-    in_a_pool(async |service, disk| {
+    in_a_pool_on(async |service, disk| {
         let (_, rest, end) = with_room_for_one(&service).await;
         let grows = async || grow(&service, rest, end).await;
         let act = snapshot(&service, "tank/vm@1");
@@ -111,7 +103,7 @@ fn another_dataset_grows_beside_a_snapshot() {
 
 #[test]
 fn another_dataset_grows_beside_a_snapshot_of_a_file() {
-    in_a_pool(async |service, disk| {
+    in_a_pool_on(async |service, disk| {
         let (vm, rest, end) = with_room_for_one(&service).await;
         let grows = async || grow(&service, rest, end).await;
         let FileHandle { object, generation, .. } = vm;
@@ -129,7 +121,7 @@ fn another_dataset_grows_beside_a_snapshot_of_a_file() {
 /// The dataset itself takes no room of its snapshot: what it writes meanwhile is shown by it.
 #[test]
 fn the_dataset_grows_beside_its_snapshot() {
-    in_a_pool(async |service, disk| {
+    in_a_pool_on(async |service, disk| {
         let (vm, ..) = with_room_for_one(&service).await;
         let grows = async || grow(&service, vm, SIZE_PAGES).await;
         let act = snapshot(&service, "tank/vm@1");
@@ -141,7 +133,7 @@ fn the_dataset_grows_beside_its_snapshot() {
 
 #[test]
 fn another_dataset_grows_beside_what_a_copy_receives() {
-    in_a_pool(async |service, disk| {
+    in_a_pool_on(async |service, disk| {
         create(&service, "tank/first", &[]).await;
         let from = create(&service, "tank/from", &[OFF]).await;
         write_all(&service, from, 1).await;
@@ -156,9 +148,7 @@ fn another_dataset_grows_beside_what_a_copy_receives() {
         for piece in bytes.chunks(100_000) {
             receiver.push(piece.to_vec()).await.unwrap();
         }
-        let rest = create(&service, "tank/rest", &[OFF]).await;
-        let end = fill(&service, rest, 0).await - SIZE_PAGES * 69 / 64;
-        cut(&service, rest, end).await;
+        let (rest, end) = fill_but(&service, FOR_ONE).await;
         let grows = async || grow(&service, rest, end).await;
         let act = receiver.finish();
         let received = while_room_is_kept(&service, &disk, act, grows).await;
