@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::task::Waker;
 use std::time::Duration;
 
 /// A future that can be handed to the world's executor.
@@ -25,6 +26,12 @@ pub trait World: Send + Sync {
     /// Lets other threads of the machine run, the kernel's workers among them. A world that runs on
     /// one thread has none.
     fn yield_thread(&self) {}
+
+    /// Wakes a task behind all others of its thread: those that are ready, and those that the
+    /// network or a disk makes ready.
+    fn wake_last(&self, waker: &Waker) {
+        waker.wake_by_ref();
+    }
 
     /// A random number: guids, seeds of hashes.
     fn random(&self) -> u64;

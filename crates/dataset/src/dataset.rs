@@ -401,6 +401,26 @@ impl Dataset {
         }
     }
 
+    /// The attributes of an object as they are now, without bringing it into memory: for those who
+    /// look at many once, as a listing does.
+    pub async fn inode(&self, pool: &Pool, id: ObjectId) -> Result<Option<Inode>, PoolError> {
+        // Before the root is looked at: from here on nothing below it is reused.
+        let _reading = pool.reading();
+        let (root, (change, ctime)) = {
+            let table = self.table.lock();
+            if let Some(object) = table.objects.get(&id) {
+                return Ok(Some(object.inode()));
+            }
+            if self.is_destroyed() {
+                return Ok(None);
+            }
+            // An object that is not in memory has no change that this table lacks.
+            (table.committed, table.least)
+        };
+        let found = btree::lookup::<tree_node::Objects, Pool>(pool, root, id.0).await?;
+        Ok(found.map(|inode| inode.at_least(change, ctime)))
+    }
+
     /// `to_the_end`: also if it is destroyed.
     async fn look_up(
         &self,

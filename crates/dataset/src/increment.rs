@@ -30,7 +30,7 @@ use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::tree_node::Objects;
 use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg};
-use aquifer_pool::{Pool, PoolError, turn_of_others};
+use aquifer_pool::{Pool, PoolError};
 
 use crate::dataset::{Dataset, ORPHANS};
 use crate::datasets::Datasets;
@@ -342,7 +342,7 @@ impl Datasets {
             if seen(old) != seen(new) {
                 return Ok(true);
             }
-            turn_of_others().await;
+            self.pool.turn_of_others().await;
         }
         Ok(false)
     }

@@ -15,7 +15,7 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::btree;
 use aquifer_ondisk::tree_node::{Directory, Objects};
 use aquifer_ondisk::{ObjectId, Txg};
-use aquifer_pool::{Pool, PoolError, SyncContext, turn_of_others};
+use aquifer_pool::{Pool, PoolError, SyncContext};
 
 use crate::dataset::{Dataset, ORPHANS};
 use crate::datasets::Datasets;
@@ -123,7 +123,7 @@ impl Datasets {
             let (count, next) = self.look_at_some(dataset, from, left.min(AT_ONCE)).await?;
             dataset.tails.lock().looked_up(list, from, (count, next));
             left = left.saturating_sub(count);
-            turn_of_others().await;
+            self.pool.turn_of_others().await;
         }
     }
 

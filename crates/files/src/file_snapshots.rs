@@ -357,7 +357,7 @@ impl Files {
                     let left = entries.checked_sub(1);
                     *entries = left.ok_or_else(|| FileNameError::TooLong(text.into()))?;
                     if entries.is_multiple_of(64) {
-                        aquifer_pool::turn_of_others().await;
+                        self.pool.turn_of_others().await;
                         look.renew()?;
                     }
                     if entry.kind != wanted || !part.is_of(&entry.name) {

@@ -31,7 +31,6 @@ use crate::patience::Patience;
 use crate::pool::{BoxFuture, Pool, Roots};
 
 use copies::Copies;
-use pace::turn_of_others;
 
 /// The interface with which the layer above writes its changes of one txg.
 #[derive(Debug)]
@@ -132,7 +131,7 @@ impl SyncContext {
         for (at, (run, written)) in freed.into_iter().enumerate() {
             self.pool.uncache(run, written);
             if at % UNCACHED_AT_ONCE == UNCACHED_AT_ONCE - 1 {
-                turn_of_others().await;
+                self.pool.turn_of_others().await;
             }
         }
     }

@@ -12,7 +12,7 @@ use aquifer_object::{TreeRoot, btree};
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::dead::{Bucket, DeadSums};
 use aquifer_ondisk::tree_node::Objects;
-use aquifer_pool::{Pool, PoolError, turn_of_others};
+use aquifer_pool::{Pool, PoolError};
 
 use super::returning::returning;
 use super::sweep::{Job, Lists};
@@ -75,7 +75,7 @@ impl Dataset {
                 let owned = tree.map_or(0, |of| of.refer.minus(of.inherited).bytes);
                 bytes = bytes.saturating_add(owned);
             }
-            turn_of_others().await;
+            pool.turn_of_others().await;
         }
         Ok(bytes)
     }
@@ -94,7 +94,7 @@ impl Dataset {
         let mut freed = BTreeMap::new();
         for job in sweeps {
             freed.extend(self.buckets_of(pool, job, &lists).await?);
-            turn_of_others().await;
+            pool.turn_of_others().await;
         }
         for job in back {
             for bucket in self.buckets_of(pool, job, &lists).await?.into_keys() {

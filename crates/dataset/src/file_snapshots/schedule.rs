@@ -18,7 +18,6 @@ use aquifer_ondisk::file_snapshot::{FILE_PATH_BYTES_MAX, FileSnapshotId};
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::Cadence;
 use aquifer_ondisk::{DatasetId, ObjectId};
-use aquifer_pool::turn_of_others;
 
 use super::wanted::LONG_PATH;
 use super::{Asks, FileSnapshot, NewFileSnapshot};
@@ -194,7 +193,7 @@ impl Datasets {
             for file in files.iter().filter(|_| dataset.takes_changes()) {
                 looked_at += 1;
                 if looked_at % FILES_OF_A_TURN == 0 {
-                    turn_of_others().await;
+                    self.pool.turn_of_others().await;
                 }
                 for cadence in due_cadences(dataset, file, seconds(now)) {
                     if file.path.len() > FILE_PATH_BYTES_MAX {
@@ -232,7 +231,7 @@ impl Datasets {
             for file in files.iter().filter(|_| !dataset.is_destroyed()) {
                 looked_at += 1;
                 if looked_at % FILES_OF_A_TURN == 0 {
-                    turn_of_others().await;
+                    self.pool.turn_of_others().await;
                 }
                 for of in too_many(dataset, file) {
                     let FileSnapshot { id, record } = of.as_ref();

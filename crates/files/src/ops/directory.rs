@@ -2,9 +2,12 @@
 
 use futures_util::future::join_all;
 
+use aquifer_dataset::{Dataset, ORPHANS};
+use aquifer_ondisk::ObjectId;
+use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::inode::FileKind;
 
-use crate::core::{Files, Target, require};
+use crate::core::{Files, Target, attributes, require};
 use crate::error::FsError;
 use crate::snapdir;
 use crate::types::{Attributes, Credentials, DirectoryEntry, FileHandle};
@@ -16,6 +19,9 @@ const SEARCH: u32 = 1;
 /// Cookies of `.` and `..`; those of entries are larger.
 const DOT: u64 = 1;
 pub(crate) const DOT_DOT: u64 = 2;
+
+/// Entries whose attributes are read together: small calls of others wait for no more of a listing.
+const AT_ONCE: usize = 24;
 
 impl Files {
     /// Lists at most `limit` entries after `cookie` (0: from the start, `.` and `..` first). Also
@@ -83,26 +89,42 @@ impl Files {
             Ok(entries) => entries,
         };
         let eof = entries.len() <= room;
-        let shown = entries.into_iter().take(room).map(|entry| async move {
-            let attributes = if with_attributes {
-                let target = self.object(&directory.dataset, entry.object).await;
-                target.ok().map(|target| target.attributes())
-            } else {
+        let fs_guid = directory.dataset.fs_guid;
+        let shown =
+            entries.into_iter().take(room).map(|Dirent { key, object, generation, kind, name }| {
+                let handle = FileHandle { fs_guid, object, generation };
+                DirectoryEntry { cookie: key, handle, kind, name, attributes: None }
+            });
+        let mut shown: Vec<DirectoryEntry> = shown.collect();
+        if with_attributes {
+            self.add_attributes(&directory.dataset, &mut shown).await;
+        }
+        Ok((shown, eof))
+    }
+
+    /// Adds the attributes of what entries name, as far as they can be read.
+    async fn add_attributes(&self, dataset: &Dataset, entries: &mut [DirectoryEntry]) {
+        for some in entries.chunks_mut(AT_ONCE) {
+            let all = some.iter_mut().map(|entry| async {
+                entry.attributes = self.attributes(dataset, entry.handle.object).await;
+            });
+            join_all(all).await;
+            self.pool.turn_of_others().await;
+        }
+    }
+
+    /// The attributes of what an entry names; `None` if they cannot be read.
+    async fn attributes(&self, dataset: &Dataset, id: ObjectId) -> Option<Attributes> {
+        if id == ORPHANS {
+            return None;
+        }
+        match dataset.inode(&self.pool, id).await {
+            Ok(inode) => inode.map(|inode| attributes(dataset, &inode)),
+            Err(error) => {
+                self.unreadable_object(dataset, id, error).await;
                 None
-            };
-            DirectoryEntry {
-                cookie: entry.key,
-                handle: FileHandle {
-                    fs_guid: directory.dataset.fs_guid,
-                    object: entry.object,
-                    generation: entry.generation,
-                },
-                kind: entry.kind,
-                name: entry.name,
-                attributes,
             }
-        });
-        Ok((join_all(shown).await, eof))
+        }
     }
 
     fn dot(

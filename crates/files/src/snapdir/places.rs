@@ -86,7 +86,7 @@ impl Files {
                     break entry.name.clone();
                 }
                 from = entries.last()?.key.checked_add(1)?;
-                aquifer_pool::turn_of_others().await;
+                self.pool.turn_of_others().await;
             };
             path = format!("{}/{path}", shown(&name));
             directory = above.object.id;

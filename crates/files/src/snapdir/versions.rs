@@ -288,7 +288,7 @@ impl Files {
             if eof || list.len() >= limit {
                 return Ok((list, eof));
             }
-            aquifer_pool::turn_of_others().await;
+            self.pool.turn_of_others().await;
         }
     }
 }

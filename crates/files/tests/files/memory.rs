@@ -1,10 +1,12 @@
 //! Memory that data takes.
 
 use std::collections::BTreeSet;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::time::Duration;
 
 use aquifer_blockio::buf::Filling;
-use aquifer_files::{FileHandle, Piece, Service, Stability};
+use aquifer_files::{DirectoryEntry, FileHandle, Piece, Service, Stability};
 use aquifer_pool::Memory;
 
 use crate::bed::{Bed, find, make, noise, read, root, write};
@@ -63,6 +65,61 @@ fn compressed_blocks_count_for_what_they_take_in_memory() {
         }
         let took = service.pool.cache_stats().class.data.bytes - before;
         assert!(took >= PAGES as u64 * 4096, "{took} bytes");
+    });
+}
+
+/// Lists a dataset's, or snapshot's, root directory with attributes, and counts the polls.
+async fn list(service: &Service, of: &str) -> (Vec<DirectoryEntry>, u64) {
+    let top = service.files.root(of).unwrap();
+    let caller = root();
+    let mut listing = pin!(service.files.readdir(&caller, top, 2, 1000, true));
+    let mut polls = 0;
+    let listed = poll_fn(|context| {
+        polls += 1;
+        listing.as_mut().poll(context)
+    });
+    let (entries, eof, _) = listed.await.unwrap();
+    assert!(eof);
+    (entries, polls)
+}
+
+/// A client may list all files of all snapshots: nothing of that stays but blocks in the cache, and
+/// calls of others come in between.
+#[test]
+fn a_listing_brings_no_file_into_memory_and_gives_others_their_turns() {
+    let mut bed = Bed::new(1, 65_536);
+    bed.life(async |service| {
+        let top = service.files.root("tank").unwrap();
+        for at in 0..FILES {
+            make(&service, top, &format!("f{at}")).await;
+        }
+        service.datasets.snapshot(&["tank@s".into()], false).await.unwrap();
+        let changed = find(&service, "tank", "f0").await.unwrap();
+        write(&service, changed, 0, &noise(0, 1), Stability::FileSync).await.unwrap();
+    });
+    bed.life(async |service| {
+        for of in ["tank", "tank@s"] {
+            let (cold, _) = list(&service, of).await;
+            let files: Vec<_> = cold.iter().filter(|entry| entry.name != b".aquifer").collect();
+            assert_eq!(files.len(), usize::try_from(FILES).unwrap());
+            let dataset = service.datasets.by_guid(files[0].handle.fs_guid).unwrap();
+            let kept = files.iter().filter(|entry| dataset.cached(entry.handle.object).is_some());
+            assert_eq!(kept.count(), 0, "{of}");
+            let (warm, polls) = list(&service, of).await;
+            assert_eq!(warm, cold);
+            assert!(polls > FILES / 25, "{of}: {polls} parts of {FILES} entries");
+            for entry in files {
+                let now = service.files.getattr(entry.handle).await.unwrap();
+                assert_eq!(entry.attributes, Some(now), "{of}");
+            }
+            assert_eq!(list(&service, of).await.0, cold, "with all in memory");
+        }
+        let file = find(&service, "tank", "f0").await.unwrap();
+        write(&service, file, 1, &noise(1, 1), Stability::Unstable).await.unwrap();
+        let now = service.files.getattr(file).await.unwrap();
+        let (entries, _) = list(&service, "tank").await;
+        let listed = entries.iter().find(|entry| entry.name == b"f0").unwrap();
+        assert_eq!(listed.attributes, Some(now), "what is not on disk yet");
     });
 }
 

@@ -69,7 +69,7 @@ impl SyncContext {
         }
         // The kernel's workers first, then the tasks of this sync.
         self.pool.world.yield_thread();
-        turn_of_others().await;
+        self.pool.turn_of_others().await;
         while self.pool.sync_is_ahead() {
             self.pool.world.sleep(Duration::from_millis(SYNC_LOOK_MS)).await;
         }
@@ -77,6 +77,19 @@ impl SyncContext {
 }
 
 impl Pool {
+    /// Lets the other tasks of this thread run.
+    pub async fn turn_of_others(&self) {
+        let mut waited = false;
+        poll_fn(|context| {
+            if std::mem::replace(&mut waited, true) {
+                return Poll::Ready(());
+            }
+            self.world.wake_last(context.waker());
+            Poll::Pending
+        })
+        .await;
+    }
+
     fn sync_is_ahead(&self) -> bool {
         let (fill, awaited) = self.open_look();
         self.flow.sync_is_ahead(self.world.now(), fill, awaited)
@@ -125,7 +138,7 @@ impl Turns {
         }
         let mut given = Duration::ZERO;
         loop {
-            turn_of_others().await;
+            pool.turn_of_others().await;
             let took = world.now().saturating_sub(now);
             (now, given) = (now + took, given + took);
             if took < NOTHING || given >= worked {
@@ -135,17 +148,4 @@ impl Turns {
         *self = Turns { began: now, steps: 0 };
         true
     }
-}
-
-/// Lets the other tasks of this thread run.
-pub async fn turn_of_others() {
-    let mut waited = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut waited, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
