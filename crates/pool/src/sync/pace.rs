@@ -67,8 +67,6 @@ impl SyncContext {
         if !self.pool.flow.sync_stepped() {
             return;
         }
-        // The kernel's workers first, then the tasks of this sync.
-        self.pool.world.yield_thread();
         self.pool.turn_of_others().await;
         while self.pool.sync_is_ahead() {
             self.pool.world.sleep(Duration::from_millis(SYNC_LOOK_MS)).await;
@@ -77,8 +75,10 @@ impl SyncContext {
 }
 
 impl Pool {
-    /// Lets the other tasks of this thread run.
+    /// Lets others run: threads of the machine, the kernel's workers among them, then the other
+    /// tasks of this thread.
     pub async fn turn_of_others(&self) {
+        self.world.yield_thread();
         let mut waited = false;
         poll_fn(|context| {
             if std::mem::replace(&mut waited, true) {
