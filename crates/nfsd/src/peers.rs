@@ -128,8 +128,8 @@ impl Peers {
         let now_ms = milliseconds(self.began.elapsed());
         let Some(early) = now_ms.checked_sub(milliseconds(STRANGER_IDLE_MAX)) else { return };
         let mut seats = self.seats.lock();
-        let is_old = |seat: &Taken<Arc<Seat>>| seat.rank == STRANGER && is_idle(seat, early);
-        while let Some(number) = seats.first(0, is_old) {
+        let is_old = |seat: &Taken<Arc<Seat>>| is_idle(seat, early);
+        while let Some(number) = seats.first(STRANGER..=STRANGER, 0, is_old) {
             seats.leave(number).iter().for_each(|seat| seat.evict());
         }
     }
@@ -146,13 +146,12 @@ fn evicts(
     let principal = Principal::Site(site);
     let quiet_since = now_ms.checked_sub(milliseconds(IDLE_MIN));
     let is_quiet = |seat: &Taken<Arc<Seat>>| quiet_since.is_some_and(|since| is_idle(seat, since));
-    let stranger =
-        |least: usize| seats.first(least, |seat| seat.rank == STRANGER && is_idle(seat, now_ms));
+    let stranger = |least| seats.first(STRANGER..=STRANGER, least, |seat| is_idle(seat, now_ms));
     if is_stranger && seats.of_rank(STRANGER) >= (most / STRANGERS_SHARE).max(1) {
         return Some(stranger(seats.of(STRANGER, &principal)));
     }
     if !is_here && seats.of_site(site) >= (most / 2).max(1) {
-        return Some(seats.first(0, |seat| seat.site == site && is_quiet(seat)));
+        return Some(seats.first(STRANGER..=CLIENT, 0, |seat| seat.site == site && is_quiet(seat)));
     }
     // This machine's own are not counted by site here either.
     let is_full = if is_here { seats.len() >= most } else { seats.are_full_for(site, most) };
@@ -160,10 +159,9 @@ fn evicts(
         return None;
     }
     let has = seats.of(CLIENT, &principal);
-    let client = |seat: &Taken<Arc<Seat>>| seat.rank == CLIENT;
     // A stranger pushes out no client that was just heard from.
-    let greedy = || if is_stranger { None } else { seats.first_of_greedy(has, client) };
-    let quiet = || seats.first(has, |seat| client(seat) && is_quiet(seat));
+    let greedy = || if is_stranger { None } else { seats.first_of_greedy(CLIENT..=CLIENT, has) };
+    let quiet = || seats.first(CLIENT..=CLIENT, has, is_quiet);
     Some(stranger(0).or_else(greedy).or_else(quiet))
 }
 

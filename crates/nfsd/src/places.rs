@@ -12,7 +12,8 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// A principal that has more than so many times the places of another gives it one, however young.
@@ -25,7 +26,7 @@ const RESERVE: usize = 8;
 const FEW: usize = 256;
 
 /// For whom a place counts.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Principal {
     /// An address, or the network of one machine.
     Site(IpAddr),
@@ -58,30 +59,41 @@ pub struct Taken<H> {
 /// See the module's head.
 #[derive(Debug)]
 pub struct Places<H> {
-    /// In the order in which they came.
-    all: BTreeMap<u64, Taken<H>>,
     last: u64,
     of_sites: HashMap<IpAddr, usize>,
-    of_principals: HashMap<(Rank, Principal), usize>,
     of_ranks: BTreeMap<Rank, usize>,
+    of_principals: HashMap<(Rank, Principal), usize>,
+    /// The principal that each place counts for, with its rank.
+    principals: HashMap<u64, (Rank, Principal)>,
+    /// What each principal has of each rank: those with most come first. A place goes in a moment:
+    /// whoever looks for it may be a thread of low priority, and those that serve clients wait.
+    by_count: BTreeMap<(Rank, Reverse<usize>, Principal), Group<H>>,
 }
+
+/// Of those of one rank the least goes first: what its principal has, whether it is at work, since
+/// when it is idle, its number.
+type Order = (usize, bool, Option<u64>, u64);
+
+/// Places of one principal and rank, in the order in which they came.
+type Group<H> = BTreeMap<u64, Taken<H>>;
 
 impl<H> Default for Places<H> {
     fn default() -> Self {
-        let (all, last, of_sites, of_principals, of_ranks) = Default::default();
-        Places { all, last, of_sites, of_principals, of_ranks }
+        let (last, of_sites, of_ranks, of_principals) = Default::default();
+        let (principals, by_count) = Default::default();
+        Places { last, of_sites, of_ranks, of_principals, principals, by_count }
     }
 }
 
 impl<H: Holder> Places<H> {
     /// Places that are taken.
     pub fn len(&self) -> usize {
-        self.all.len()
+        self.principals.len()
     }
 
     /// Whether none is.
     pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.principals.is_empty()
     }
 
     /// Places of a site, of all ranks and principals.
@@ -109,64 +121,99 @@ impl<H: Holder> Places<H> {
     /// Takes a place. Its number.
     pub fn take(&mut self, taken: Taken<H>) -> u64 {
         self.last += 1;
-        *self.of_sites.entry(taken.site).or_default() += 1;
-        self.count(taken.rank, &taken.principal);
-        self.all.insert(self.last, taken);
+        self.put(self.last, taken);
         self.last
     }
 
     /// A place now counts for another principal, or with another rank.
     pub fn change(&mut self, number: u64, rank: Rank, principal: &Principal) {
-        let Some(taken) = self.all.get_mut(&number) else { return };
-        let before = (taken.rank, std::mem::replace(&mut taken.principal, principal.clone()));
-        taken.rank = rank;
-        self.discount(before);
-        self.count(rank, principal);
+        if let Some(taken) = self.take_out(number) {
+            self.put(number, Taken { rank, principal: principal.clone(), ..taken });
+        }
     }
 
     /// Gives a place up.
     pub fn leave(&mut self, number: u64) -> Option<H> {
-        let taken = self.all.remove(&number)?;
-        less(&mut self.of_sites, &taken.site);
-        self.discount((taken.rank, taken.principal));
-        Some(taken.holder)
+        self.take_out(number).map(|taken| taken.holder)
     }
 
-    /// The place that goes first, of those that may: for a newcomer whose principal has
-    /// `newcomer_has` of that rank already.
-    pub fn first(&self, newcomer_has: usize, may: impl Fn(&Taken<H>) -> bool) -> Option<u64> {
-        let may_go = self.all.iter().filter(|(_, taken)| may(taken));
-        let order = |(number, taken): (&u64, &Taken<H>)| {
-            let count = self.of(taken.rank, &taken.principal);
-            let since = taken.holder.idle_since();
-            // Those at work after the others of their principal.
-            let order = (taken.rank, Reverse(count), since.is_none(), since, *number);
-            (count >= newcomer_has).then_some(order)
-        };
-        may_go.filter_map(order).min().map(|(.., number)| number)
+    /// The place that goes first, of those of these ranks that may: for a newcomer whose principal
+    /// has `newcomer_has` of that rank already.
+    pub fn first(
+        &self,
+        ranks: RangeInclusive<Rank>,
+        newcomer_has: usize,
+        may: impl Fn(&Taken<H>) -> bool,
+    ) -> Option<u64> {
+        if ranks.is_empty() {
+            return None;
+        }
+        let ranks = self.of_ranks.range(ranks).map(|(rank, _)| *rank);
+        ranks.filter_map(|rank| self.first_of(rank, newcomer_has, &may)).next()
+    }
+
+    fn first_of(
+        &self,
+        rank: Rank,
+        newcomer_has: usize,
+        may: impl Fn(&Taken<H>) -> bool,
+    ) -> Option<u64> {
+        let least = Principal::Site(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let from = (rank, Reverse(usize::MAX), least);
+        let mut best: Option<Order> = None;
+        for ((of, Reverse(count), _), group) in self.by_count.range(from..) {
+            let is_behind = best.is_some_and(|(most, ..)| most != *count);
+            if *of != rank || *count < newcomer_has || is_behind {
+                break;
+            }
+            let order = |(number, taken): (&u64, &Taken<H>)| {
+                let since = taken.holder.idle_since();
+                // Those at work after the others.
+                (*count, since.is_none(), since, *number)
+            };
+            let first = group.iter().filter(|(_, taken)| may(taken)).map(order).min();
+            best = [best, first].into_iter().flatten().min();
+        }
+        best.map(|(.., number)| number)
     }
 
     /// The same, from a principal that has more than [`GREEDY`] times what the newcomer will have:
     /// however young the place is, and at work or not.
-    pub fn first_of_greedy(
-        &self,
-        newcomer_has: usize,
-        may: impl Fn(&Taken<H>) -> bool,
-    ) -> Option<u64> {
-        self.first(GREEDY.saturating_mul(newcomer_has + 1) + 1, may)
+    pub fn first_of_greedy(&self, ranks: RangeInclusive<Rank>, newcomer_has: usize) -> Option<u64> {
+        self.first(ranks, GREEDY.saturating_mul(newcomer_has + 1) + 1, |_| true)
     }
 
-    fn count(&mut self, rank: Rank, principal: &Principal) {
-        *self.of_principals.entry((rank, principal.clone())).or_default() += 1;
-        *self.of_ranks.entry(rank).or_default() += 1;
+    fn put(&mut self, number: u64, taken: Taken<H>) {
+        let of = (taken.rank, taken.principal.clone());
+        *self.of_sites.entry(taken.site).or_default() += 1;
+        *self.of_ranks.entry(taken.rank).or_default() += 1;
+        let count = self.of_principals.entry(of.clone()).or_default();
+        let before = std::mem::replace(count, *count + 1);
+        let mut group = self.by_count.remove(&key(&of, before)).unwrap_or_default();
+        group.insert(number, taken);
+        self.by_count.insert(key(&of, before + 1), group);
+        self.principals.insert(number, of);
     }
 
-    fn discount(&mut self, of: (Rank, Principal)) {
+    fn take_out(&mut self, number: u64) -> Option<Taken<H>> {
+        let of = self.principals.remove(&number)?;
+        let count = self.of(of.0, &of.1);
+        let mut group = self.by_count.remove(&key(&of, count))?;
+        let taken = group.remove(&number)?;
+        if !group.is_empty() {
+            self.by_count.insert(key(&of, count - 1), group);
+        }
+        less(&mut self.of_sites, &taken.site);
+        less(&mut self.of_principals, &of);
         if let Some(count) = self.of_ranks.get_mut(&of.0) {
             *count -= 1;
         }
-        less(&mut self.of_principals, &of);
+        Some(taken)
     }
+}
+
+fn key((rank, principal): &(Rank, Principal), count: usize) -> (Rank, Reverse<usize>, Principal) {
+    (*rank, Reverse(count), principal.clone())
 }
 
 /// Counts down, and forgets what is not there.
@@ -178,3 +225,6 @@ fn less<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

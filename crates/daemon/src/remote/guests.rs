@@ -230,12 +230,10 @@ impl Inner {
     fn first_to_go(&self, of: Option<IpAddr>) -> Option<u64> {
         let is_of = |taken: &Taken<Seated>| of.is_none_or(|site| taken.site == site);
         let admin = rank(Role::Admin);
-        let known = FAMILIAR + 1..admin;
-        let unknown = self.places.first(0, |taken| taken.rank <= FAMILIAR && is_of(taken));
-        let lesser =
-            || self.places.first(FEW + 1, |taken| known.contains(&taken.rank) && is_of(taken));
-        let most = TOKEN_CONNECTIONS_MAX + 1;
-        let greedy = || self.places.first(most, |taken| taken.rank == admin && is_of(taken));
+        let known = FAMILIAR + 1..=admin - 1;
+        let unknown = self.places.first(0..=FAMILIAR, 0, is_of);
+        let lesser = || self.places.first(known, FEW + 1, is_of);
+        let greedy = || self.places.first(admin..=admin, TOKEN_CONNECTIONS_MAX + 1, is_of);
         unknown.or_else(lesser).or_else(greedy)
     }
 
@@ -247,12 +245,13 @@ impl Inner {
             return;
         }
         let is_other = |taken: &Taken<Seated>| taken.holder.0.number() != newcomer.number();
-        let known = FAMILIAR + 1..admin;
+        let known = FAMILIAR + 1..=admin - 1;
         let all: usize = known.clone().map(|rank| self.places.of_rank(rank)).sum();
         let gone = if self.places.of(rank(role), token) > TOKEN_CONNECTIONS_MAX {
-            self.places.first(0, |taken| taken.principal == *token && is_other(taken))
+            let is_its = |taken: &Taken<Seated>| taken.principal == *token && is_other(taken);
+            self.places.first(0..=admin, 0, is_its)
         } else if all > CONNECTIONS_MAX - RESERVED {
-            self.places.first(0, |taken| known.contains(&taken.rank) && is_other(taken))
+            self.places.first(known, 0, is_other)
         } else {
             None
         };

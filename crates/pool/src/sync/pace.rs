@@ -79,6 +79,12 @@ impl Pool {
     /// tasks of this thread.
     pub async fn turn_of_others(&self) {
         self.world.yield_thread();
+        self.turn_of_tasks().await;
+    }
+
+    /// Lets the other tasks of this thread run. Where processors are busy, a thread that gives its
+    /// own away may wait 100 us for it: this does not.
+    pub async fn turn_of_tasks(&self) {
         let mut waited = false;
         poll_fn(|context| {
             if std::mem::replace(&mut waited, true) {
