@@ -22,7 +22,10 @@ build:
 
 # Everything that CI runs. Rules are left out and the corpus of the fuzz targets is run by `unit`, too;
 # `make fuzz` looks for more.
-test: lint unit threads-short
+test:
+	@for part in lint unit threads-short; do \
+		SECONDS=0; $(MAKE) --no-print-directory $$part || exit 1; echo "$$part: $$SECONDS s"; \
+	done
 
 lint:
 	scripts/setup-deps.sh build

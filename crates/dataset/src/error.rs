@@ -125,8 +125,8 @@ pub enum DatasetError {
     FileNotFreed(String),
     /// The file lost changes.
     #[error(
-        "the file of {0:?} is damaged: `aquifer status` shows how. Use -f to roll it back all the \
-         same"
+        "the file of {0:?} is damaged: `aquifer pool status` shows how. Use -f to roll it back all \
+         the same"
     )]
     FileDamaged(String),
     /// It is not known what a snapshot of a file shows of its tails.
@@ -144,7 +144,7 @@ pub enum DatasetError {
     /// The file had lost changes.
     #[error(
         "the file of {0:?} was damaged when the snapshot was taken: nothing can begin as that. \
-         `aquifer status` shows how it is damaged"
+         `aquifer pool status` shows how it is damaged"
     )]
     DamagedOrigin(String),
     /// An earlier release made the clone, without a sum of what it inherited.

@@ -15,8 +15,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::limits::RUN_PER_LOOK;
-
 /// One thread's view of the others.
 #[derive(Debug)]
 pub(crate) struct Crew {
@@ -49,7 +47,8 @@ impl Crew {
     /// # Errors
     /// As [`Crew::of`].
     pub(crate) fn alone() -> io::Result<(Runtime, Crew)> {
-        Ok((runtime()?, Crew { load: Load::default(), others: Vec::new() }))
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        Ok((runtime, Crew { load: Load::default(), others: Vec::new() }))
     }
 
     /// That many runtimes, each for a thread of its own, and each one's view of the others.
@@ -57,7 +56,8 @@ impl Crew {
     /// # Errors
     /// Errors of the system if there can be no runtime.
     pub(crate) fn of(threads: usize) -> io::Result<Vec<(Runtime, Crew)>> {
-        let runtimes: Vec<Runtime> = (0..threads).map(|_| runtime()).collect::<Result<_, _>>()?;
+        let build = |_| Builder::new_current_thread().enable_all().build();
+        let runtimes: Vec<Runtime> = (0..threads).map(build).collect::<Result<_, _>>()?;
         let mate =
             |runtime: &Runtime| Mate { runtime: runtime.handle().clone(), load: Load::default() };
         let mates: Vec<Mate> = runtimes.iter().map(mate).collect();
@@ -108,10 +108,6 @@ impl Crew {
             }
         })
     }
-}
-
-fn runtime() -> io::Result<Runtime> {
-    Builder::new_current_thread().event_interval(RUN_PER_LOOK).enable_all().build()
 }
 
 #[cfg(test)]

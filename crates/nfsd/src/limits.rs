@@ -129,11 +129,6 @@ pub const READ_BYTES_MIN: usize = 1024;
 /// many GETATTRs a second, and 0.88 times as many READs of 4 KiB).
 pub const BEGUN_PER_TURN_MAX: u64 = 32;
 
-/// How many tasks a thread runs before it looks at its sockets again, if there are always more. Each
-/// may take as long as [`BEGUN_PER_TURN_MAX`] calls or a part of a listing; a look takes 1 us. With
-/// tokio's 61, a call was seen after 1 to 3 ms beside thousands of busy connections.
-pub const RUN_PER_LOOK: u32 = 8;
-
 /// How many bytes of a connection are received before other connections have their turn.
 pub const RECEIVED_PER_TURN_MAX: u64 = 1 << 20;
 

@@ -1,17 +1,31 @@
 //! The inode: everything about one file, directory or symlink except its content.
 //!
-//! ```text version u16  kind u8  flags u8   object u64  generation u64 mode u32  nlink u32  uid u32
-//! gid u32  rdev u64 size u64  refer_bytes u64  count u64 atime mtime ctime crtime, each: seconds
-//! i64  nanoseconds u32 change u64   parent u64   line u64   origin u64   verifier u64   hash_seed
-//! u64 root: block pointer or 64 zero bytes ``` `count`: of a directory its entries, of others
-//! [`Inode::saved_bytes`]. `line`: the line of history that owns births above
-//! its floor. `origin`: for the cut-off tail of a truncated file, the file it was cut from; its
-//! `hash_seed` is the txg in which that happened (0 by earlier releases), its `rdev` the txg up to
-//! which births are not its own: the file, or a snapshot, shows them (see [`Inode::floor`]).
-//! `verifier`: of an exclusive CREATE. Times are those of POSIX. `flags`: 1, [`Inode::damaged`], 2,
-//! [`Inode::cloned`]; others are refused. Of a clone of a file, `line` is the txg of the snapshot
-//! that it began as ([`Inode::clone_floor`]), `hash_seed` what it still has of that
-//! ([`Inode::inherited`]), `rdev` what compression saves of that.
+//! ```text
+//! version u16  kind u8  flags u8
+//! object u64  generation u64
+//! mode u32  nlink u32  uid u32  gid u32
+//! rdev u64
+//! size u64  refer_bytes u64  count u64
+//! atime mtime ctime crtime, each: seconds i64  nanoseconds u32
+//! change u64  parent u64  line u64  origin u64  verifier u64  hash_seed u64
+//! root: block pointer or 64 zero bytes
+//! ```
+//! `flags`: 1, [`Inode::damaged`], 2, [`Inode::cloned`]; others are refused. `count`: of a
+//! directory its entries, of others [`Inode::saved_bytes`]. Times are those of POSIX. `line`: the
+//! line of history that owns births above its floor. `verifier`: of an exclusive CREATE.
+//!
+//! Four fields mean something else in two kinds of inode. Of a tail that was cut off a file:
+//!
+//! - `origin`: the file it was cut from.
+//! - `hash_seed`: the txg in which that happened (0 by earlier releases).
+//! - `rdev`: the txg up to which births are not its own: the file, or a snapshot, shows them (see
+//!   [`Inode::floor`]).
+//!
+//! Of a clone of a file, and its tails:
+//!
+//! - `line`: the txg of the snapshot that it began as ([`Inode::clone_floor`]).
+//! - `hash_seed`, but not of a tail: what it still has of that ([`Inode::inherited`]).
+//! - `rdev`, but not of a tail: what compression saves of that.
 //!
 //! The engine counts on from object, generation, count and change. They are below 2^63: decoding
 //! refuses larger ones, and [`Inode::touch`] stays below, whatever a hostile disk holds.

@@ -107,10 +107,20 @@ fn check_shape(file: &File, report: &mut Report) {
         if columns > COLUMNS_MAX {
             report.error(path, number, format!("{columns} columns: at most {COLUMNS_MAX}"));
         }
+        if fence(line).is_some_and(|word| word.contains(char::is_whitespace)) {
+            report.error(path, number, "a fence with text behind it: begin a new line");
+        }
         if let Some(other) = line.chars().find(|character| !character.is_ascii()) {
             report.error(path, number, format!("{} is not ASCII", other.escape_unicode()));
         }
     }
+}
+
+/// What stands behind the fence of a block of code, in a comment that becomes a page.
+fn fence(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;
+    text.trim().strip_prefix("```")
 }
 
 /// Whether a whole file contains only tests: `tests.rs`, or any file in a directory `tests`.

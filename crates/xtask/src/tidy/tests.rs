@@ -66,6 +66,8 @@ fn long_files_and_lines() {
     let line = "x".repeat(100);
     expect(SOURCE, &line, &[]);
     expect(SOURCE, &format!("\n{line}x"), &[(2, "101 columns: at")]);
+    expect(SOURCE, "//! ```text\n//! a u8\n//! ```\n/// ```\n/// ```", &[]);
+    expect(SOURCE, "//! ```text a u8\n/// b ```", &[(1, "a fence with")]);
     expect(SOURCE, &"\n".repeat(800), &[]);
     expect(SOURCE, &"\n".repeat(801), &[(0, "801 lines: at")]);
     let mut report = Report::default();
@@ -242,6 +244,14 @@ fn pages_name_what_is_there() {
     assert!(found(&format!("| {long}\n# {long}\n```\n{long}\n```")).is_empty());
     assert_eq!(found("`aquifer\nlist` `TXG_MIN`").len(), 1, "a span that goes on");
     assert_eq!(found("a\n```\nb\n"), ["a.md:2: a block of code that does not end"]);
+    let in_source = |text: &str| {
+        let mut report = Report::default();
+        words::check_source(&file("a.rs", text), &known, &mut report);
+        report.lines()
+    };
+    assert!(in_source("\"type `aquifer pool create`, `aquifer list \\\n -r`\"").is_empty());
+    let gone = "a.rs:2: `aquifer status` has no heading in docs/cli.md";
+    assert_eq!(in_source("\n// as `aquifer status` and aquifer itself show"), [gone]);
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Names on pages must exist: constants, types, metrics, modules and commands. A page would
-//! otherwise keep names that were changed or removed. Every code block must end, and text must be
-//! wrapped.
+//! otherwise keep names that were changed or removed. So must commands that sources tell people to
+//! type. Every code block must end, and text must be wrapped.
 
 use std::collections::BTreeSet;
 
 use super::report::Report;
-use super::source::COLUMNS_MAX;
+use super::source::{COLUMNS_MAX, is_test};
 use super::tree::{File, Tree};
 
 /// The page with a heading for each command; a test of the CLI compares it with the CLI.
@@ -27,6 +27,10 @@ pub fn check(tree: &Tree, report: &mut Report) {
     let known = Known::of(tree);
     for page in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
         check_page(page, &known, report);
+    }
+    let is_ours = |file: &&File| file.path.ends_with(".rs") && file.path.contains("/src/");
+    for source in tree.files.iter().filter(is_ours).filter(|file| !is_test(&file.path)) {
+        check_source(source, &known, report);
     }
 }
 
@@ -79,6 +83,17 @@ pub fn check_page(page: &File, known: &Known<'_>, report: &mut Report) {
     }
     if let Some(began) = block {
         report.error(&page.path, began, "a block of code that does not end");
+    }
+}
+
+/// Checks the commands that a source names, in its texts and comments.
+pub fn check_source(source: &File, known: &Known<'_>, report: &mut Report) {
+    for (at, line) in source.text.lines().enumerate() {
+        let mut refuse = |what: String| report.error(&source.path, at + 1, what);
+        // A span may go on on the next line.
+        for span in line.split('`').skip(1) {
+            check_command(span.trim_end_matches('\\'), known, &mut refuse);
+        }
     }
 }
 
