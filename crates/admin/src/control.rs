@@ -128,7 +128,7 @@ pub trait Frontend: Send + Sync + fmt::Debug {
         true
     }
 
-    /// What of it is off at the moment; it is tried again by itself.
+    /// Lists the parts of it that are off at the moment; they are tried again by themselves.
     fn problems(&self) -> Vec<Problem> {
         Vec::new()
     }
@@ -161,7 +161,7 @@ pub trait Frontend: Send + Sync + fmt::Debug {
     /// The known state of the hosts that exports name.
     fn hosts(&self) -> Vec<HostInfo>;
 
-    /// What the rules in force give a client at a path; `None`, if nothing is served.
+    /// Explains what the rules in force give a client at a path; `None`, if nothing is served.
     fn explain(&self, path: &str, client: IpAddr) -> Option<Explanation>;
 }
 
@@ -199,7 +199,7 @@ pub struct ControlConfig {
     pub smartctl: PathBuf,
     /// Limits of hosts that a `snapcontrol` names.
     pub host_limits: HostLimits,
-    /// What people hear of, and how.
+    /// Settings of alerts: of what people hear, and how.
     pub alerts: aquifer_alerts::Settings,
     /// Other Aquifers, which have copies.
     pub peers: Peers,

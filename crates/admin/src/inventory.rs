@@ -1,4 +1,4 @@
-//! What the disks of pools are, and how they feel: asked in the background, told at once.
+//! Inventory of the disks of pools, and of how they feel: asked in the background, told at once.
 //!
 //! Invariants:
 //! - No request and no act waits for a disk here. The system is asked in a thread of its own, and
@@ -39,7 +39,7 @@ pub(crate) struct Asked {
     pub file: Weak<FileDisk>,
 }
 
-/// What is known of disks.
+/// Inventory of what is known of disks.
 #[derive(Debug)]
 pub(crate) struct Inventory {
     system: System,
@@ -64,7 +64,7 @@ struct Known {
 }
 
 impl Inventory {
-    /// What is known from the last life of the daemon. `smartctl` is not asked if its name is
+    /// Loads what is known from the last life of the daemon. `smartctl` is not asked if its name is
     /// empty.
     pub fn open(state_dir: &Path, smartctl: &Path) -> Inventory {
         let path = state_dir.join(FILE_NAME);

@@ -14,7 +14,7 @@ use aquifer_api::Problem;
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
-/// What is off, by part.
+/// Problems of the parts that are off, by part.
 #[derive(Debug, Default)]
 pub struct Parts(Mutex<BTreeMap<String, Problem>>);
 

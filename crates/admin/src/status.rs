@@ -172,7 +172,7 @@ pub(crate) struct Beside {
     pub drill: Option<DrillInfo>,
     /// Copies of its datasets.
     pub replications: Vec<ReplicationInfo>,
-    /// What the disks are.
+    /// Descriptions of the disks.
     pub disks: BTreeMap<Guid, DiskInfo>,
 }
 

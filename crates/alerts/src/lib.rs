@@ -54,7 +54,7 @@ struct State {
     kept: Kept,
 }
 
-/// What a restart must know, as the file has it.
+/// State that a restart must know, as the file has it.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
     told: Vec<Known>,
@@ -176,7 +176,7 @@ impl Alerts {
         true
     }
 
-    /// What is wrong now, and where it is sent.
+    /// Lists what is wrong now, and where it is sent.
     pub fn info(&self) -> AlertsInfo {
         let active = self.state.lock().watch.active();
         AlertsInfo { active, outlets: self.outlets.iter().map(|outlet| outlet.info()).collect() }
@@ -241,7 +241,7 @@ fn senders(
 /// How long is waited for outlets that send at once.
 const SEND_AT_ONCE: Duration = Duration::from_secs(1);
 const FILE_NAME: &str = "alerts.json";
-/// The same is not told again before.
+/// Time in which the same event is not told again.
 const AGAIN_AFTER_NS: u64 = 3600 * 1_000_000_000;
 /// Kinds of events within an hour: codes times pools.
 const HAPPENED_MAX: usize = 256;

@@ -1,4 +1,4 @@
-//! What is sent: the same content as text, and as JSON of several shapes.
+//! Messages as they are sent: the same content as text, and as JSON of several shapes.
 //!
 //! Invariant: names of files and disks come from strangers. They begin no line of their own, and
 //! mean nothing to the service that shows them.
@@ -19,14 +19,14 @@ pub struct Message {
     pub host: String,
     /// When it was made, ns since 1970.
     pub at_ns: u64,
-    /// What has changed, the worst first; not empty.
+    /// Changes of alerts, the worst first; not empty.
     pub alerts: Vec<Item>,
 }
 
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
-    /// What became of it.
+    /// Kind of the change.
     pub kind: Kind,
     /// How much it matters.
     pub severity: Severity,
@@ -34,9 +34,9 @@ pub struct Item {
     pub pool: Option<String>,
     /// The code.
     pub code: String,
-    /// What is, or was, wrong.
+    /// Description of what is, or was, wrong.
     pub status: String,
-    /// What to do.
+    /// Advice on what to do.
     pub action: Option<String>,
     /// The section of the documentation that says more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,7 +45,7 @@ pub struct Item {
     pub since_ns: u64,
 }
 
-/// What became of an alert.
+/// Kind of a change: what became of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {

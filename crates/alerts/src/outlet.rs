@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::message::Message;
 
-/// What sends a message.
+/// Means of sending a message.
 pub(crate) trait Sender: Debug + Send + Sync {
     /// Sends it. Takes a minute at most.
     ///
@@ -83,7 +83,7 @@ impl Outlet {
         self.changed.notify_all();
     }
 
-    /// What was handed over, and is neither sent nor given up.
+    /// Returns the messages that were handed over, and are neither sent nor given up.
     pub fn waiting(&self) -> Vec<Message> {
         let state = self.state.lock();
         state.sending.iter().chain(&state.waiting).cloned().collect()

@@ -1,4 +1,4 @@
-//! What is sent, and where: a part of the daemon's configuration.
+//! Settings of what is sent, and where: a part of the daemon's configuration.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub struct Settings {
     pub overwritten_times: u32,
     /// One that is written less than so many GiB in ten minutes is none.
     pub overwritten_gib_min: u32,
-    /// What is still wrong after so many hours is sent once more; 0: never.
+    /// Hours after which a problem that is still there is sent once more; 0: never.
     pub remind_hours: u32,
     /// Codes that are shown, and never sent.
     pub mute: Vec<String>,
@@ -76,7 +76,7 @@ pub struct Mail {
     pub from: String,
     /// The recipients.
     pub to: Vec<String>,
-    /// Who logs in.
+    /// User that logs in.
     #[serde(default)]
     pub user: String,
     /// A file with the password, which nobody else can read.

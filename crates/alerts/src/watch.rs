@@ -1,4 +1,5 @@
-//! What is wrong now, against what was: when something is new, another, still there, or over.
+//! Comparison of what is wrong now with what was: when something is new, another, still there, or
+//! over.
 //!
 //! Invariants:
 //! - A problem is sent when two looks in a row have seen it, and is over when none has seen it for
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::{Item, Kind};
 
-/// What a look has seen.
+/// Problems that a look has seen, and pools that did not answer.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
     /// Problems, each of a pool, or of the server.
@@ -53,12 +54,12 @@ impl Watch {
         Watch { known: told.into_iter().map(|known| (known.key.clone(), known)).collect() }
     }
 
-    /// What was told, for a later daemon.
+    /// Returns the problems that were told, for a later daemon.
     pub fn told(&self) -> Vec<Known> {
         self.known.values().filter(|known| known.told_ns.is_some()).cloned().collect()
     }
 
-    /// What is there now, the worst first.
+    /// Lists the problems that are there now, the worst first.
     pub fn active(&self) -> Vec<ActiveAlert> {
         let there = self.known.values().filter(|known| known.gone_since_ns.is_none());
         let mut active: Vec<ActiveAlert> = there
@@ -151,7 +152,7 @@ fn join(one: &mut Problem, other: &Problem) {
     };
 }
 
-/// What a problem says, without its numbers: those that rise tell nothing new.
+/// Returns the words of a problem, without its numbers: those that rise tell nothing new.
 fn says(problem: &Problem) -> (Severity, Vec<&str>) {
     let is_number = |word: &&str| word.chars().any(|char| char.is_ascii_digit());
     let is_path = |word: &&str| word.contains('/');

@@ -13,7 +13,7 @@ use aquifer_api::Severity;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-/// What a server heard, line by line.
+/// Lines that a server heard.
 type Heard = Arc<Mutex<Vec<String>>>;
 
 /// A certificate for `localhost`, in a file, and a server's configuration with it.

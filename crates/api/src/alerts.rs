@@ -32,13 +32,14 @@ impl Severity {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Problem {
-    /// What kind it is: a word that stays, such as `disk-missing`. `docs/alerts.md` explains each.
+    /// Kind of the problem: a word that stays, such as `disk-missing`. `docs/alerts.md` explains
+    /// each.
     pub code: String,
     /// How much it matters.
     pub severity: Severity,
-    /// What is wrong, in one sentence.
+    /// Description of the problem, in one sentence.
     pub status: String,
-    /// What to do, with the commands to type.
+    /// Remedy, with the commands to type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,
     /// The section of the documentation that says more, where the package installs it.
@@ -132,7 +133,7 @@ pub struct OutletInfo {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AlertsInfo {
-    /// What is wrong now, the worst first.
+    /// Problems that exist now, the worst first.
     pub active: Vec<ActiveAlert>,
     /// Where it is sent.
     pub outlets: Vec<OutletInfo>,

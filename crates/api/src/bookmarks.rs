@@ -27,7 +27,7 @@ pub struct BookmarkInfo {
 pub struct MakeBookmark {
     /// Full name of the snapshot: `tank/vms@before`.
     pub snapshot: String,
-    /// What the bookmark is to be called: `#sent`, or `tank/vms#sent`.
+    /// Name for the bookmark: `#sent`, or `tank/vms#sent`.
     pub bookmark: String,
 }
 

@@ -34,7 +34,7 @@ pub struct CacheDiskInfo {
     pub written_bytes: u64,
     /// Blocks that came faster than it could write, and were passed over.
     pub passed_over: u64,
-    /// What the disk is, as far as that is known.
+    /// Identity and health of the disk, as far as they are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskInfo>,
 }

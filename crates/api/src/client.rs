@@ -65,7 +65,7 @@ pub enum ClientError {
         at: String,
         /// The system's error.
         source: io::Error,
-        /// What to do.
+        /// Advice on what to do.
         hint: &'static str,
     },
     /// The daemon refused or failed.
@@ -288,7 +288,7 @@ impl Client {
         self.get("/memory").await
     }
 
-    /// What is wrong now, and where that is sent.
+    /// Returns the problems that exist now, and where they are sent.
     pub async fn alerts(&self) -> Answer<AlertsInfo> {
         self.get("/alerts").await
     }

@@ -11,17 +11,17 @@ pub struct WaitingAct {
     pub number: u64,
     /// The whole act, in words of the command line.
     pub act: String,
-    /// Who asked for it: `token NAME from ADDRESS`.
+    /// Caller that asked for the act: `token NAME from ADDRESS`.
     pub who: String,
     /// When, in seconds since 1970.
     pub asked_s: u64,
     /// Until when it waits, in seconds since 1970.
     pub until_s: u64,
-    /// What comes of it then.
+    /// Outcome when the wait ends.
     pub then: AfterWait,
 }
 
-/// What comes of an act that nobody confirms or refuses.
+/// Outcome of an act that nobody confirms or refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

@@ -1,4 +1,4 @@
-//! What to type on a hypervisor.
+//! Advice on what to type on a hypervisor.
 
 use serde::{Deserialize, Serialize};
 

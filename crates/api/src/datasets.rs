@@ -162,11 +162,11 @@ pub struct DatasetInfo {
     /// Bytes that `refreservation` keeps free for it itself.
     #[serde(default)]
     pub refreserved_bytes: u64,
-    /// What `used_bytes` would be without compression. `null`: a pool that an earlier release
+    /// Bytes that `used_bytes` would be without compression. `null`: a pool that an earlier release
     /// created does not count it.
     #[serde(default)]
     pub logical_used_bytes: Option<u64>,
-    /// The same of `refer_bytes`.
+    /// Bytes that `refer_bytes` would be without compression. `null` as in `logical_used_bytes`.
     #[serde(default)]
     pub logical_refer_bytes: Option<u64>,
     /// The path that clients mount, if it is exported.

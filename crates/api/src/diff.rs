@@ -24,7 +24,7 @@ pub struct DiffQuery {
     pub limit: Option<usize>,
 }
 
-/// What became of a name.
+/// Kind of change to a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -39,7 +39,7 @@ pub enum NameChange {
     Modified,
 }
 
-/// What kind of file it is.
+/// Type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -64,9 +64,9 @@ pub enum FileType {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ChangedName {
-    /// What became of it.
+    /// Kind of change.
     pub change: NameChange,
-    /// What kind of file it is.
+    /// Type of the file.
     #[serde(rename = "type")]
     pub kind: FileType,
     /// Its path in the dataset: `/web01/disk.vhd`. What would mean more than itself (`*`, `?`,

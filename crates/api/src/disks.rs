@@ -1,8 +1,8 @@
-//! What a disk is, so that a person finds it in the machine; and how it feels.
+//! Identity of a disk, so that a person finds it in the machine; and its health.
 
 use serde::{Deserialize, Serialize};
 
-/// What the system knows of a disk. What it does not know is left out.
+/// Facts that the system knows about a disk. Those that it does not know are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]

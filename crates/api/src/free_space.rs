@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FreeWorkRequest {
-    /// What is done with free space.
+    /// Kind of work on free space.
     pub work: FreeWork,
-    /// What to do with this work.
+    /// Act on this work.
     pub act: FreeWorkAct,
     /// Paths or guids of disks; without any, all that hold data.
     #[serde(default)]
@@ -19,7 +19,7 @@ pub struct FreeWorkRequest {
     pub rate: Option<u64>,
 }
 
-/// What is done with free space.
+/// Kind of work on free space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -30,7 +30,7 @@ pub enum FreeWork {
     Initialize,
 }
 
-/// What to do with it.
+/// Act on a trim or an initialization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]

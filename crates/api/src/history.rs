@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Who did what a pool does by itself.
+/// Actor in the history, for acts that a pool does by itself.
 pub const HISTORY_ITSELF: &str = "itself";
 
 /// One act, in `GET /pools/{name}/history`.

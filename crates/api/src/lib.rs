@@ -131,7 +131,7 @@ pub struct DaemonInfo {
     pub starting: bool,
     /// The NFS side: where it listens, or why it does not.
     pub nfs: NfsInfo,
-    /// What is wrong with the server beside its pools, the worst first.
+    /// Problems of the server beside those of its pools, the worst first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
 }
@@ -153,7 +153,7 @@ pub struct NfsInfo {
 pub struct ApiError {
     /// The kind of failure, for programs.
     pub kind: ErrorKind,
-    /// What happened and what to do, for people.
+    /// Message for people: what happened and what to do.
     pub message: String,
     /// It was asked for from outside the datasets for which a token counts. The caller does not
     /// hear whether it exists; audit lines have it.

@@ -83,7 +83,8 @@ pub struct LoadColumns {
     pub bytes: Vec<u64>,
     /// How long one took on average, in nanoseconds; 0 if there was none.
     pub mean_ns: Vec<u64>,
-    /// What 99 of 100 did not exceed; of several finest steps that of the slowest.
+    /// Time that 99 of 100 operations did not exceed, in nanoseconds; of several finest steps that
+    /// of the slowest.
     pub p99_ns: Vec<u64>,
 }
 
@@ -115,6 +116,6 @@ pub struct LoadSum {
     pub bytes: u64,
     /// How long one took on average, in nanoseconds.
     pub mean_ns: u64,
-    /// What 99 of 100 did not exceed, in the slowest step.
+    /// Time that 99 of 100 operations did not exceed in the slowest step, in nanoseconds.
     pub p99_ns: u64,
 }

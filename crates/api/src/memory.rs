@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemoryStat {
-    /// What all pools and NFS may take together.
+    /// Memory that all pools and NFS may take together.
     pub cap_bytes: u64,
     /// Set aside for requests and replies of clients.
     pub nfs_bytes: u64,
     /// Files and directories of all pools, and of snapshots into which clients look.
     #[serde(default)]
     pub object_bytes: u64,
-    /// What the read caches may take together now: what others leave them.
+    /// Memory that the read caches may take together now: as much as others leave them.
     pub caches_bytes: u64,
     /// Of each pool in service.
     pub pools: Vec<PoolMemory>,
@@ -49,13 +49,13 @@ pub struct PoolMemory {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CacheStat {
-    /// What it holds, with its own tables.
+    /// Bytes that the cache holds, with its own tables.
     pub size_bytes: u64,
-    /// What it may hold.
+    /// Bytes that the cache may hold.
     pub target_bytes: u64,
     /// Of its content, what was used once lately.
     pub recent_bytes: u64,
-    /// What was used again.
+    /// Bytes of its content that were used again.
     pub frequent_bytes: u64,
     /// The size to which `recent_bytes` is steered.
     pub recent_target_bytes: u64,

@@ -78,12 +78,12 @@ pub struct PoolStatus {
     pub import_notes: Vec<String>,
     /// Further notes, such as exports that do not work.
     pub notes: Vec<String>,
-    /// What is wrong, a sentence for each problem, the worst first; `None` for a healthy pool.
+    /// Problems, a sentence for each, the worst first; `None` for a healthy pool.
     #[serde(default)]
     pub status: Option<String>,
-    /// What to do about it, with the commands to type; a line for each problem.
+    /// Remedies, with the commands to type; a line for each problem.
     pub action: Option<String>,
-    /// The same, problem by problem, each with its code and how much it matters.
+    /// Problems and remedies one by one, each problem with its code and how much it matters.
     #[serde(default)]
     pub problems: Vec<Problem>,
     /// The newest resilver since the import.
@@ -234,7 +234,7 @@ pub struct LeafStatus {
     /// It has refused a discard as unsupported.
     #[serde(default)]
     pub cannot_discard: bool,
-    /// What the disk is.
+    /// Identity and health of the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskInfo>,
 }
@@ -246,7 +246,8 @@ pub struct LeafStatus {
 pub enum LeafState {
     /// It holds all its data.
     Online,
-    /// The same, but it had too many bad copies. It is in use, and they are mended.
+    /// Disk that holds all its data, but had too many bad copies. It is in use, and they are
+    /// mended.
     Degraded,
     /// It had too many errors, and is not used.
     Faulted,

@@ -1,4 +1,4 @@
-//! What a server that fetches copies asks the server that has the datasets.
+//! Requests of a server that fetches copies to the server that has the datasets.
 //!
 //! The asker's token names its replication there: its snapshots are called `replicate-TOKEN-TIME`,
 //! and its holds `replicated to TOKEN:COPY`.

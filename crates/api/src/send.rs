@@ -36,7 +36,7 @@ pub struct SendQuery {
     /// [`SIZE`] how many there would be.
     #[serde(default)]
     pub size_only: bool,
-    /// What the answer before said.
+    /// Value of the header [`NEXT`] in the answer before.
     #[serde(default)]
     pub after: Option<String>,
 }
@@ -84,11 +84,11 @@ pub struct ReceiveRequest {
     /// Of what changed since a snapshot: drops what was changed here since then.
     #[serde(default)]
     pub force: bool,
-    /// Who sends it, for one that sends to a dataset one stream at a time: an earlier stream of the
-    /// same sender to the same dataset is given up, since that sender has died or lost it.
+    /// Sender, for one that sends to a dataset one stream at a time: an earlier stream of the same
+    /// sender to the same dataset is given up, since that sender has died or lost it.
     #[serde(default)]
     pub sender: Option<String>,
-    /// What came stays if the stream breaks off, and the rest of it may come later.
+    /// Resumable stream: what came stays if it breaks off, and the rest of it may come later.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resumable: bool,
     /// Values of properties that the copy gets, whatever the stream has. Needs the role `admin`.
@@ -115,7 +115,7 @@ pub struct ReceivesQuery {
     pub coming: bool,
 }
 
-/// What came of a stream that may go on; or a stream that comes just now.
+/// Received part of a stream that may go on; or a stream that comes just now.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReceiveInfo {
@@ -143,7 +143,7 @@ pub struct ReceiveInfo {
     /// The stream, if it comes just now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
-    /// Whose it is, as far as this run of the daemon knows: `token backup`, `uid 0`.
+    /// Owner of the stream, as far as this run of the daemon knows: `token backup`, `uid 0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// When the stream that comes just now began, in nanoseconds since 1970.
@@ -224,7 +224,7 @@ pub struct ReceiveSummary {
     pub removed: u64,
     /// Bytes of content.
     pub bytes: u64,
-    /// What to know.
+    /// Notes for the user.
     pub notes: Vec<String>,
     /// Of a bundle, the same of each stream behind the first one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -20,8 +20,8 @@ pub struct SnapshotInfo {
     pub used_bytes: Option<u64>,
     /// Bytes that it refers to.
     pub refer_bytes: u64,
-    /// What they would be without compression. `null`: a pool that an earlier release created does
-    /// not count it.
+    /// Bytes that `refer_bytes` would be without compression. `null`: a pool that an earlier
+    /// release created does not count it.
     #[serde(default)]
     pub logical_refer_bytes: Option<u64>,
     /// Holds that keep it.
@@ -89,7 +89,7 @@ pub struct TakeSnapshots {
 pub struct SnapshotsDone {
     /// Full names; of those that were renamed, the new ones.
     pub names: Vec<String>,
-    /// What to know.
+    /// Notes for the user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -177,7 +177,7 @@ pub struct RenameSnapshot {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HoldSnapshots {
-    /// What the hold is called.
+    /// Name of the hold.
     pub tag: String,
     /// Full names of snapshots, all in one pool.
     pub names: Vec<String>,
@@ -195,7 +195,7 @@ pub struct HoldSnapshots {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReleaseSnapshots {
-    /// What the hold is called.
+    /// Name of the hold.
     pub tag: String,
     /// Full names of snapshots, all in one pool.
     pub names: Vec<String>,
@@ -210,7 +210,7 @@ pub struct ReleaseSnapshots {
 pub struct HoldInfo {
     /// Full name of the snapshot.
     pub snapshot: String,
-    /// What the hold is called.
+    /// Name of the hold.
     pub tag: String,
     /// When it was placed, in nanoseconds since 1970.
     pub placed_ns: u64,

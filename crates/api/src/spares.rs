@@ -18,7 +18,7 @@ pub struct SpareInfo {
     /// The path of the disk for which it stands now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stands_for: Option<String>,
-    /// What the disk is, as far as that is known.
+    /// Identity and health of the disk, as far as they are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskInfo>,
 }

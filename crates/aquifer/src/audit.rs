@@ -8,7 +8,7 @@ use aquifer_cli::{Failure, Output};
 use clap::Subcommand;
 use serde_json::json;
 
-/// What is done with audit lines.
+/// Acts on audit lines.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {
     /// Say where the chain of lines is broken first, if it is.

@@ -7,7 +7,7 @@ use aquifer_cli::{Failure, Options, Output, client};
 use aquifer_doctor::bench::{BYTES_MIN, Figures, LIKES, Like, Wanted, measure};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-/// What is measured.
+/// Arguments of `aquifer bench`: what is measured.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
     /// As which program.

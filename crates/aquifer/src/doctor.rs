@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use aquifer_cli::{Failure, Options, Output, client};
 use aquifer_doctor::{Asked, examine};
 
-/// What is looked at.
+/// Arguments of `aquifer doctor`: what is looked at.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
     /// Each step of each client, and what is as it should be.

@@ -12,7 +12,7 @@ use aquifer_cli::{Failure, Output};
 use aquifer_inspect::{Options, Report, Severity, inspect as judge};
 use serde_json::json;
 
-/// What is read, and how thoroughly.
+/// Arguments of `aquifer inspect`: what is read, and how thoroughly.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InspectArgs {
     /// Where to look for the pool instead of all block devices.

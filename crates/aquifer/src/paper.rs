@@ -1,4 +1,5 @@
-//! What comes with the program, made of its command line: pages of the manual, and completions.
+//! Files that come with the program, made of its command line: pages of the manual, and
+//! completions.
 //!
 //! Completions are dynamic. A shell's script only calls the program again, with
 //! [`VARIABLE`] set, and the program knows commands, options and the daemon's names.
@@ -15,7 +16,7 @@ use crate::Args;
 /// Set to a shell's name, it has the program complete a command line.
 const VARIABLE: &str = "AQUIFER_COMPLETE";
 
-/// What every page says: codes, files, and where there is more.
+/// Text that every page of the manual has: codes, files, and where there is more.
 const MORE: &str = include_str!("paper/more.roff");
 
 /// Where zsh finds the script by its name (fpath), it runs it at the first completion: the function

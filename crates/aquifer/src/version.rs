@@ -5,7 +5,7 @@ use aquifer_api::client::ClientError;
 use aquifer_cli::{Failure, Options, Output, client, tell};
 use serde_json::{Value, json};
 
-/// What a program is.
+/// Version of a program, with the commit that it was built from.
 #[derive(Debug, PartialEq, Eq)]
 struct Version {
     version: String,

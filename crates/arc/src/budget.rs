@@ -14,7 +14,7 @@ pub(crate) struct Budget {
     pub residents: u64,
     /// How many ghosts may be kept.
     pub ghosts: u64,
-    /// What the nodes may cost before a new one is treated as data, in bytes.
+    /// Bytes that the nodes may cost before a new one is treated as data.
     pub nodes: u64,
     /// The largest cost of an entry, in bytes: a larger one would sweep the shard.
     pub entry: u64,

@@ -51,7 +51,7 @@ pub struct Memory {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// What all shares are charged for.
+    /// Bytes that all shares are charged for.
     charged_bytes: u64,
     caches: Vec<Member>,
 }
@@ -79,7 +79,7 @@ impl Memory {
         Arc::new(Memory { cap_bytes, pools, shelf, inner })
     }
 
-    /// What it may take.
+    /// Returns the bytes that it may take.
     pub fn cap_bytes(&self) -> u64 {
         self.cap_bytes
     }
@@ -142,12 +142,12 @@ impl Memory {
         }
     }
 
-    /// What the caches may take together now, in bytes.
+    /// Returns the bytes that the caches may take together now.
     pub fn caches_bytes(&self) -> u64 {
         self.left_bytes(self.inner.lock().charged_bytes)
     }
 
-    /// What all shares are charged for, in bytes.
+    /// Returns the bytes that all shares are charged for.
     pub fn charged_bytes(&self) -> u64 {
         self.inner.lock().charged_bytes
     }
@@ -211,7 +211,7 @@ fn moved(caches: &mut [Member]) -> bool {
     true
 }
 
-/// What happened in a cache since the last look.
+/// Events in a cache since the last look.
 #[derive(Debug, Clone, Copy, Default)]
 struct Look {
     ghost_hits: u64,
@@ -289,7 +289,7 @@ impl Share {
         self.settle(|| bytes);
     }
 
-    /// What it is charged for: what it holds, and up to two steps more.
+    /// Returns the bytes that it is charged for: what it holds, and up to two steps more.
     pub fn charged_bytes(&self) -> u64 {
         self.charged_bytes.load(Ordering::Relaxed)
     }

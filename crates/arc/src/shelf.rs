@@ -1,5 +1,5 @@
-//! What owners keep in memory in case somebody uses it again: objects of datasets and of views of
-//! snapshots. One cap for all of them.
+//! Objects that owners keep in memory in case somebody uses them again: those of datasets and of
+//! views of snapshots. One cap for all of them.
 //!
 //! A client that only reads makes as many of these as there are files, in each snapshot again. No
 //! owner knows what the others keep: so the shelf counts.

@@ -45,7 +45,7 @@ impl<V> Slot<V> {
     }
 }
 
-/// What a new slot is made of.
+/// Parts of a new slot.
 pub(crate) struct Fresh<V> {
     pub key: Key,
     pub value: V,

@@ -16,10 +16,10 @@ const BATCH: usize = 64;
 const RETRY: Duration = Duration::from_secs(2);
 /// A write that takes longer is a problem.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What waits at the end has so long.
+/// Time that waiting lines have at the end.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What writes lines.
+/// Writer of lines.
 pub(crate) trait Sink: Send + 'static {
     /// Writes these, all or none: after an error it is called with the same ones again.
     ///
@@ -79,7 +79,7 @@ impl Destination {
         })
     }
 
-    /// What waits has a moment.
+    /// Ends the destination: lines that wait have a moment to go out.
     pub fn end(&self) {
         let mut state = self.shared.state.lock();
         state.ends = true;

@@ -15,7 +15,7 @@ const SPAN: Duration = Duration::from_secs(60);
 /// Callers that count for themselves; all others count together.
 const CALLERS_MAX: usize = 256;
 
-/// What callers were refused lately.
+/// Refusals of callers lately.
 #[derive(Debug, Default)]
 pub(crate) struct Flood(BTreeMap<String, Caller>);
 
@@ -29,7 +29,7 @@ struct Caller {
 }
 
 impl Flood {
-    /// What is to be noted now, for this and for what was left out before.
+    /// Returns the entries to be noted now, for this one and for what was left out before.
     pub fn pass(&mut self, entry: Entry, now: Instant) -> Vec<Entry> {
         let mut all = self.over(|caller| now.saturating_duration_since(caller.since) >= SPAN);
         let entry = entry.at_now();
@@ -53,7 +53,7 @@ impl Flood {
         all
     }
 
-    /// What was left out and not told yet.
+    /// Returns the entries that tell of what was left out and not told yet.
     pub fn rest(&mut self) -> Vec<Entry> {
         self.over(|_| true)
     }

@@ -71,7 +71,7 @@ impl Audit {
         }
     }
 
-    /// What does not work: each destination by its name, and why not.
+    /// Lists each destination by its name, and why it does not work, if it does not.
     pub fn problems(&self) -> Vec<(&'static str, Option<String>)> {
         self.destinations.iter().map(|to| (to.name(), to.problem())).collect()
     }

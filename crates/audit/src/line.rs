@@ -30,7 +30,7 @@ pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
 /// The sum before the first line.
 pub(crate) const NO_SUM: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// What a line tells of.
+/// Kind of event that a line tells of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -45,18 +45,18 @@ pub enum Kind {
     Gap,
 }
 
-/// What is to be noted. Empty texts are left out.
+/// Event that is to be noted. Empty texts are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// What it tells of.
+    /// Kind of event that it tells of.
     pub kind: Kind,
-    /// Who: `token ci`, `uid 0`, `host 10.0.0.7`.
+    /// Caller: `token ci`, `uid 0`, `host 10.0.0.7`.
     pub who: String,
     /// The caller's role.
     pub role: String,
     /// From where: an address, or `socket`.
     pub from: String,
-    /// What: in words of the command line, or method and path.
+    /// Act: in words of the command line, or method and path.
     pub act: String,
     /// `done`, `failed`, `forbidden`, `unauthorized`.
     pub outcome: String,
@@ -69,7 +69,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The same, of now.
+    /// Sets the time to now, if there is none.
     pub(crate) fn at_now(mut self) -> Entry {
         if self.wall_ns == 0 {
             self.wall_ns = now_ns();

@@ -1,4 +1,5 @@
-//! What waits for a destination: bounded, and it says how much was left out where that was.
+//! Queue of lines that wait for a destination: bounded, and it says how much was left out where
+//! that was.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::line::{Chain, Kind, LINE_BYTES_MAX, Line, NO_SUM};
 
-/// What is in a chain without a broken link.
+/// Content of a chain without a broken link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
     /// Lines.
@@ -42,7 +42,7 @@ pub enum Broken {
         path: PathBuf,
         /// The number of the line in the file, from 1 on.
         line: u64,
-        /// What is wrong.
+        /// Description of the fault.
         what: String,
     },
 }

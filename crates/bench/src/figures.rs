@@ -10,7 +10,7 @@ use crate::{Error, Result};
 /// One figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
-    /// What was measured.
+    /// Name of what was measured.
     pub what: String,
     /// The figure, and its unit.
     pub value: f64,

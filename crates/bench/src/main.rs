@@ -141,7 +141,7 @@ struct SnapshotsArgs {
     /// Size of the file that is worked on, in MiB; if not given, 1024, with --aged 256.
     #[arg(long, value_name = "MIB")]
     file: Option<usize>,
-    /// What is written of sparse files, in MiB; if not given, as much as the file has.
+    /// Amount written of sparse files, in MiB; if not given, as much as the file has.
     #[arg(long, value_name = "MIB")]
     sparse: Option<usize>,
     /// Size of each image, in MiB; if not given, 6144, with --aged 12288.
@@ -180,7 +180,7 @@ struct AttacksArgs {
 struct LoadArgs {
     /// Port of NFS and MOUNT on 127.0.0.1.
     port: u16,
-    /// What to mount.
+    /// Export to mount.
     export: String,
     /// Share of reads, in percent.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
@@ -194,7 +194,7 @@ struct LoadArgs {
     /// One block after the other instead of any.
     #[arg(long)]
     sequential: bool,
-    /// What WRITE asks for: unstable, data-sync or file-sync.
+    /// Stability that WRITE asks for: unstable, data-sync or file-sync.
     #[arg(long, default_value = "file-sync", value_parser = stable)]
     stable: StableHow,
     /// A COMMIT after so many writes.

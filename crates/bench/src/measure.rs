@@ -17,7 +17,7 @@ pub struct Sample {
     pub seconds: f64,
     /// GETATTRs, READs and WRITEs answered in it.
     pub ops: u64,
-    /// The same per second.
+    /// GETATTRs, READs and WRITEs answered per second.
     pub ops_per_s: f64,
     /// Payload in 10^6 bytes per second.
     pub mb_per_s: f64,

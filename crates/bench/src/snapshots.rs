@@ -165,7 +165,7 @@ impl Bench {
         measure::sample(&mut self.target, &workload::stable_4k_32(), 1, self.length)
     }
 
-    /// The same, while another thread acts after each `gap`, as long as `act` gives words.
+    /// Measures clients while another thread acts after each `gap`, as long as `act` gives words.
     fn clients_beside(
         &mut self,
         gap: Duration,
@@ -195,7 +195,7 @@ impl Bench {
         Ok(((after.0 - before.0) / bytes, (after.1 - before.1) / bytes))
     }
 
-    /// What disks were given to write and to read so far.
+    /// Returns how many bytes disks were given to write and to read so far.
     fn device_bytes(&self) -> Result<(f64, f64)> {
         let pools = self.json(&["iostat", "tank"])?;
         let of = |kind: &str| number(&pools, &format!("/0/io/{kind}/bytes"));
@@ -248,7 +248,7 @@ impl Bench {
         self.clear()
     }
 
-    /// What it costs that a snapshot holds every page that is overwritten.
+    /// Measures the cost of a snapshot that holds every page that is overwritten.
     fn held(&mut self) -> Result<()> {
         // Both overwrite pages of a file that was written over before.
         self.write_over()?;

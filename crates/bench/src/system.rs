@@ -15,7 +15,7 @@ use crate::{Error, Result};
 pub struct Usage {
     /// User and system time of the process, including threads that have ended.
     pub process: Duration,
-    /// The same for its living threads, by thread id, with their names.
+    /// User and system time of each of its living threads, by thread id, with their names.
     pub threads: BTreeMap<u32, (String, Duration)>,
     /// Processor time of this program.
     pub own: Duration,

@@ -41,7 +41,7 @@ pub const SLOW_NAMES: [&str; 4] =
 /// The targets that others are compared with.
 pub const BASELINES: [&str; 1] = ["ganesha-ext4"];
 
-/// The same on slow disks.
+/// Targets on slow disks that others are compared with.
 pub const SLOW_BASELINES: [&str; 2] = ["aquifer-slow", "ganesha-btrfs-slow"];
 
 /// How targets are set up.
@@ -97,7 +97,7 @@ trait Running {
         None
     }
 
-    /// The same, to stop and start it.
+    /// Returns its daemon, if it is Aquifer, to stop and start it.
     fn daemon_mut(&mut self) -> Option<&mut Daemon> {
         None
     }
@@ -255,7 +255,7 @@ impl Target {
         Ok(self.command()?.args(words).check(limit)?.text())
     }
 
-    /// The same, of an answer in JSON.
+    /// Asks Aquifer's daemon as [`Target::ask`], and returns its answer in JSON.
     ///
     /// # Errors
     /// The same, or it is no JSON.
@@ -314,7 +314,7 @@ impl Target {
         daemon.ok_or_else(|| Error::Malformed("this is not Aquifer".into()))
     }
 
-    /// What its file holds now.
+    /// Returns what its file holds now.
     #[must_use]
     pub fn content(&self) -> Pages {
         self.pages.clone()
@@ -380,7 +380,7 @@ impl Target {
         self.mount_of(&self.export)
     }
 
-    /// The same of another export of it.
+    /// Mounts another export of it, on a connection of its own.
     ///
     /// # Errors
     /// As [`Target::mount`].

@@ -151,7 +151,7 @@ pub fn sweep() -> Plan {
     sequential(100, 1024, 4)
 }
 
-/// The same, page by page: of a sparse file.
+/// Reads a whole sparse file, page by page, to compare it.
 #[must_use]
 pub fn look() -> Plan {
     sequential(100, 4, 64)

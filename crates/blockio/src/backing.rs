@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use crate::{SECTOR_BYTES, block};
 
-/// What lies behind a [`FileDisk`](crate::FileDisk).
+/// Kind of storage behind a [`FileDisk`](crate::FileDisk).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BackingKind {
     /// A regular file on some file system.
@@ -64,7 +64,8 @@ impl Backing {
         }
     }
 
-    /// The same backing, exclusive by the claim of `held`, or by the claim that `held` itself uses.
+    /// Returns the backing, exclusive by the claim of `held`, or by the claim that `held` itself
+    /// uses.
     pub(crate) fn claimed_by(self, held: &Arc<Backing>) -> Self {
         let claim = held.claim.as_ref().unwrap_or(held);
         Backing { claim: Some(Arc::clone(claim)), ..self }

@@ -28,7 +28,7 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
-/// What changes if a file is replaced, or written by somebody else.
+/// Facts of a file that change if it is replaced, or written by somebody else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     inode: u64,
@@ -67,7 +67,7 @@ impl Replaced {
         Replaced { path, mode, last: Mutex::default() }
     }
 
-    /// What is there is as it should be.
+    /// Accepts the content that the file has now as the right one.
     pub fn adopt(&self) {
         if let Ok(bytes) = fs::read(&self.path) {
             let (bytes, stamp) = (Some(bytes), Stamp::of(&self.path));
@@ -119,12 +119,12 @@ pub struct Copied {
     mode: u32,
 }
 
-/// What [`Copied::load`] found.
+/// Result of [`Copied::load`].
 #[derive(Debug)]
 pub struct Loaded<T> {
     /// The content; `None`, if there was none that could be used.
     pub content: Option<T>,
-    /// What is wrong with the file, if it was there.
+    /// Problem with the file, if it was there.
     pub problem: Option<String>,
 }
 

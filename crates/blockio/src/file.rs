@@ -33,8 +33,8 @@ pub enum Engine {
     Pread,
 }
 
-/// What may stay of a dropped disk: operations that the kernel has not answered, and the claim that
-/// keeps others away meanwhile.
+/// Possible remains of a dropped disk: operations that the kernel has not answered, and the claim
+/// that keeps others away meanwhile.
 #[derive(Debug, Clone)]
 pub struct Remains(Weak<Backing>);
 
@@ -82,7 +82,7 @@ impl FileDisk {
         Ok(FileDisk { backing, engine, discards })
     }
 
-    /// What may stay of it when it is dropped.
+    /// Returns what may stay of the disk when it is dropped.
     pub fn remains(&self) -> Remains {
         Remains(Arc::downgrade(&self.backing))
     }

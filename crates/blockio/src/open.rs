@@ -55,7 +55,7 @@ impl OpenOptions {
         OpenOptions { access: Access::Inspect, engine: None }
     }
 
-    /// The same with this engine.
+    /// Sets the engine.
     #[must_use]
     pub const fn with_engine(mut self, engine: Engine) -> Self {
         self.engine = Some(engine);
@@ -98,7 +98,7 @@ pub enum OpenError {
     InUse {
         /// As given.
         path: PathBuf,
-        /// What is known of the other process.
+        /// Facts known of the other process.
         by: &'static str,
     },
     /// Neither a file nor a block device.
@@ -106,7 +106,7 @@ pub enum OpenError {
     WrongType {
         /// As given.
         path: PathBuf,
-        /// What it is.
+        /// Kind of the thing at the path.
         what: &'static str,
     },
     /// Another user can change what is found there.
@@ -119,7 +119,7 @@ pub enum OpenError {
         path: PathBuf,
         /// The step on the path, or the file itself.
         at: PathBuf,
-        /// What is wrong with it.
+        /// Problem with that step or file.
         why: &'static str,
     },
     /// During the check, something else took its place.

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Rules of the design that the simulator can leave out (`ARCHITECTURE.md`, "Invariants").
+/// Rules of the design that the simulator can leave out (`docs/invariants.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Rule {
@@ -114,15 +114,15 @@ pub enum Rule {
     SenderEndsAtOnce,
     /// Quotas promise their bytes one write at a time.
     PromisesInTurn,
-    /// What reservations still lack is not promised to others.
+    /// Bytes that reservations still lack are not promised to others.
     ReservationsAreKept,
-    /// What snapshots show makes no room for what is written over it.
+    /// Content that snapshots show makes no room for what is written over it.
     SnapshotsLeaveNoRoom,
     /// A snapshot of a dataset with a `refreservation` asks for room.
     SnapshotsAskForRoom,
-    /// What snapshots of files show makes no room either.
+    /// Content that snapshots of files show makes no room either.
     FilesCoverToo,
-    /// What a rollback brings back is shown by the snapshot.
+    /// Content that a rollback brings back is shown by the snapshot.
     RollbackCovers,
     /// How much of a head snapshots show is on disk.
     CoveredIsOnDisk,
@@ -216,23 +216,23 @@ pub enum Rule {
     DiscardAfterRelease,
     /// Space that is being discarded is not given to a change.
     LentIsNotAllocated,
-    /// What a snapshot still shows is filed, not freed.
+    /// A block that a snapshot still shows is filed, not freed.
     ShownBlocksAreFiled,
     /// A snapshot is the last of its txg.
     SnapshotsComeLast,
     /// A sweep frees only what was born after the snapshot before.
     SweepsTestTheInterval,
-    /// What died after the next snapshot was taken is not freed with the one before it.
+    /// A block that died after the next snapshot was taken is not freed with the one before it.
     SweepsEndAtTheNext,
-    /// What was born at or below the floor of a line is not freed with that line.
+    /// A block that was born at or below the floor of a line is not freed with that line.
     FloorIsKept,
-    /// What a rollback brings back leaves the dead tree, and is not freed.
+    /// A block that a rollback brings back leaves the dead tree, and is not freed.
     RollbackRevives,
     /// It does so wherever it stands: also what died after later snapshots.
     RevivesAllLater,
     /// Before any other sweep of the dataset.
     RevivesFirst,
-    /// What dies meanwhile does not stand among what comes back.
+    /// A block that dies meanwhile does not stand among those that come back.
     DeathsPass,
     /// No change is under way while a dataset is rolled back.
     RollbackShutsTheDoor,
@@ -256,11 +256,11 @@ pub enum Rule {
     PinnedStaysHidden,
     /// A clone counts what it gives up of its origin.
     GivenUpIsCounted,
-    /// What compression saved of a block is filed with it.
+    /// Savings of compression in a block are filed with it.
     SavedIsFiled,
-    /// What is freed of a tail takes what compression saved off the file's sum.
+    /// The freed part of a tail takes what compression saved off the file's sum.
     TailsGiveSavedBack,
-    /// What a snapshot of a file shows is filed too.
+    /// Blocks that a snapshot of a file shows are filed too.
     FilesAreCovered,
     /// The neighbours of a snapshot of a file are snapshots of both kinds.
     NeighboursOfBothKinds,
@@ -274,13 +274,13 @@ pub enum Rule {
     InodeFromTheTable,
     /// A snapshot of a file is the last of its txg.
     FileSnapshotsComeLast,
-    /// What is cut off a file dies as that file's.
+    /// A tail that is cut off a file dies as that file's.
     TailsAreTheirFiles,
-    /// What a file was rolled back to lives again.
+    /// Content that a file was rolled back to lives again.
     FileRollbackRevives,
-    /// What dies of a file that was rolled back does not stand among what comes back.
+    /// A block that dies of a file that was rolled back does not stand among those that come back.
     FileDeathsPass,
-    /// What a file was before a rollback does not own what it shares with the snapshot.
+    /// The state of a file before a rollback does not own what it shares with the snapshot.
     OldFilesHaveAFloor,
     /// Nor do the tails that were cut off since the snapshot.
     TailsTakeTheFloor,
@@ -294,7 +294,7 @@ pub enum Rule {
     RolledBackHeadIsWalked,
     /// A file is not rolled back to a snapshot that was taken while tails of it were freed.
     SettledSnapshotsOnly,
-    /// What a clone of a file began with belongs to the file that it was cloned from.
+    /// Content with which a clone of a file began belongs to the file that it was cloned from.
     FileClonesHaveAFloor,
     /// A record names the snapshot with which a clone of a file began.
     FileClonesPin,
@@ -318,7 +318,7 @@ pub enum Rule {
     FileClonesPinAcross,
     /// No dataset ends, or goes back, with what files of another one began as.
     NeedsBlockEnds,
-    /// What no file of another dataset needs any more goes, if it is hidden.
+    /// A hidden snapshot that no file of another dataset needs any more goes.
     NeedsEnd,
     /// A dataset that goes back has the clones of files that it had, and no others.
     FilePinsGoBack,
@@ -328,7 +328,7 @@ pub enum Rule {
     HeadLinesHaveAFloor,
     /// And that stays.
     HeadLinesPin,
-    /// What the old head had is filed, not freed.
+    /// Content of the old head is filed, not freed.
     LeftHeadsAreFiled,
     /// And as what died when the head was left: bookmarks from before need it, and no later ones.
     LeftHeadsDieWhenLeft,
@@ -350,19 +350,19 @@ pub enum Rule {
     FileLinesHaveAFloor,
     /// A dead block of what was cut off a file is known as that file's.
     TailsAreFiledByFile,
-    /// What a snapshot of the dataset shows of one file is gathered, if a file began as that.
+    /// A file's version in a snapshot of the dataset is gathered, if a file began as that.
     DerivedGather,
     /// Before any sweep of the dataset.
     GatheredFirst,
-    /// What is received gets its name in its last txg.
+    /// A received dataset gets its name in its last txg.
     ReceivedIsNamedLast,
-    /// What is received gets its name and its snapshot in one txg.
+    /// A received dataset gets its name and its snapshot in one txg.
     ReceivedIsOneTxg,
     /// A record says that a head is half of something, before it is.
     IncrementIsMarked,
-    /// What was left half is rolled back.
+    /// An increment that was left half is rolled back.
     IncrementIsRolledBack,
-    /// What changed is there with its snapshot, in one txg.
+    /// An increment is there with its snapshot, in one txg.
     IncrementIsOneTxg,
     /// The place at which a stream goes on has nothing before it that was not made.
     PlaceFollowsChanges,
@@ -370,9 +370,9 @@ pub enum Rule {
     ResumeEndsWithItsTxg,
     /// An id that comes back waits until what it meant is free.
     IdsAreFreeFirst,
-    /// What changed is found by pointers, not by births.
+    /// Changes between snapshots are found by pointers, not by births.
     IncrementsComparePointers,
-    /// What a cache disk returns counts only if it verifies.
+    /// Content from a cache disk counts only if it verifies.
     CachesAreVerified,
     /// The call that asks for an act is in the reply table in the txg of the act.
     ActsKnowTheirCall,

@@ -13,7 +13,7 @@ use crate::backing::BackingKind;
 use crate::file::FileDisk;
 use crate::open::DiskNumbers;
 
-/// What has become of an opened image file.
+/// Fate of an opened image file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
     /// Its path names it, and it can be written.
@@ -27,8 +27,8 @@ pub enum Standing {
 }
 
 impl FileDisk {
-    /// What has become of the image file. A block device counts as in place: it answers for
-    /// itself. Blocks the thread, as long as the file system does.
+    /// Finds out what has become of the image file. A block device counts as in place: it answers
+    /// for itself. Blocks the thread, as long as the file system does.
     ///
     /// # Errors
     /// Errors of the system.

@@ -113,7 +113,7 @@ pub struct Ticking {
     asked: Mutex<HashMap<Asker, Vec<u64>>>,
 }
 
-/// Who asks for the time: a client, and its call's transaction id.
+/// Asker for the time: a client, and its call's transaction id.
 pub type Asker = (u64, u32);
 
 thread_local! {
@@ -190,7 +190,7 @@ pub async fn open(
     open_found(world, named(disks), options).await
 }
 
-/// The same, on disks as a life finds them.
+/// Imports the pool on disks as a life finds them.
 ///
 /// # Errors
 /// It cannot be imported.
@@ -214,7 +214,8 @@ pub fn created(shape: Shape, make: impl AsyncFnOnce(&Service)) -> Vec<Image> {
     created_by(u64::MAX - 7, shape, make)
 }
 
-/// The same, on a machine of this seed: another seed makes another pool.
+/// Makes the disks of a new pool, after `make` has filled it, on a machine of this seed: another
+/// seed makes another pool.
 pub fn created_by(seed: u64, shape: Shape, make: impl AsyncFnOnce(&Service)) -> Vec<Image> {
     let mut sim = Sim::new(seed);
     let disks: Vec<SimDisk> = (0..shape.disks())
@@ -276,7 +277,7 @@ pub async fn inspected(disks: &[SimDisk], data: bool, rewind: u8) -> Result<(), 
     inspected_as(disks, Options { data, rewind, ..Options::default() }).await
 }
 
-/// The same, with every copy of everything.
+/// Inspects the disks as they are now, with every copy of everything.
 ///
 /// # Errors
 /// The inspection found an error.

@@ -1,4 +1,4 @@
-//! What rots is mended: the end of a seed.
+//! Mending of what rots: the end of a seed.
 //!
 //! All disks are there, and all sides whole. A scrub mends what rotted while clients worked. Then
 //! known pages of files rot, each on some sides of its mirror, never on all. A scrub mends them

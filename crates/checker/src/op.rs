@@ -70,7 +70,7 @@ pub enum Op {
     Write {
         /// The file.
         file: Node,
-        /// What is written, in this order.
+        /// Cells that are written, in this order.
         cells: Vec<Cells>,
         /// How stable.
         stability: Stability,

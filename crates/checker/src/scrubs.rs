@@ -24,7 +24,7 @@ enum Known {
     Never,
     /// An act was under way.
     Unknown,
-    /// What is durable.
+    /// Durable state of the scrub.
     Was(Scrub),
 }
 
@@ -35,7 +35,7 @@ struct Scrub {
     position: WalkPosition,
 }
 
-/// What an administrator does to a scrub.
+/// Act of an administrator on a scrub.
 #[derive(Debug, Clone, Copy)]
 enum Act {
     Start,

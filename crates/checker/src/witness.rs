@@ -122,7 +122,7 @@ pub struct Witness {
     /// An object's attributes at each ctime that was ever shown: clients keep what they have read
     /// as long as the ctime stays.
     looks: HashMap<(FileHandle, Time), Look>,
-    /// The same for each change number.
+    /// An object's ctime at each change number that was ever shown.
     changes: HashMap<(FileHandle, u64), Time>,
     /// Write verifiers, and the life in which each first came.
     verifiers: HashMap<u64, u64>,

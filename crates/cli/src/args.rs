@@ -23,7 +23,7 @@ pub use past::PastArgs;
 pub use pool::{CreateArgs, DrillArgs, ImportArgs, InitializeArgs, PoolCommand, TrimArgs};
 pub use token::TokenCommand;
 
-/// What every command takes: which daemon is asked, and how the answer is printed.
+/// Options of every command: which daemon is asked, and how the answer is printed.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Options {
@@ -41,7 +41,7 @@ pub struct Options {
     pub exact: bool,
 }
 
-/// What is asked of a daemon.
+/// Commands for a daemon.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Pools: create, import, export, list, status, history, destroy, and their disks.
@@ -168,7 +168,7 @@ pub enum Command {
         /// before, you neither.
         #[arg(long, value_name = "SPAN|DATE", value_parser = token::end)]
         until: Option<u64>,
-        /// What the hold is called.
+        /// Name of the hold.
         tag: String,
         /// Full names, such as tank/vms@before, or tank/vms:web01/*@before of files.
         #[arg(required = true, value_name = "DATASET[:PATH]@NAME")]
@@ -179,7 +179,7 @@ pub enum Command {
         /// Also on those of these names in all datasets below.
         #[arg(short = 'r')]
         recursive: bool,
-        /// What the hold is called.
+        /// Name of the hold.
         tag: String,
         /// Full names, such as tank/vms@before, or tank/vms:web01/*@before of files.
         #[arg(required = true, value_name = "DATASET[:PATH]@NAME")]
@@ -224,7 +224,7 @@ pub enum Command {
     /// Show which files are locked, by whom, and who waits.
     #[command(args_conflicts_with_subcommands = true)]
     Locks {
-        /// What to do instead.
+        /// Act to carry out instead.
         #[command(subcommand)]
         command: Option<LocksCommand>,
     },
@@ -241,7 +241,7 @@ pub enum Command {
     },
     /// Show what is wrong now, and where that is sent.
     Alerts {
-        /// What to do instead.
+        /// Act to carry out instead.
         #[command(subcommand)]
         command: Option<AlertsCommand>,
     },
@@ -252,7 +252,7 @@ pub enum Command {
         /// are any.
         #[arg(long)]
         audit: bool,
-        /// What to ask instead.
+        /// Question to ask instead.
         #[command(subcommand)]
         command: Option<ShareCommand>,
     },
@@ -338,7 +338,7 @@ pub enum StatCommand {
     },
 }
 
-/// What to do with locks.
+/// Acts on locks.
 #[derive(Debug, Subcommand)]
 pub enum LocksCommand {
     /// End all locks of a client that is dead and does not come back. If it lives, it goes on to
@@ -354,7 +354,7 @@ pub enum LocksCommand {
     },
 }
 
-/// What to ask about exports.
+/// Questions about exports.
 #[derive(Debug, Subcommand)]
 pub enum ShareCommand {
     /// Name the rule that lets a client in or refuses it.
@@ -377,7 +377,7 @@ fn hypervisors() -> impl TypedValueParser<Value = Hypervisor> {
 /// Where the daemon is asked if nobody says otherwise.
 pub(crate) const API_SOCKET: &str = "/run/aquifer/aquifer.sock";
 
-/// What the words of a command line ask for.
+/// Vdevs and disks that the words of a command line ask for.
 #[derive(Debug, Default)]
 pub(crate) struct Vdevs {
     /// Vdevs for data.
@@ -442,7 +442,7 @@ pub(crate) fn vdevs(words: &[String]) -> Result<Vdevs, String> {
 
 const COME_LAST: &str = "spares and cache disks are disks, and come last: spare A B, cache C";
 
-/// What the disks behind a word are for.
+/// Use of the disks behind a word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Of {
     Data,

@@ -1,4 +1,4 @@
-//! What a shell completes beside commands and options: names that the daemon knows.
+//! Completion by a shell, beside commands and options: names that the daemon knows.
 //!
 //! Invariant: completing a word changes nothing, prints nothing of its own, and ends after
 //! [`PATIENCE`]. A daemon that does not answer, or refuses, has no names.
@@ -22,7 +22,7 @@ use crate::failure::Failure;
 /// Longest wait for the daemon. Somebody looks at the cursor meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a word names.
+/// Kind of thing that a word names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Named {
     Pool,
@@ -36,7 +36,7 @@ enum Named {
     Property,
     /// `PROPERTY=`, of those that can be set.
     Assignment,
-    /// What the words of `aquifer set` are.
+    /// Word of `aquifer set`: an assignment, or a dataset.
     AssignmentOrDataset,
     /// The number of an act that waits for a second person.
     Waiting,
@@ -61,7 +61,8 @@ fn below(command: Command, path: &[&str]) -> Command {
     })
 }
 
-/// What an argument of a command names; `None`: nothing that a daemon lists.
+/// Finds the kind of thing that an argument of a command names; `None`: nothing that a daemon
+/// lists.
 fn named(path: &[&str], arg: &Arg) -> Option<Named> {
     let id = arg.get_id().as_str();
     if !arg.is_positional() {

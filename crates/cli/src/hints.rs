@@ -1,7 +1,8 @@
-//! What people type who know `zpool` and `zfs`, where Aquifer has another word, or none.
+//! Hints for people who know `zpool` and `zfs`, and type a word for which Aquifer has another one,
+//! or none.
 
-/// What to type instead of words that are no command; `None`: nothing comes to mind. `words` are
-/// those of the command line, without options.
+/// Suggests what to type instead of words that are no command; `None`: nothing comes to mind.
+/// `words` are those of the command line, without options.
 #[must_use]
 pub fn hint(words: &[&str]) -> Option<&'static str> {
     let (first, second) = (words.first().copied(), words.get(1).copied());

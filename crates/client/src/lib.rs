@@ -1,4 +1,5 @@
-//! What calls a server as its clients do: connections, calls, and loads that check what they read.
+//! Tools that call a server as its clients do: connections, calls, and loads that check what they
+//! read.
 //!
 //! # Invariants
 //! - Nothing here knows a server's inside: of ours it has the words of the wire.

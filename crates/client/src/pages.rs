@@ -33,8 +33,8 @@ impl Pages {
         Pages { states: vec![State::default(); bytes / PAGE_BYTES], counts, spread: 1 }
     }
 
-    /// The same pages in a sparse file of about `file_bytes`: each alone at a random place of an
-    /// equal part of it.
+    /// Spreads the pages over a sparse file of about `file_bytes`: each alone at a random place of
+    /// an equal part of it.
     #[must_use]
     pub fn over(self, file_bytes: u64) -> Self {
         let spread = file_bytes / (self.bytes() as u64).max(1);

@@ -52,7 +52,7 @@ impl Connection {
         Ok(Connection { stream, tls: None, received, out: EncodeBuf::new(), sent: 0 })
     }
 
-    /// The same over TLS.
+    /// Takes over a stream that is connected, and goes on over TLS.
     ///
     /// # Errors
     /// [`Error::Io`], also if the server does not offer TLS.

@@ -28,7 +28,7 @@ pub const MARK: &str = "aquifer: ";
 pub enum Userland {
     /// One static program; 4 MB.
     Busybox,
-    /// The same with SQLite, for [`Task::Database`]; 10 MB.
+    /// One static program with SQLite, for [`Task::Database`]; 10 MB.
     Database,
     /// Debian's minimal system by debootstrap (root only); about 140 MB, cached once made.
     Debian,
@@ -69,7 +69,7 @@ pub enum Task {
     JournalCheck {
         /// The highest number that was acknowledged.
         acked: u64,
-        /// The same as when it was written.
+        /// Slots of the ring, as many as when it was written.
         slots: u64,
     },
 }

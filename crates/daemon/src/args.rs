@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use aquifer_meter::size;
 
-/// What the command line says beside the configuration.
+/// Arguments of the command line beside the configuration.
 #[derive(Debug, clap::Args)]
 pub struct ServeArgs {
     /// The configuration; what is given here beside it goes before. [default:
@@ -27,14 +27,15 @@ pub struct ServeArgs {
     /// No portmapper: clients must be told the port.
     #[arg(long, conflicts_with = "portmap_addr")]
     pub no_portmap: bool,
-    /// What all pools and NFS may take together, such as 4G. [default: half of the machine's]
+    /// Memory that all pools and NFS may take together, such as 4G. [default: half of the
+    /// machine's]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub memory: Option<u64>,
     /// Longest wait at the start for disks that are missing; those that uberblocks name outdated
     /// are not waited for. [default: 30]
     #[arg(long, value_name = "SECONDS")]
     pub wait_for_disks: Option<u32>,
-    /// What is logged, as in RUST_LOG, which goes before the configuration. [default: info]
+    /// Filter of the log, as in RUST_LOG, which goes before the configuration. [default: info]
     #[arg(long, value_name = "FILTER")]
     pub log: Option<String>,
 }

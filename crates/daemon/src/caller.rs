@@ -1,4 +1,4 @@
-//! Who asks: every request that reaches a handler has a [`Caller`] among its extensions.
+//! Callers of the API: every request that reaches a handler has a [`Caller`] among its extensions.
 //!
 //! Invariant: a request without one is refused (`http::gate`), so that a new way into the API
 //! cannot forget to say who comes by it.
@@ -11,17 +11,17 @@ use aquifer_admin::control::audit::Asker;
 use aquifer_admin::control::{Bringer, Puller, Scope};
 use aquifer_api::{ApiError, Role};
 
-/// Who asks, and what they may do.
+/// A caller of the API, and the caller's rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     who: Who,
     rights: Rights,
 }
 
-/// What a caller may do.
+/// Rights of a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
-    /// What.
+    /// Role, which says what the caller may do.
     pub role: Role,
     /// For which datasets.
     pub scope: Scope,
@@ -110,7 +110,7 @@ impl Caller {
         Asker { who, principal, role: self.role().to_string(), from }
     }
 
-    /// What they may do.
+    /// Returns the role, which says what the caller may do.
     pub fn role(&self) -> Role {
         self.rights.role
     }

@@ -17,7 +17,7 @@ impl Failure {
         Failure::Failed(message.to_string())
     }
 
-    /// What is asked for cannot be.
+    /// Makes a [`Failure::Usage`]: the configuration or the command line asks for what cannot be.
     pub fn usage(message: impl Display) -> Failure {
         Failure::Usage(message.to_string())
     }

@@ -43,12 +43,12 @@ use crate::remote::tokens::Tokens;
 pub(crate) use asked::Body;
 pub use routes::{Route, router, routes};
 
-/// What stands behind the API.
+/// State behind the API.
 #[derive(Debug, Clone)]
 pub struct Api {
     /// The daemon.
     pub control: Arc<Control>,
-    /// Who may ask it over TCP.
+    /// Tokens of those who may ask the daemon over TCP.
     pub tokens: Arc<Tokens>,
     /// The thread on which requests are carried out, if not on that of their connection: what they
     /// start must not have its priority.
@@ -141,7 +141,7 @@ async fn know_user(
 #[derive(Debug, Clone)]
 struct Outside(ApiError);
 
-/// What a request that is not carried out is answered.
+/// Makes the answer to a request that is not carried out.
 pub fn refusal(error: ApiError) -> Response {
     let status = match error.kind {
         ErrorKind::Invalid => StatusCode::BAD_REQUEST,

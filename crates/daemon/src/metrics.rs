@@ -28,7 +28,7 @@ mod tests;
 
 pub(crate) use replication::copies;
 
-/// What the page's Content-Type says.
+/// Content-Type of the page.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// All there is to tell. `disks` are by their guids.
@@ -163,7 +163,7 @@ fn of_disks(page: &mut Page, pools: &[pool::PoolStatus]) {
     });
 }
 
-/// What disks are, and how they feel.
+/// Writes the identity of disks, and how they feel.
 fn of_hardware(page: &mut Page, pools: &[pool::PoolStatus], disks: &BTreeMap<String, DiskInfo>) {
     let name = "aquifer_disk_info";
     page.family(name, "gauge", "What a disk is: always 1.");
@@ -192,7 +192,7 @@ fn of_hardware(page: &mut Page, pools: &[pool::PoolStatus], disks: &BTreeMap<Str
 /// Name, kind, help and value.
 type CacheDiskFamily = (&'static str, &'static str, &'static str, fn(&pool::CacheDiskStats) -> u64);
 
-/// What cache disks hold, and how often they had what was asked for.
+/// Writes how much cache disks hold, and how often they had what was asked for.
 fn of_cache_disks(page: &mut Page, pools: &[pool::PoolStatus]) {
     let families: [CacheDiskFamily; 6] = [
         ("aquifer_cache_disk_held_bytes", "gauge", "Blocks on a cache disk.", |stats| {

@@ -196,7 +196,7 @@ async fn serve_with(
     axum::serve(listener, service).with_graceful_shutdown(stop).await
 }
 
-/// What stands between the network and the API.
+/// The door between the network and the API.
 #[derive(Clone, Debug)]
 struct Door {
     tokens: Arc<Tokens>,
@@ -213,7 +213,7 @@ impl Door {
         Door { tokens, sessions, guests: Arc::default(), patience, control: None }
     }
 
-    /// Who sends this, by token or by cookie.
+    /// Finds out who sends a request, by token or by cookie.
     ///
     /// # Errors
     /// A browser sends it that is not logged in, or not for the page. Nobody guesses that way, so

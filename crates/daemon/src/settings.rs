@@ -90,7 +90,7 @@ pub(crate) struct Tls {
     pub key: PathBuf,
     /// The authorities of clients.
     pub clients: PathBuf,
-    /// What these have revoked.
+    /// Revocation lists of the authorities of clients.
     pub revoked: PathBuf,
 }
 
@@ -204,7 +204,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// What the command line says goes before.
+    /// Takes over the settings that the command line gives: they go before.
     fn take(&mut self, args: &ServeArgs) {
         if let Some(state_dir) = &args.state_dir {
             self.state_dir.clone_from(state_dir);

@@ -42,7 +42,8 @@ fn needed_by<'a>(datasets: impl IntoIterator<Item = &'a Arc<Dataset>>) -> Needed
     needed
 }
 
-/// What ends in the datasets that are left, as a sync would find it ([`Datasets::settle_needs`]).
+/// Finds what ends in the datasets that are left, as a sync would find it
+/// ([`Datasets::settle_needs`]).
 fn end_needs(left: &mut [(Arc<Dataset>, Ended)]) {
     loop {
         let mut needed = Needed::new();

@@ -50,7 +50,7 @@ impl Clones {
     }
 }
 
-/// What a new dataset begins with.
+/// Snapshot that a new dataset begins with, and its objects without a name.
 #[derive(Debug)]
 pub(crate) struct Beginning {
     dataset: Arc<Dataset>,

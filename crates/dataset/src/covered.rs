@@ -30,7 +30,7 @@ use aquifer_sync::atomic::Ordering;
 use crate::dataset::{Dataset, Phase};
 use crate::snapshots::{Snapshot, Snapshots};
 
-/// What snapshots of a dataset show of its head, and the sums as they are on disk.
+/// Bytes of a dataset's head that its snapshots show, and the sums as they are on disk.
 #[derive(Debug, Default)]
 pub(crate) struct Covered {
     /// At most so many bytes; `None`: that is not known.
@@ -151,7 +151,8 @@ impl Dataset {
         self.covered_bytes.store(bytes, Ordering::SeqCst);
     }
 
-    /// The same behind the acts of a sync. Returns the items that change.
+    /// Sums what snapshots show of its head, behind the acts of a sync. Returns the items that
+    /// change.
     pub(crate) fn settle_covered(&self, txg: Txg) -> Vec<(ItemKey, Option<Item>)> {
         let lives = matches!(self.phase(txg), Phase::Dataset | Phase::Received);
         let are_kept = lives && self.refreserved_bytes() > 0;

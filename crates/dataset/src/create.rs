@@ -85,7 +85,7 @@ impl Datasets {
         })
     }
 
-    /// What is asked for.
+    /// Reads and checks the request for a new dataset.
     pub(crate) fn parse_new(
         &self,
         name: &str,

@@ -55,13 +55,13 @@ pub struct Dataset {
     /// Why those that it lists stay or go, of those of which that is known.
     pub(crate) keeping: Mutex<BTreeMap<Txg, KeepRecord>>,
     pub(crate) dead: Mutex<DeadTree>,
-    /// What it began as, if it is a clone.
+    /// Origin: the snapshot that it began as, if it is a clone.
     pub(crate) origin: Mutex<Option<Origin>>,
     /// Of an old head: where what it had belongs ([`crate::head_lines`]).
     pub(crate) left: Mutex<Option<LeftHeadRecord>>,
     pub(crate) unlogged: Unlogged,
     pub(crate) entrance: Arc<Entrance>,
-    /// What is being received into it: see [`crate::increment`].
+    /// Increment that is being received into it: see [`crate::increment`].
     pub(crate) increment: Slot,
     /// How far that is, or all of it, if the stream may go on: see [`crate::resume`].
     pub(crate) resume: Mutex<Option<Resume>>,
@@ -82,7 +82,7 @@ pub struct Dataset {
     pub(crate) emptied_to: AtomicU64,
     /// A reservation that the disk may still know, while a smaller one is being set.
     pub(crate) kept_bytes: AtomicU64,
-    /// The same of a `refreservation`.
+    /// A `refreservation` that the disk may still know, while a smaller one is being set.
     pub(crate) kept_refreserved_bytes: AtomicU64,
     /// Bytes of its head that snapshots show, at most: see [`crate::covered`].
     pub(crate) covered_bytes: AtomicU64,
@@ -101,7 +101,7 @@ pub struct Dataset {
     pub(crate) table: Objects,
 }
 
-/// What is left of a dataset.
+/// Stage of a dataset's life: how much of it is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// All of it.
@@ -110,7 +110,7 @@ pub(crate) enum Phase {
     Received,
     /// It was destroyed; its line stays, since others list or need snapshots on it.
     Line { first: bool },
-    /// What it took is being freed.
+    /// Space that it took is being freed.
     Emptied { first: bool },
 }
 
@@ -215,7 +215,7 @@ impl Dataset {
         self.refer_bytes.load(Ordering::Relaxed)
     }
 
-    /// The same, with what compression saves.
+    /// Returns the space that its objects refer to on disk, with what compression saves.
     pub fn refer(&self) -> Space {
         let saved_bytes = self.saved_bytes.load(Ordering::Relaxed);
         Space { bytes: self.refer_bytes(), saved_bytes }
@@ -293,7 +293,7 @@ impl Dataset {
         self.emptied_since.store(txg.0.max(1), Ordering::SeqCst);
     }
 
-    /// What is left of it in a txg.
+    /// Returns what is left of it in a txg.
     pub(crate) fn phase(&self, txg: Txg) -> Phase {
         let emptied_since = Txg(self.emptied_since.load(Ordering::SeqCst));
         match self.destroyed_in() {
@@ -388,8 +388,8 @@ impl Dataset {
         }
     }
 
-    /// The same for a sync of the dataset, which goes on up to the txg of its end: until then the
-    /// objects of a destroyed dataset are there, and change.
+    /// Finds an object for a sync of the dataset, which goes on up to the txg of its end: until
+    /// then the objects of a destroyed dataset are there, and change.
     pub(crate) async fn object_in_sync(
         &self,
         pool: &Pool,
@@ -522,7 +522,7 @@ impl Dataset {
         self.table.lock().synced
     }
 
-    /// What decides on its blocks that die.
+    /// Returns the state that decides on its blocks that die.
     pub(crate) fn shown(&self) -> Shown {
         let floor = self.record.lock().floor;
         let snapshots = self.snapshots.lock();

@@ -36,14 +36,15 @@ use crate::schedule::Told;
 use crate::scrub::Scrubbed;
 use crate::snapshots::{Act, Snapshots, Views};
 
-/// What `aquifer list` shows.
+/// Facts about a dataset that `aquifer list` shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatasetInfo {
     /// Full name.
     pub name: String,
-    /// What it and its children take, with what only snapshots show, and without what is kept free.
+    /// Space that it and its children take, with what only snapshots show, and without what is kept
+    /// free.
     pub used: Space,
-    /// What it refers to itself.
+    /// Space that it refers to itself.
     pub refer: Space,
     /// The pool counts what compression saves.
     pub counts_saved: bool,
@@ -51,7 +52,7 @@ pub struct DatasetInfo {
     pub available_bytes: u64,
     /// Bytes that `refreservation` keeps free for it and its children.
     pub refreserved_bytes: u64,
-    /// The same for it alone.
+    /// Bytes that `refreservation` keeps free for it alone.
     pub own_refreserved_bytes: u64,
     /// The snapshot that it is a clone of.
     pub origin: Option<String>,
@@ -59,7 +60,7 @@ pub struct DatasetInfo {
     pub is_standby: bool,
     /// Property, value in force, and where it comes from (`local`, `default`, or a dataset).
     pub properties: Vec<(Property, String, String)>,
-    /// The same of those that users made up.
+    /// Properties that users made up: each with its value in force, and where that comes from.
     pub user_properties: Vec<(String, String, String)>,
     /// When a schedule takes its next snapshot, in seconds since 1970, and of which cadence.
     pub next_snapshot: Option<(u64, Cadence)>,
@@ -68,8 +69,8 @@ pub struct DatasetInfo {
 #[derive(Debug)]
 pub(crate) struct State {
     pub datasets: BTreeMap<DatasetId, Arc<Dataset>>,
-    /// The same by file system guid: every call asks for one. Of several of one guid at most one is
-    /// in service ([`crate::standby`]).
+    /// Ids of the datasets by file system guid: every call asks for one. Of several of one guid at
+    /// most one is in service ([`crate::standby`]).
     pub guids: HashMap<Guid, Vec<DatasetId>>,
     /// Created but not on disk yet: synced, not shown. Or destroyed, and being emptied.
     pub hidden: BTreeSet<DatasetId>,
@@ -118,9 +119,9 @@ pub struct Datasets {
     pub(crate) scrub: Scrubbed,
     pub(crate) hold_clock: Clock,
     pub(crate) schedules_failed: Told,
-    /// What schedules leave since it is held.
+    /// Datasets of which an event told that schedules leave snapshots, since these are held.
     pub(crate) left_held: LeftHeld,
-    /// The same of schedules of files.
+    /// Last failure of schedules of files that an event told of.
     pub(crate) file_schedules_failed: Told,
     pub(crate) left_held_of_files: LeftHeld,
     pub(crate) replies: Arc<Replies>,

@@ -390,7 +390,8 @@ pub(crate) struct Done {
     pub returned: bool,
     /// And of what rollbacks of files to these did.
     pub returned_files: Vec<FileSnapshotId>,
-    /// What this derived snapshot of a file shows is gathered so far; `None`: all.
+    /// Progress of gathering the blocks that a derived snapshot of a file shows; `None`: all are
+    /// gathered.
     pub gathered: Option<(FileSnapshotId, Option<DeadKey>)>,
     /// Of these destroyed bookmarks so much was looked at; `None`: all.
     pub released: Vec<(Txg, Option<DeadKey>)>,
@@ -418,7 +419,7 @@ impl Dataset {
         pages.min(covering as u64).saturating_mul(4)
     }
 
-    /// What its objects and its snapshots take, without what its origin owns.
+    /// Returns the space that its objects and its snapshots take, without what its origin owns.
     pub fn own(&self) -> Space {
         self.head_space().plus(self.dead_space())
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with datasets.
+//! Errors of acts on datasets.
 
 use aquifer_pool::PoolError;
 
@@ -118,7 +118,7 @@ pub enum DatasetError {
     /// A file that is to come back has a name.
     #[error("the file of {0:?} was not removed: roll it back")]
     FileNotRemoved(String),
-    /// What a file was before is in the way.
+    /// Old content of a removed file is in the way: it is still being freed.
     #[error(
         "the file of {0:?} was removed, and what it had is still being freed: try again in a moment"
     )]
@@ -190,7 +190,7 @@ pub enum DatasetError {
         /// How many.
         locks: usize,
     },
-    /// What snapshots keep cannot be read.
+    /// Blocks that snapshots keep cannot be read.
     #[error(
         "what the snapshots of {0:?} keep cannot be read: bring the missing disks back and import \
          the pool again"
@@ -213,10 +213,10 @@ pub enum DatasetError {
     /// A dataset that was being received was destroyed.
     #[error("what was received of {0:?} was destroyed meanwhile, with a dataset above it")]
     ReceiveEnded(String),
-    /// What changed cannot be received.
+    /// Changes since a snapshot cannot be received.
     #[error("{0}")]
     Increment(#[from] IncrementError),
-    /// What a snapshot shows would have to stay free once more.
+    /// Too little room for a snapshot: all that it shows would have to stay free once more.
     #[error(
         "{name:?} has refreservation={reserved}: after a snapshot all of that must be free to be \
          written once more, and {lacking_bytes} bytes lack for it in {within}. No snapshot was \
@@ -249,7 +249,8 @@ pub enum DatasetError {
 }
 
 impl DatasetError {
-    /// The same in words that stay as long as the reason does: without numbers that change.
+    /// Words the error so that the text stays as long as the reason does: without numbers that
+    /// change.
     pub fn lasting(&self) -> String {
         match self {
             DatasetError::NoRoomForSnapshot { name, reserved, within, .. } => format!(

@@ -41,7 +41,8 @@ use crate::sync::Gathered;
 
 /// Txgs that the return of a file waits until what it was before is freed.
 const FREEING_TXGS_MAX: usize = 1_000;
-/// The same while no other act can begin.
+/// Txgs that the return of a file waits until what it was before is freed, while no other act can
+/// begin.
 const FREED_TXGS_MAX: usize = 8;
 
 impl Datasets {

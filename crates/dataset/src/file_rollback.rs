@@ -69,7 +69,7 @@ pub(crate) struct FileBack {
     later: Vec<FileSnapshotId>,
     /// That of the entry of the call that asks for it, in the reply table.
     reply: Option<u64>,
-    /// What the sync has made of it, once it has.
+    /// Inode that the sync has made of the file, once it has.
     done: Arc<Mutex<Option<Inode>>>,
 }
 
@@ -80,7 +80,7 @@ struct Checked {
     later: Vec<Arc<FileSnapshot>>,
 }
 
-/// What a file goes back to.
+/// Snapshot that a file goes back to.
 #[derive(Debug)]
 struct Wanted {
     /// Its full name.
@@ -345,7 +345,8 @@ impl Datasets {
         inode
     }
 
-    /// What rolled back files refer to again is still in the dead tree. Their later snapshots go.
+    /// Notes the rollbacks of files of this txg: blocks that the files refer to again are still in
+    /// the dead tree. Has their later snapshots destroyed.
     pub(crate) async fn files_return(
         &self,
         sync: &SyncContext,

@@ -23,12 +23,12 @@ const USAGE: &str = "say off, or a pattern of paths and how many of each cadence
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileSchedule(Vec<FileRule>);
 
-/// What is taken of some files.
+/// Rule for the snapshots that are taken of some files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileRule {
     /// The paths that it means, without a slash before it.
     pub pattern: String,
-    /// What stays.
+    /// Numbers of snapshots that stay.
     pub schedule: Schedule,
 }
 

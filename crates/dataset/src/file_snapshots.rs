@@ -69,11 +69,11 @@ pub struct NewFileSnapshot {
     pub generation: u64,
     /// Its path in the dataset, as it is shown, without a slash before it.
     pub path: String,
-    /// What stands behind the '@'.
+    /// Name of the snapshot, behind the '@'.
     pub name: String,
 }
 
-/// What a sync is to take.
+/// Snapshot of a file that a sync is to take.
 #[derive(Debug, Clone)]
 pub(crate) struct Take {
     new: NewFileSnapshot,
@@ -91,7 +91,7 @@ pub(crate) struct Take {
     tails_known: bool,
 }
 
-/// What asks for snapshots of files.
+/// Source of a request for snapshots of files.
 #[derive(Debug, Clone, Copy)]
 enum Asks<'a> {
     Command,

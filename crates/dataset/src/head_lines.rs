@@ -52,7 +52,7 @@ impl HeadLines {
         last.filter(|(_, record)| record.left.is_none())
     }
 
-    /// What was born up to there is not the head's; 0 on the first line.
+    /// Returns the txg up to which births are not the head's; 0 on the first line.
     pub fn floor(&self) -> Txg {
         let floor = self.current().map_or(Txg(0), |(_, record)| record.to);
         if left_out(Rule::HeadLinesHaveAFloor) { Txg(0) } else { floor }
@@ -126,7 +126,7 @@ fn key(dataset: DatasetId, began: Txg) -> ItemKey {
 }
 
 impl Dataset {
-    /// What was born up to there is not its head's.
+    /// Returns the txg up to which births are not its head's.
     pub(crate) fn head_floor(&self) -> Txg {
         let floor = self.record.lock().floor;
         floor.max(self.snapshots.lock().head_lines.floor())

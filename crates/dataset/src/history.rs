@@ -97,7 +97,7 @@ struct State {
     next: HistoryCounters,
     /// The number of the next act of a host.
     next_of_hosts: u64,
-    /// What differs from `committed`.
+    /// Records that differ from `committed`.
     pending: BTreeMap<ItemKey, Pending>,
     /// The keys that the last sync wrote, each with the change that it wrote.
     written: Vec<(ItemKey, u64)>,

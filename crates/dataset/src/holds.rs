@@ -124,7 +124,7 @@ impl From<FileSnapshotId> for Holdable {
 /// A hold that stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
-    /// What it is called.
+    /// Name of the hold.
     pub tag: String,
     /// When it was placed.
     pub placed: Time,
@@ -275,7 +275,8 @@ impl Datasets {
         self.check_not_held_by(dataset, snapshots, |_| true)
     }
 
-    /// The same, but a mark of what was received keeps none ([`crate::feeder`]).
+    /// Fails if one of these snapshots is held, as [`Datasets::check_not_held`]; but a mark of what
+    /// was received keeps none ([`crate::feeder`]).
     pub(crate) fn check_not_held_by_people(
         &self,
         dataset: &Dataset,
@@ -422,7 +423,7 @@ impl Datasets {
         (ends_s > now_s).then_some(ends_s)
     }
 
-    /// What the hold clock shows at a time, if the pool stays in service.
+    /// Returns what the hold clock shows at a time, if the pool stays in service.
     pub(crate) fn clock_at(&self, until_s: u64) -> u64 {
         let left_ms = until_s.saturating_sub(self.wall_s()).saturating_mul(1000);
         self.hold_clock.ms(self.pool.world().now()).saturating_add(left_ms)
@@ -432,7 +433,7 @@ impl Datasets {
         self.pool.world().wall_ns() / 1_000_000_000
     }
 
-    /// What a snapshot on the line of a dataset is called in messages.
+    /// Names a snapshot on the line of a dataset, for messages.
     pub fn name_on_line(&self, line: DatasetId, snapshot: Txg) -> String {
         let known = self.by_id(line).and_then(|of| of.snapshots.lock().get(snapshot));
         let lister = known.as_ref().and_then(|known| self.by_id(known.lister?));

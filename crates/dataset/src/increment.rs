@@ -1,4 +1,4 @@
-//! What changed since a snapshot, received into the dataset that has this snapshot.
+//! Changes since a snapshot, received into the dataset that has this snapshot.
 //!
 //! The changes go into the head, over many txgs. The dataset stands by, so no client sees it
 //! meanwhile. Its last txg takes the snapshot that was sent, and takes away the record that stands
@@ -48,10 +48,10 @@ pub(crate) use slot::{Coming, Slot, Stage};
 
 /// Txgs for which the end of a receive waits for what was removed.
 const FREEING_TXGS_MAX: usize = 100;
-/// The same, for an id that is needed again.
+/// Txgs for which a receive waits for what was removed, if its id is needed again.
 const ID_TXGS_MAX: usize = 10_000;
 
-/// What is to be received.
+/// Increment that is to be received.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     /// The full name of the dataset.
@@ -99,7 +99,7 @@ impl Dataset {
     }
 }
 
-/// What is being received into a dataset.
+/// Increment that is being received into a dataset.
 #[derive(Debug)]
 pub struct Increment {
     dataset: Arc<Dataset>,
@@ -231,7 +231,8 @@ impl Datasets {
         Err(DatasetError::NeededByFiles { by: vec![name.clone()], name })
     }
 
-    /// What is later than a snapshot that a dataset lists, or in the way of a rollback to it.
+    /// Describes what is later than a snapshot that a dataset lists, or in the way of a rollback to
+    /// it.
     fn later_than(
         &self,
         dataset: &Dataset,

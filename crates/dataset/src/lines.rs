@@ -34,7 +34,7 @@ use crate::snapshots::{Act, Snapshot};
 /// A snapshot on a line.
 pub(crate) type OnLine = (DatasetId, Txg);
 
-/// What ends with datasets and snapshots.
+/// Consequences of the end of datasets and snapshots.
 #[derive(Debug, Default)]
 pub(crate) struct Ending {
     /// For the sync of its txg.
@@ -45,7 +45,7 @@ pub(crate) struct Ending {
     pub rolled: Vec<Arc<Dataset>>,
 }
 
-/// What an [`Ending`] is found with.
+/// State of the search for an [`Ending`].
 #[derive(Debug)]
 struct Search {
     lines: BTreeMap<DatasetId, Arc<Dataset>>,
@@ -130,8 +130,8 @@ impl Datasets {
         hidden.into_iter().map(with_its_dataset).collect()
     }
 
-    /// What ends if these datasets go, and nobody lists these snapshots any more. The caller holds
-    /// the lock of acts.
+    /// Finds what ends if these datasets go, and nobody lists these snapshots any more. The caller
+    /// holds the lock of acts.
     pub(crate) fn ending(
         &self,
         doomed: &[Arc<Dataset>],

@@ -74,7 +74,7 @@ struct Span {
     committed: u64,
 }
 
-/// What a sync writes of the load.
+/// Items that a sync writes of the load.
 pub(crate) type LoadOps = BTreeMap<ItemKey, Option<Item>>;
 
 impl Load {
@@ -121,7 +121,8 @@ impl Load {
         self.0.lock().leaves = true;
     }
 
-    /// What a sync at `now` writes below `root`: nothing if the last write was a moment ago.
+    /// Collects the items that a sync at `now` writes below `root`: none if the last write was a
+    /// moment ago.
     pub(crate) async fn take(
         &self,
         sync: &SyncContext,
@@ -160,7 +161,7 @@ impl Load {
         Ok(ops)
     }
 
-    /// What the last sync wrote is on disk.
+    /// Notes that what the last sync wrote is on disk.
     pub(crate) fn committed(&self) {
         let mut state = self.0.lock();
         let State { spans, open, .. } = &mut *state;
@@ -177,7 +178,7 @@ impl Load {
         *self.0.lock() = State { is_given_up: true, ..State::default() };
     }
 
-    /// What is known of a span beside the tree: of one, or of all.
+    /// Returns the records of a span that are known beside the tree: of one, or of all.
     fn waiting(&self, grain: LoadGrain, begin_s: u64, of: Option<LoadOf>) -> Vec<LoadRecord> {
         let state = self.0.lock();
         let span = state.spans.get(&(grain, begin_s));
@@ -229,7 +230,7 @@ pub struct LoadAsked {
     pub from_s: u64,
     /// Until before then.
     pub to_s: u64,
-    /// Whose; `None`: of all that there are.
+    /// Source of the load: disks, clients or a file; `None`: all that there are.
     pub of: Option<LoadOf>,
 }
 
@@ -272,7 +273,8 @@ impl Span {
         self.noted > self.written
     }
 
-    /// What the tree has in its slot: samples from before a restart are taken over, other spans go.
+    /// Takes in what the tree has in the span's slot: samples from before a restart are taken over,
+    /// other spans go.
     fn found(&mut self, begin_s: u64, found: Vec<Item>) {
         let Some(grain) = self.records.values().map(|record| record.grain).next() else { return };
         self.on_disk = Some(found.iter().map(|item| item.key).collect());

@@ -33,7 +33,7 @@ pub(crate) struct Found {
     pub destroyed: BTreeSet<DatasetId>,
     /// Of them, hidden lines.
     pub hidden_lines: BTreeSet<DatasetId>,
-    /// Who lists snapshots that are on another line.
+    /// Datasets that list snapshots which are on another line.
     pub listers: BTreeMap<OnLine, Option<DatasetId>>,
     pub damages: DamageList,
     pub scrub: Scrubbed,
@@ -53,7 +53,7 @@ pub(crate) struct Found {
     pub receiving: BTreeMap<DatasetId, Txg>,
     /// How far streams have come that may go on.
     pub resumes: BTreeMap<DatasetId, ResumeRecord>,
-    /// What clones, and snapshots of them, have of their origins.
+    /// Space that clones, and snapshots of them, have of their origins.
     pub inherited: BTreeMap<OnLine, Space>,
     pub next_dataset: u64,
 }

@@ -19,7 +19,7 @@ use crate::error::DatasetError;
 use crate::lines::OnLine;
 use crate::snapshots::{Act, Snapshot, put};
 
-/// What a promotion changed.
+/// Changes by a promotion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Promoted {
     /// Full name of the dataset that was the origin, and is a clone now.

@@ -207,7 +207,8 @@ impl Datasets {
             .fold(0, |sum, other| sum.saturating_add(own(other)))
     }
 
-    /// What a listing needs of all datasets: found in one look at each, however many are listed.
+    /// Gathers the figures that a listing needs of all datasets: found in one look at each, however
+    /// many are listed.
     pub(crate) fn usage(&self) -> Usage {
         let hidden = self.hidden_space();
         let mut used: BTreeMap<DatasetId, Space> = BTreeMap::new();
@@ -332,11 +333,11 @@ impl Datasets {
 pub(crate) struct Usage {
     /// By each dataset and all below it, with what only snapshots show.
     pub used: BTreeMap<DatasetId, Space>,
-    /// What `refreservation` keeps free for each dataset and all below it.
+    /// Bytes that `refreservation` keeps free for each dataset and all below it.
     pub lacking: BTreeMap<DatasetId, u64>,
     /// Datasets with a reservation.
     reserving: BTreeSet<DatasetId>,
-    /// What is kept from a dataset, by reservations of its line, and by itself if it has a
+    /// Bytes that are kept from a dataset, by reservations of its line, and by itself if it has a
     /// `refreservation`.
     kept: BTreeMap<(BTreeSet<DatasetId>, Option<DatasetId>), u64>,
     writable: u64,

@@ -221,7 +221,7 @@ fn unlist(dataset: &Dataset, id: ObjectId, gathered: &mut Gathered) {
     dataset.orphans.lock().remove(&id);
 }
 
-/// What was freed of a file.
+/// Space and entries that were freed of a file.
 struct Freed {
     space: Space,
     /// Of that, what belongs to the file that it was cloned from.

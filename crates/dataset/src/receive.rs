@@ -35,7 +35,7 @@ use crate::resume::Resumable;
 use crate::snapshots::{Act, check_name, to_be_taken};
 use crate::tree::split_new;
 
-/// What is to be received.
+/// Dataset that is to be received.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     /// The full name of the dataset.
@@ -242,7 +242,8 @@ impl Datasets {
         self.drop_received(&receiving.dataset).await
     }
 
-    /// The same. The caller holds the lock of acts.
+    /// Gives up a dataset that is being received, as [`Datasets::abort_receive`]. The caller holds
+    /// the lock of acts.
     pub(crate) async fn drop_received(&self, dataset: &Dataset) -> Result<(), DatasetError> {
         {
             let hold = self.hold_act().await?;

@@ -106,7 +106,8 @@ impl Dataset {
         self.lacking_bytes() >= bytes && self.refreserved_bytes() > 0
     }
 
-    /// The same once all writes that are under way are on disk.
+    /// Checks whether a write will be one that its `refreservation` is for, once all writes that
+    /// are under way are on disk.
     pub(crate) fn will_be_refreserved(&self, bytes: u64) -> bool {
         let reserved = self.refreserved_bytes();
         reserved > 0 && reserved.saturating_sub(self.unshown_bytes()) >= bytes
@@ -137,7 +138,8 @@ impl Datasets {
         self.ask_now(&of)
     }
 
-    /// The same for acts, as far as they take snapshots of datasets.
+    /// Asks for room as [`Datasets::ask_for_snapshots`], for acts: as far as they take snapshots of
+    /// datasets.
     pub(crate) async fn ask_for_acts(&self, acts: &[Act]) -> Result<Asked, DatasetError> {
         let taken = acts.iter().filter_map(|act| match act {
             Act::Take { dataset, .. } => self.by_id(*dataset),
@@ -146,7 +148,7 @@ impl Datasets {
         self.ask_for_snapshots(taken.map(|of| (of, ALL_BYTES)).collect::<Vec<_>>()).await
     }
 
-    /// The same for a snapshot of one dataset.
+    /// Asks for room as [`Datasets::ask_for_snapshots`], for a snapshot of one dataset.
     pub(crate) async fn ask_for_one(&self, of: &Arc<Dataset>) -> Result<Asked, DatasetError> {
         self.ask_for_snapshots([(of.clone(), ALL_BYTES)]).await
     }

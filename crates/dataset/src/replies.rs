@@ -70,7 +70,7 @@ pub const REPLY_BYTES_MAX: usize = 256;
 /// few, since each may lie in a leaf of its own, for which the call's admission must pay.
 const FORGOTTEN_AT_ONCE: usize = 2;
 
-/// What is known of a call.
+/// Knowledge of a call: whether it was answered before.
 #[derive(Debug)]
 pub enum Begun {
     /// Nothing: carry it out.
@@ -212,7 +212,8 @@ impl Replies {
         self.put(txg, entry, ticket.map(Waits::Record));
     }
 
-    /// The same for an act, which no record makes durable, but the txg.
+    /// Puts the entry of an act into the table of `txg`, which makes it durable: an act has no
+    /// record.
     pub(crate) fn record_act(&self, txg: Txg, entry: ReplyEntry) {
         self.put(txg, entry, Some(Waits::Txg(txg)));
     }

@@ -182,7 +182,7 @@ impl Datasets {
         Ok(noted?)
     }
 
-    /// What came of streams that may go on, by names.
+    /// Lists what came of streams that may go on, by names.
     pub fn partials(&self) -> Vec<Partial> {
         let partial = |dataset: &Arc<Dataset>| {
             let name = self.full_name(dataset);
@@ -300,7 +300,7 @@ impl Datasets {
         }
     }
 
-    /// What waits for a stream that begins there.
+    /// Finds the dataset and its record that wait for a stream which begins there.
     fn parked(
         &self,
         (name, stream, from): (&str, Option<&Resumable>, Option<Guid>),
@@ -334,7 +334,8 @@ impl Datasets {
         self.give_up_partial_by(name, None).await
     }
 
-    /// The same, by one that may feed its own copies alone.
+    /// Gives up what came of a stream, as [`Datasets::give_up_partial`], for a caller that may feed
+    /// its own copies alone.
     ///
     /// # Errors
     /// As there; it is of a copy with another feeder.

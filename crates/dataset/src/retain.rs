@@ -67,7 +67,8 @@ impl Datasets {
         Ok(Some(Hold { tag: RETAIN.into(), placed, end: Some(end) }))
     }
 
-    /// The same of a snapshot of a file.
+    /// Returns the hold that a new snapshot of a file gets, as [`Datasets::retained`] does for one
+    /// of a dataset.
     pub(crate) async fn retained_of_file(
         &self,
         dataset: &Dataset,

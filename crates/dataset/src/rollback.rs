@@ -67,8 +67,8 @@ pub(crate) enum RollbackKind {
     Line,
 }
 
-/// What a snapshot says of the objects in memory, while its dataset is rolled back to it. Every
-/// object in memory has its entry before the rollback is queued.
+/// Knowledge that a snapshot has of the objects in memory, while its dataset is rolled back to it.
+/// Every object in memory has its entry before the rollback is queued.
 #[derive(Debug)]
 pub(crate) struct Back {
     root: Option<BlockPointer>,
@@ -87,7 +87,7 @@ impl Back {
         self.inodes.insert(id, inode);
     }
 
-    /// What becomes of an object in memory.
+    /// Takes out the inode that an object in memory goes back to; `None`: the object goes.
     pub fn inode(&mut self, id: ObjectId) -> Option<Inode> {
         self.inodes.remove(&id).flatten()
     }
@@ -194,7 +194,8 @@ impl Datasets {
         self.rollback_in_turn(full, options).await
     }
 
-    /// The same. The caller holds the lock of acts.
+    /// Rolls a dataset back to a snapshot, as [`Datasets::rollback`]. The caller holds the lock of
+    /// acts.
     pub(crate) async fn rollback_in_turn(
         &self,
         full: &str,

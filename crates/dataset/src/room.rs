@@ -1,5 +1,5 @@
-//! Who has which room: what datasets take, what is kept free for them, and what a reservation that
-//! is to be set would keep.
+//! Shares of the free space: what datasets take, what is kept free for them, and what a reservation
+//! that is to be set would keep.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,8 @@ impl Sizes {
         self.reservation.is_some() || self.refreservation.is_some()
     }
 
-    /// What is kept for the first, or the second, of a dataset that has nothing.
+    /// Returns the bytes that these sizes keep for a dataset that has nothing: the larger of the
+    /// two.
     fn bytes(self) -> u64 {
         self.reservation.unwrap_or(0).max(self.refreservation.unwrap_or(0))
     }
@@ -63,11 +64,11 @@ impl Wanted {
 pub(crate) struct Room {
     /// By each dataset and all below it, with what is promised.
     pub taken: BTreeMap<DatasetId, u64>,
-    /// What `refreservation` keeps free for each dataset and all below it.
+    /// Bytes that `refreservation` keeps free for each dataset and all below it.
     pub lacks: BTreeMap<DatasetId, u64>,
     /// Promised to writes that are not on disk.
     promised: u64,
-    /// What is kept free for data.
+    /// Bytes that are kept free for data.
     kept: u64,
     /// And for trees.
     trees: u64,
@@ -79,7 +80,7 @@ impl Room {
         self.promised.saturating_add(self.kept)
     }
 
-    /// The same, and those kept for trees.
+    /// Returns the bytes of free space that are promised, or kept for data or for trees.
     pub fn spoken_for(&self) -> u64 {
         self.of_data().saturating_add(self.trees)
     }
@@ -89,7 +90,7 @@ impl Room {
         self.kept > 0 || self.trees > 0
     }
 
-    /// What a dataset and all below it take of a quota.
+    /// Returns the bytes that a dataset and all below it take of a quota.
     pub fn claimed(&self, id: DatasetId) -> u64 {
         let of = |map: &BTreeMap<DatasetId, u64>| map.get(&id).copied().unwrap_or(0);
         of(&self.taken).saturating_add(of(&self.lacks))
@@ -97,7 +98,7 @@ impl Room {
 }
 
 impl Datasets {
-    /// What datasets take and what is kept for them. Reservations of those in `line` are not
+    /// Sums what datasets take and what is kept for them. Reservations of those in `line` are not
     /// counted, nor what is kept for the `writer` alone, unless a snapshot of it is about to be
     /// taken. It is as if a dataset already had the `wanted` sizes.
     pub(crate) fn room(

@@ -55,14 +55,14 @@ impl Told {
         is_news
     }
 
-    /// What failed last, if nothing went well since.
+    /// Returns the last failure, if nothing went well since.
     fn last(&self) -> Option<String> {
         self.0.lock().clone()
     }
 }
 
 impl Schedule {
-    /// What stays of each cadence.
+    /// Returns how many snapshots of each cadence stay.
     pub fn counts(&self) -> impl Iterator<Item = (Cadence, u32)> {
         self.0.iter().map(|(cadence, count)| (*cadence, *count))
     }
@@ -130,7 +130,7 @@ fn next_period(cadence: Cadence, at_s: u64) -> u64 {
     }
 }
 
-/// What a snapshot is called: `auto-hourly-2026-11-26T07:00Z`.
+/// Names a snapshot of a schedule: `auto-hourly-2026-11-26T07:00Z`.
 pub(crate) fn name(cadence: Cadence, now_s: u64, to_the_second: bool) -> String {
     let text = text_s(now_s);
     let text = text.trim_end_matches('Z');
@@ -312,7 +312,7 @@ impl Datasets {
             && !self.scheduled(dataset, cadence).iter().any(|(_, at)| period(cadence, *at) == now)
     }
 
-    /// What schedules took of a cadence, in order, and when.
+    /// Lists the snapshots that the schedule of a cadence took, in order, and when.
     fn scheduled(&self, dataset: &Dataset, cadence: Cadence) -> Vec<(Txg, u64)> {
         let snapshots = dataset.snapshots(Txg(u64::MAX));
         let keeping = dataset.keeping.lock();

@@ -109,7 +109,7 @@ pub(crate) enum Act {
         line: DatasetId,
         snapshot: Txg,
     },
-    /// The same, but a line begins with it.
+    /// Destruction of the snapshot on a line, but another line begins with it: it is hidden.
     Hide {
         line: DatasetId,
         snapshot: Txg,
@@ -226,7 +226,7 @@ impl Snapshots {
         self.list.keys().copied().collect()
     }
 
-    /// The same, from the one before `first` to the one after `last`.
+    /// Lists their txgs in order, from the one before `first` to the one after `last`.
     pub fn listed_around(&self, first: Txg, last: Txg) -> Vec<Txg> {
         let txgs = |range| self.list.range(range).map(|(txg, _)| *txg);
         let from = txgs((Unbounded, Excluded(first))).next_back().unwrap_or(first);
@@ -431,7 +431,8 @@ impl Datasets {
         self.act_for(acts, None).await
     }
 
-    /// The same for a call, if it is for one: the call is on disk also if there is nothing to do.
+    /// Has the sync of the open txg carry these out, and waits until that is on disk: for a call,
+    /// if it is for one. The call is on disk also if there is nothing to do.
     pub(crate) async fn act_for(
         &self,
         acts: Vec<Act>,

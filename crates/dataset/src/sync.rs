@@ -40,7 +40,7 @@ pub(crate) struct Gathered {
     pub ended: BTreeSet<ObjectId>,
 }
 
-/// What the sync of a dataset's objects did.
+/// Outcome of the sync of a dataset's objects.
 #[derive(Debug, Default)]
 struct SyncedObjects {
     /// Anything.
@@ -245,7 +245,7 @@ impl Datasets {
         Ok(changed)
     }
 
-    /// The same for a hidden line, which takes no change. Returns whether its record changed.
+    /// Syncs a hidden line, which takes no change. Returns whether its record changed.
     async fn sync_line(
         &self,
         sync: &SyncContext,

@@ -37,7 +37,7 @@ pub(crate) struct Table {
     pub dirty: BTreeMap<Txg, BTreeSet<ObjectId>>,
     pub committed: Option<BlockPointer>,
     pub synced: Option<BlockPointer>,
-    /// What becomes of the objects, while the dataset is rolled back.
+    /// State that the objects go back to, while the dataset is rolled back.
     pub back: Option<Back>,
     /// The least change attribute and time of the last change that objects show.
     pub least: (u64, Time),

@@ -24,7 +24,7 @@ use crate::sync::Gathered;
 /// Orphans that the snapshot of a file looks up at most. With more, it does not know whether it is
 /// settled.
 pub(crate) const LOOKED_UP_MAX: usize = 20_000;
-/// The same of a sync.
+/// Orphans that a sync looks up at most.
 pub(crate) const LOOKED_UP_IN_SYNC_MAX: usize = 4_000;
 /// Entries of the list read at a time.
 const AT_ONCE: usize = 1_000;
@@ -104,7 +104,8 @@ impl Datasets {
         }
     }
 
-    /// The same; fails if something cannot be read.
+    /// Looks up which orphans are tails, as [`Datasets::find_tails`]; fails if something cannot be
+    /// read.
     pub(crate) async fn look_for_tails(
         &self,
         dataset: &Dataset,

@@ -44,7 +44,8 @@ impl Datasets {
         }
     }
 
-    /// The same for one dataset, which is rolled back first if somebody left something half.
+    /// Takes the turn of acts as [`Datasets::turn_when_filed`], for one dataset, which is rolled
+    /// back first if somebody left something half.
     ///
     /// # Errors
     /// As there; something is being received into the dataset.

@@ -186,7 +186,8 @@ impl Datasets {
         self.value_after(dataset, property, None)
     }
 
-    /// The same, as if one dataset's own value were this.
+    /// Returns a property's value in force, and where it comes from, as if one dataset's own value
+    /// were that of `change`.
     fn value_after(
         &self,
         dataset: &Dataset,

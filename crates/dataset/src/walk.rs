@@ -27,13 +27,13 @@ use aquifer_pool::{Pool, PoolError, Roots, Span, Visitor};
 struct Coming {
     pointer: BlockPointer,
     span: Span,
-    /// What was born up to this txg is passed over: a snapshot showed it before, or nobody asks.
+    /// Txg up to which births are passed over: a snapshot showed them before, or nobody asks.
     since: Txg,
     /// It is a bookmark's, which has no data.
     bare: bool,
 }
 
-/// What a node leads to, in order.
+/// Nodes and extents that a node leads to, in order.
 #[derive(Default)]
 struct Below {
     nodes: Vec<Coming>,
@@ -263,7 +263,7 @@ impl Heads<'_> {
         self.record(ItemKey::new(dataset, ItemClass::Record, 0)).await
     }
 
-    /// What was born up to there, an origin shows.
+    /// Returns the txg up to which births are shown by an origin.
     async fn floor_of(&self, dataset: DatasetId) -> Result<Txg, PoolError> {
         for class in [ItemClass::Record, ItemClass::HiddenLine] {
             if let Some(record) = self.record(ItemKey::new(dataset, class, 0)).await? {
@@ -310,7 +310,7 @@ impl Heads<'_> {
         }
     }
 
-    /// What the items of a leaf lead to.
+    /// Finds the nodes and extents that the items of a leaf lead to.
     async fn below(
         &mut self,
         sector: &[u8],

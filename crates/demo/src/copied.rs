@@ -15,7 +15,7 @@ use crate::{LIFE, Machines, finished, tell};
 /// The measurements of this part.
 #[derive(Debug, Default)]
 pub struct Copied {
-    /// What the copy took first.
+    /// Bytes that the copy took first.
     pub whole_bytes: u64,
     /// How long that took.
     pub whole_in: Duration,

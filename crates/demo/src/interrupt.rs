@@ -15,11 +15,12 @@ use crate::stage::SLOT;
 /// Watches for SIGINT and SIGTERM.
 pub struct Interrupt {
     signalled: Receiver<()>,
-    /// What to remove when a signal ends the program; `None` while the demo waits for the signal.
+    /// Leftovers to remove when a signal ends the program; `None` while the demo waits for the
+    /// signal.
     leftover: Arc<Mutex<Option<Leftover>>>,
 }
 
-/// What the demo leaves on the machine if nobody removes it.
+/// Remains of the demo on the machine if nobody removes them.
 struct Leftover {
     directory: PathBuf,
     socket: PathBuf,

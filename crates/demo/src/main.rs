@@ -114,7 +114,7 @@ impl Machines<'_> {
         self.start_on(&self.url, task, name, stage)
     }
 
-    /// The same with another disk.
+    /// Starts a machine with another disk.
     fn start_on(&self, url: &str, task: Task, name: &str, stage: &Stage) -> Result<Machine> {
         tell::command(&format!("qemu-system-x86_64 -accel tcg -drive file={url},format=raw ..."));
         let netns = Some(stage.netns());

@@ -23,7 +23,7 @@ pub struct Snapped {
     /// How long all clones took, each with a command of its own.
     pub cloned_in: Duration,
     pub clones: u32,
-    /// What the clones take before anything is written to them.
+    /// Bytes that the clones take before anything is written to them.
     pub clone_bytes: u64,
     /// How long destroying the snapshot with all clones took.
     pub destroyed_in: Duration,

@@ -152,7 +152,7 @@ impl Stage {
         count("repaired_bytes").ok_or_else(|| malformed("scrub", &status))
     }
 
-    /// What the pool says of itself.
+    /// Asks the pool for its status.
     pub fn status(&self) -> Result<serde_json::Value> {
         let words = ["--json", "pool", "status", "tank"];
         let json = self.daemon.command().args(words).check(PATIENCE)?.text();

@@ -23,11 +23,11 @@ pub struct Figures {
     pub away: Vec<Duration>,
     written_bytes: u64,
     packages: Option<String>,
-    /// What snapshot, rollback and clones took.
+    /// Measurements of snapshot, rollback and clones.
     pub snapped: Snapped,
-    /// What a copy took, and that it takes over.
+    /// Measurements of a copy and its takeover.
     pub copied: Copied,
-    /// What happened when a disk was pulled; `None` where that cannot be shown.
+    /// Measurements of a pulled disk; `None` where that cannot be shown.
     pub pulled: Option<Pulled>,
     /// Bytes of one disk that were overwritten with garbage.
     pub rotten_bytes: u64,

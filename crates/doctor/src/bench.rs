@@ -1,4 +1,5 @@
-//! What a datastore gives its clients, by the names of the programs that people compare with.
+//! Benchmark of what a datastore gives its clients, by the names of the programs that people
+//! compare with.
 //!
 //! What holds:
 //! - The only file that is written is a new one, in a directory of the doctor's ([`Scratch`]), and
@@ -85,7 +86,7 @@ pub const LIKES: [Like; 6] = [
     },
 ];
 
-/// What is wanted.
+/// Request for a benchmark.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// The program.
@@ -101,7 +102,7 @@ pub struct Wanted {
 /// The figures of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// What was done.
+    /// Name of the run, which says what was done.
     pub name: &'static str,
     /// Operations that were measured.
     pub ops: u64,

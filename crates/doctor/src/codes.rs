@@ -3,7 +3,7 @@
 
 use crate::report::Level;
 
-/// What a finding is called, for ever, and its level.
+/// Permanent name of a finding, and its level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
     /// Its word.

@@ -55,7 +55,7 @@ fn connected(other: IpAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// What is known of the way to another machine.
+/// Knowledge about the way to another machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Datagrams as long as the way should carry, in bytes, come through in one piece.

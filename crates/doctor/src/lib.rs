@@ -1,5 +1,5 @@
-//! What hypervisors will meet, found out before they do: their clients' steps are replayed from
-//! this machine against a server, and what is around them is looked at.
+//! Checks of what hypervisors will meet, done before they meet it: their clients' steps are
+//! replayed from this machine against a server, and what is around them is looked at.
 //!
 //! # Invariants
 //! - Nothing that users have is changed. What replays write lies in a new directory with a hidden
@@ -37,7 +37,7 @@ use replay::Ground;
 pub use report::{Finding, Level, Replay, Report, Step};
 use server::Server;
 
-/// What is to be looked at.
+/// Request for a look at a server.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     /// A hypervisor, by name or address: what the exports answer to it, and the way to it.

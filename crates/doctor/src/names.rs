@@ -87,7 +87,7 @@ async fn reverse(address: IpAddr) -> Option<Vec<String>> {
     Some(words.map(str::to_string).collect())
 }
 
-/// What a program of this machine prints, if it is there and ends in time.
+/// Returns what a program of this machine prints, if it is there and ends in time.
 pub(crate) async fn said(program: &'static str, words: &[String]) -> Option<String> {
     let words = words.to_vec();
     let ran = tokio::task::spawn_blocking(move || {

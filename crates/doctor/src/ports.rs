@@ -1,4 +1,4 @@
-//! Who listens on the server's ports, and what firewalls let through.
+//! Checks of who listens on the server's ports, and of what firewalls let through.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -78,7 +78,7 @@ fn nfs_answers(at: SocketAddr, server: &Server, report: &mut Report) -> bool {
     }
 }
 
-/// What the portmapper says, which hypervisors ask on port 111.
+/// Checks what the portmapper says, which hypervisors ask on port 111.
 fn portmap(server: &Server, report: &mut Report) {
     let Some(nfs_port) = server.nfs.first().map(SocketAddr::port) else { return };
     if !server.is_aquifer {
@@ -138,7 +138,7 @@ fn portmap(server: &Server, report: &mut Report) {
     }
 }
 
-/// What hypervisors ask a portmapper for.
+/// Programs for which hypervisors ask a portmapper.
 const PROGRAMS: [(&str, u32, u32); 3] = [
     ("NFS 3", v3::PROGRAM, v3::VERSION),
     ("MOUNT 3", mount::PROGRAM, mount::VERSION),

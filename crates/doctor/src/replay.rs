@@ -1,6 +1,6 @@
-//! What clients of hypervisors do, step by step. The order and the options of their calls are those
-//! of their sources: xapi-project/sm (`nfs.py`, `NFSSR.py`, `FileSR.py`), Linux's `fs/nfs` and
-//! `fs/lockd`, libnfs; that of ESXi as its users describe it.
+//! Actions of hypervisors' clients, step by step. The order and the options of their calls are
+//! those of their sources: xapi-project/sm (`nfs.py`, `NFSSR.py`, `FileSR.py`), Linux's `fs/nfs`
+//! and `fs/lockd`, libnfs; that of ESXi as its users describe it.
 
 mod esxi;
 mod linux;
@@ -33,7 +33,7 @@ pub(crate) struct Ground {
     pub portmap: Option<SocketAddr>,
     /// Whence calls come.
     pub from: Source,
-    /// The same address, from a port that everybody gets.
+    /// Source of calls with the same address, from a port that everybody gets.
     pub from_high: Source,
     /// The export.
     pub path: String,

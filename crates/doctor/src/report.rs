@@ -50,9 +50,9 @@ impl From<Severity> for Level {
 pub struct Finding {
     /// How much it matters.
     pub level: Level,
-    /// What kind it is: a word that stays.
+    /// Kind of the finding: a word that stays.
     pub code: String,
-    /// What was found, in a sentence.
+    /// Description of what was found, in a sentence.
     pub what: String,
     /// The command that mends it, or the next one to type.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,7 +85,7 @@ impl Finding {
 /// One step of a replay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// What was done, in the words of the protocol.
+    /// Name of the step, in the words of the protocol.
     pub name: String,
     /// Microseconds that it took.
     pub took_us: u64,
@@ -94,10 +94,10 @@ pub struct Step {
     pub error: Option<String>,
 }
 
-/// What one hypervisor's client does, done at one export.
+/// Actions of one hypervisor's client, done at one export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Replay {
-    /// Whose client.
+    /// Name of the client.
     pub client: &'static str,
     /// The export's path.
     pub path: String,
@@ -126,7 +126,7 @@ pub struct Report {
     pub server: String,
     /// The worst first.
     pub findings: Vec<Finding>,
-    /// What was replayed.
+    /// Replays of clients that were done.
     pub replays: Vec<Replay>,
 }
 

@@ -14,7 +14,7 @@ use crate::report::{Finding, Report};
 use crate::server::Server;
 use crate::state::{State, patient, property};
 
-/// What the exports answer to a hypervisor.
+/// Reports what the exports answer to a hypervisor.
 pub(crate) async fn of_host(client: &Client, host: &str, state: &State, report: &mut Report) {
     let mut addresses = Vec::new();
     for share in state.shares.iter().filter(|share| share.problem.is_none()) {

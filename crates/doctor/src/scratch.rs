@@ -136,7 +136,7 @@ fn now_ms() -> i64 {
     i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// What the name begins with.
+/// Beginning of the directory's name.
 pub(crate) const PREFIX: &str = ".aquifer-doctor-";
 /// A doctor at work is never that old.
 const OLD_S: i64 = 600;

@@ -22,7 +22,7 @@ pub(crate) struct Server {
     pub portmap: Portmap,
 }
 
-/// Who tells where NFS is.
+/// Service that tells where NFS is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Portmap {
     /// Nobody.

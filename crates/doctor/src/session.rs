@@ -59,7 +59,7 @@ impl From<Error> for Wrong {
 }
 
 impl Wrong {
-    /// What to type next, for an export of `dataset`.
+    /// Returns the line to type next, for an export of `dataset`.
     pub fn mend(&self, dataset: &str) -> String {
         let pool = dataset.split('/').next().unwrap_or(dataset);
         match self {
@@ -106,7 +106,7 @@ impl Session {
         Ok(read(&mut from)?)
     }
 
-    /// The same, if the results hold no bytes of the reply.
+    /// Makes a call of any program, and decodes results that hold no bytes of the reply.
     fn decoded<T: for<'a> Decode<'a>>(
         &mut self,
         what: What,
@@ -135,12 +135,12 @@ impl Session {
         done(self.decoded::<Res3<T, F>>(of_nfs(args), args)?)
     }
 
-    /// The same, where only the status counts.
+    /// Makes an NFS call of which only the status counts.
     pub fn status(&mut self, args: &Args3<'_>) -> Result<Nfsstat3, Wrong> {
         self.decoded(of_nfs(args), args)
     }
 
-    /// The same, where only success counts.
+    /// Makes an NFS call of which only the success counts.
     pub fn do_nfs(&mut self, args: &Args3<'_>) -> Result<(), Wrong> {
         match self.status(args)? {
             Nfsstat3::Ok => Ok(()),

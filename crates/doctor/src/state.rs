@@ -1,4 +1,4 @@
-//! What the daemon says of itself, its pools and its datasets.
+//! Answers of the daemon about itself, its pools and its datasets.
 
 use std::future::Future;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use aquifer_api::{
 use crate::codes;
 use crate::report::{Finding, Report};
 
-/// What was asked for.
+/// Answers of the daemon that were asked for.
 #[derive(Debug)]
 pub(crate) struct State {
     pub pools: Vec<PoolStatus>,

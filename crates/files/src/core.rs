@@ -47,7 +47,7 @@ pub struct Files {
     /// Held while a page of a comparison is made: each takes memory, and reads much.
     pub(crate) comparing: AsyncMutex<()>,
     pub(crate) scrubbing: Mutex<Scrubbing>,
-    /// What the log was told lately of objects that cannot be read.
+    /// Objects that cannot be read of which the log was told lately.
     pub(crate) told: Mutex<Seldom<About>>,
     /// Itself, for tasks.
     pub(crate) this: Weak<Files>,

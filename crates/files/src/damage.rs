@@ -14,7 +14,7 @@ use crate::error::FsError;
 
 /// Most directory entries that a search for a path reads, unless the caller needs a faster answer.
 pub const SEARCH_ENTRIES_MAX: usize = 1_000_000;
-/// The same limit for the path in an event.
+/// Most directory entries that a search for the path in an event reads.
 const EVENT_ENTRIES_MAX: usize = 10_000;
 /// Entries read at a time.
 const SEARCH_ENTRIES: usize = 1_000;

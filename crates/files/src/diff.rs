@@ -68,7 +68,7 @@ pub enum DiffError {
         path: String,
         /// The version.
         version: String,
-        /// What it is.
+        /// Kind of the object there.
         kind: &'static str,
     },
     /// It lost changes, and its content is not certain.
@@ -182,7 +182,7 @@ impl<'a> Looks<'a> {
 }
 
 impl Files {
-    /// What was acknowledged before is in the roots on disk.
+    /// Syncs the pool: everything acknowledged before is in the roots on disk.
     async fn bring_to_disk(&self) -> Result<(), DiffError> {
         Ok(self.pool.sync().await.map(drop)?)
     }

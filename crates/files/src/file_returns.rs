@@ -101,7 +101,7 @@ impl Files {
     }
 }
 
-/// What is wrong with the name of a clone, of a file that comes back.
+/// Turns an error about the name of a clone into one about a file that comes back.
 fn returning(error: FileNameError) -> FileNameError {
     match error {
         FileNameError::Clone { name, error } | FileNameError::NotNamed { name, error, .. } => {

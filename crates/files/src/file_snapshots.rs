@@ -438,7 +438,7 @@ impl Files {
         Ok((dataset, found))
     }
 
-    /// What has a path of the dataset now, as clients see it, and its generation.
+    /// Finds the object that has a path of the dataset now, as clients see it, and its generation.
     pub(crate) async fn now_at(
         &self,
         dataset: &Arc<Dataset>,

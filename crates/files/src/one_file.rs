@@ -27,7 +27,7 @@ pub(crate) struct OneFile {
     /// The txg of the snapshot.
     pub txg: Txg,
     pub created: Time,
-    /// What stands behind the '@'.
+    /// Name of the snapshot, behind the '@'.
     pub name: String,
     /// Of a snapshot of the file.
     own: Option<Inode>,

@@ -51,7 +51,8 @@ pub struct ReceiveOptions {
     pub new_handles: bool,
     /// Of what changed since a snapshot: drops what was changed here since then.
     pub force: bool,
-    /// What came stays if the stream breaks off, and it may go on ([`Receiver::leave`]).
+    /// Keeps the part that came if the stream breaks off, so that the stream may go on
+    /// ([`Receiver::leave`]).
     pub resumable: bool,
 }
 
@@ -84,7 +85,7 @@ pub struct Received {
     pub sent: String,
     /// The full name of the snapshot there since which it has what changed.
     pub since: Option<String>,
-    /// What came.
+    /// Counts of what came.
     pub counts: Counts,
     /// The dataset had the snapshot already, or a later one: the stream was passed over.
     pub was_there: bool,
@@ -101,14 +102,14 @@ pub struct Receiver {
     name: String,
     options: ReceiveOptions,
     copied: Copied,
-    /// What a bundle says of the stream.
+    /// Facts that a bundle states about the stream.
     member: Option<Member>,
     decoder: Decoder,
-    /// What is said of it.
+    /// Report on the stream for the caller.
     about: Received,
     /// The guid of the newest snapshot that came.
     newest: Option<Guid>,
-    /// What came behind the end of a stream, if it is not known yet what that is.
+    /// Bytes that came behind the end of a stream, if it is not known yet what they are.
     behind: Pieces,
     way: Way,
     sums: Sums,

@@ -301,8 +301,8 @@ pub(crate) struct Scrubbing {
     has_task: bool,
     /// When its present piece began, by the world's clock.
     piece: Option<(Duration, Arc<Watch>)>,
-    /// What the newest scrub has repaired.
+    /// Files that the newest scrub has repaired.
     repaired: RepairedFiles,
-    /// What it has found to be lost.
+    /// Losses that the newest scrub has found.
     found: Found,
 }

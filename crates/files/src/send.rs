@@ -40,11 +40,11 @@ pub use error::SendError;
 const PAGE_BYTES: usize = 8 << 20;
 /// Steps after which a page ends of which only the size is asked for.
 const SIZE_STEPS_MAX: u64 = 100_000;
-/// What is looked at, if it is two snapshots.
+/// Indices of the two snapshots that are looked at, if there are two.
 const NEW: usize = 0;
 const OLD: usize = 1;
 
-/// What is to be sent.
+/// Request for a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SendWanted<'a> {
     /// The snapshot, as `dataset@name`; or that of a file, as `dataset:path@name`.
@@ -87,7 +87,7 @@ pub struct SendPage {
     pub next: Option<SendCursor>,
 }
 
-/// What is sent, and what the receiver has of it.
+/// Subject of a stream, and what the receiver has of it.
 enum Sent {
     Dataset {
         dataset: Arc<Dataset>,
@@ -111,7 +111,7 @@ impl Sent {
         }
     }
 
-    /// What is looked at: the new one first.
+    /// Returns the versions that are looked at: the new one first.
     fn versions(&self) -> Vec<&Version> {
         let (new, old) = match self {
             Sent::Dataset { version, from, .. } => (version, from.as_ref().map(|(_, old)| old)),

@@ -1,4 +1,4 @@
-//! Whose calls count together where hosts have limits.
+//! Sites: addresses whose calls count together where hosts have limits.
 
 use std::net::{IpAddr, Ipv6Addr};
 

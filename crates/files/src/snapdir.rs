@@ -104,7 +104,7 @@ impl Files {
         head.map(|head| head.fs_guid)
     }
 
-    /// What a handle names that is on no disk.
+    /// Finds the target of a handle that names something that is on no disk.
     pub(crate) async fn unstored(
         &self,
         dataset: &Arc<Dataset>,

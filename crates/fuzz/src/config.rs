@@ -188,7 +188,7 @@ const LIMIT: Limit =
 mod tests {
     use super::*;
 
-    /// What each field of version 2 reaches: all of it is imported.
+    /// All that each field of version 2 reaches is imported.
     #[test]
     fn a_config_that_only_says_more_is_imported() {
         let base = Base::new();

@@ -34,7 +34,7 @@ impl fmt::Display for Severity {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident $severity:ident,)*) => {
-        /// What was found.
+        /// Kind of a finding.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum Kind {

@@ -60,9 +60,9 @@ struct Items {
     snapshots: BTreeMap<DatasetId, Snapshots>,
     /// Datasets have one line, so far.
     lines: BTreeMap<DatasetId, LineRecord>,
-    /// Who lists snapshots, if not the dataset on whose line they are.
+    /// Datasets that list snapshots, if not those on whose lines they are.
     listers: BTreeMap<(DatasetId, Txg), Option<DatasetId>>,
-    /// What clones, and snapshots of them, have of their origins.
+    /// Space that clones, and snapshots of them, have of their origins.
     inherited: BTreeMap<(DatasetId, Txg), Space>,
     /// Datasets that stand by: not in service.
     standby: BTreeSet<DatasetId>,

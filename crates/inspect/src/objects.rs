@@ -27,7 +27,7 @@ struct Gathered {
     unequal: BTreeMap<ObjectId, (Space, Space)>,
     /// Space of tails that were cut off a file and are not freed yet: they count in its sum.
     tails: BTreeMap<ObjectId, Space>,
-    /// What a clone's origin owns.
+    /// Space that a clone's origin owns.
     inherited: Space,
     /// Files that could not be read to their end, so that their sums are unknown.
     unread: BTreeSet<ObjectId>,
@@ -66,7 +66,7 @@ pub(crate) struct How {
     /// It is being emptied, or was being received: its names have no meaning any more, or none yet.
     /// If it has a floor, it is an old head that a rollback left: it owns only what was born above.
     pub destroyed: bool,
-    /// What changed is being received into it: its names have no meaning for now.
+    /// Whether changes are being received into it: its names have no meaning for now.
     pub is_half: bool,
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct Scan<'a> {
     pub whole: bool,
     pub sectors: SectorSummary,
     pub verified: &'a mut Verified,
-    /// What the head of the present dataset reaches, if that is of interest.
+    /// Nodes and data that the head of the present dataset reaches, if that is of interest.
     pub head: Option<Head>,
     /// Of a clone: what it began with.
     pub inherits: Option<Inherits>,
@@ -63,8 +63,8 @@ pub(crate) struct Scan<'a> {
     pub cut: Txg,
     /// Files of the present head that began as snapshots of files.
     pub begun: Begun,
-    /// What was born up to there, the present head has of the snapshot as which it began again; 0:
-    /// it did not.
+    /// Latest birth of what the present head has of the snapshot as which it began again; 0: it did
+    /// not.
     pub line_floor: Txg,
     /// The topmost of that.
     pub of_line: Vec<OfLine>,
@@ -73,7 +73,7 @@ pub(crate) struct Scan<'a> {
     /// Clones of files of which the present head has something, and trees of them.
     pub cloned: BTreeSet<Cloned>,
     pub file_clones: Vec<(Of, BlockPointer)>,
-    /// What datasets have of files of others, to be looked for there.
+    /// Parts that datasets have of files of others, to be looked for there.
     pub across: Vec<Across>,
     /// Of a tree that is taken down: what was born up to here is not its own, and not looked at.
     pub floor: Txg,

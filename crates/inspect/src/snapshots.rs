@@ -67,7 +67,7 @@ impl Snapshots {
     }
 }
 
-/// What the head of a dataset reaches.
+/// Nodes and data that the head of a dataset reaches.
 #[derive(Debug)]
 pub(crate) struct Head {
     /// When each node was written, by each of its places.
@@ -119,7 +119,7 @@ struct Kept {
     met: bool,
 }
 
-/// What a dataset has of a file of another one.
+/// Part that a dataset has of a file of another one.
 #[derive(Debug)]
 pub(crate) struct Across {
     /// The snapshot of that file.
@@ -161,7 +161,7 @@ pub(crate) struct Cloned {
     pub cut: Txg,
 }
 
-/// What a clone began with.
+/// Content with which a clone began.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Inherits {
     /// Up to this birth.
@@ -170,16 +170,16 @@ pub(crate) struct Inherits {
     pub origin: (DatasetId, Txg),
 }
 
-/// What is known of a dataset while its snapshots, and its clones, are looked at.
+/// Knowledge about a dataset while its snapshots, and its clones, are looked at.
 #[derive(Debug)]
 pub(crate) struct Pass {
     dataset: DatasetId,
     list: BTreeMap<Txg, SnapshotRecord>,
     lines: HeadLines,
     inherits: Option<Inherits>,
-    /// What each clone of a file began as: the snapshot, and what its file was cloned from.
+    /// Beginning of each clone of a file: the snapshot, and what its file was cloned from.
     origins: BTreeMap<Of, (Shower, Of)>,
-    /// The same of those whose origin is in another dataset.
+    /// Beginning of those clones of files whose origin is in another dataset.
     across: BTreeMap<Of, (DatasetId, FileSnapshotId)>,
     /// Snapshots of files that files of other datasets began as.
     needed: BTreeMap<FileSnapshotId, (Shower, Of)>,
@@ -277,7 +277,8 @@ pub(crate) fn meet_in(
     scan.passes.insert(dataset, pass);
 }
 
-/// What clones of files have of files of other datasets is kept there. Behind all datasets.
+/// Checks that what clones of files have of files of other datasets is kept there. Comes behind all
+/// datasets.
 pub(crate) async fn look_across(scan: &mut Scan<'_>) {
     while let Some(Across { origin: (dataset, snapshot), what }) = scan.across.pop() {
         let Some(mut pass) = scan.passes.remove(&dataset) else { continue };

@@ -257,7 +257,7 @@ impl CacheDisk {
         Some(pieces)
     }
 
-    /// What lies there is not the block.
+    /// Forgets the places of a block of which these pieces were read: they do not hold the block.
     fn forget(&self, wanted: &Wanted, pieces: &[(u32, usize)]) {
         let read = |sector: u32| {
             pieces.iter().any(|(first, count)| {

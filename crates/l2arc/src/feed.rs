@@ -1,4 +1,5 @@
-//! What waits to be written to a cache disk: a chunk that is being filled, and some that are full.
+//! Queue of data to be written to a cache disk: a chunk that is being filled, and some that are
+//! full.
 
 use std::collections::VecDeque;
 
@@ -15,14 +16,14 @@ pub(crate) struct Filling {
     pub pages: Vec<Page>,
 }
 
-/// What waits.
+/// Chunks that wait to be written: the one that is being filled, and full ones.
 #[derive(Debug, Default)]
 pub(crate) struct Feed {
     open: Filling,
     full: VecDeque<Filling>,
 }
 
-/// What became of a block.
+/// Fate of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// It waits.

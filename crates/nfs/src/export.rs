@@ -213,7 +213,7 @@ impl Exports {
         self.awaited.set(awaited);
     }
 
-    /// The same, beside those that are expected already: one that is about to be served is expected
+    /// Adds pools to those that are expected already: one that is about to be served is expected
     /// until the table has it.
     pub fn expect_also(&self, awaited: BTreeSet<String>) {
         self.awaited.add(awaited);

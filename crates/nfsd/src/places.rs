@@ -1,5 +1,5 @@
-//! Who has how many of a number of places, and who gives one up when they are short. Pure: one
-//! scheme for connections of NFS and of the API.
+//! Places of a limited number: who has how many, and who gives one up when they are short. Pure:
+//! one scheme for connections of NFS and of the API.
 //!
 //! A *principal* is whom a place counts for: the site of an address ([`aquifer_nfs::site`]), or a
 //! token once it was shown. Strangers and admitted ones are counted in the same way: an admitted
@@ -65,8 +65,9 @@ pub struct Places<H> {
     of_principals: HashMap<(Rank, Principal), usize>,
     /// The principal that each place counts for, with its rank.
     principals: HashMap<u64, (Rank, Principal)>,
-    /// What each principal has of each rank: those with most come first. A place goes in a moment:
-    /// whoever looks for it may be a thread of low priority, and those that serve clients wait.
+    /// Places that each principal has of each rank: those with most come first. A place goes in a
+    /// moment: whoever looks for it may be a thread of low priority, and those that serve clients
+    /// wait.
     by_count: BTreeMap<(Rank, Reverse<usize>, Principal), Group<H>>,
 }
 
@@ -177,8 +178,8 @@ impl<H: Holder> Places<H> {
         best.map(|(.., number)| number)
     }
 
-    /// The same, from a principal that has more than [`GREEDY`] times what the newcomer will have:
-    /// however young the place is, and at work or not.
+    /// Finds the place that goes first, from a principal that has more than [`GREEDY`] times what
+    /// the newcomer will have: however young the place is, and at work or not.
     pub fn first_of_greedy(&self, ranks: RangeInclusive<Rank>, newcomer_has: usize) -> Option<u64> {
         self.first(ranks, GREEDY.saturating_mul(newcomer_has + 1) + 1, |_| true)
     }

@@ -51,7 +51,7 @@ pub(crate) struct PortmapService {
 #[derive(Debug)]
 struct Inner {
     state: PortmapState,
-    /// What the portmapper was last told of.
+    /// Programs that the portmapper was last told of.
     programs: Vec<Service>,
     /// When another portmapper was last asked.
     asked: Option<Instant>,
@@ -158,7 +158,7 @@ impl PortmapService {
     }
 }
 
-/// What a portmapper of our own at these addresses lists.
+/// Returns the programs that a portmapper of our own at these addresses lists.
 fn with_portmapper(own: &[SocketAddr], programs: Vec<Service>) -> Vec<Service> {
     let table = at_each(own, |at| portmappers(at.port(), at.is_ipv4()));
     table.into_iter().chain(programs).collect()

@@ -53,7 +53,7 @@ impl Observer {
         self.common.stats.load(&self.common.budgets)
     }
 
-    /// What is served.
+    /// Returns the [`Nfs`] that is served.
     pub fn nfs(&self) -> &Nfs {
         &self.common.nfs
     }
@@ -174,7 +174,7 @@ impl Server {
         self.doors.portmap()
     }
 
-    /// What is served.
+    /// Returns the [`Nfs`] that is served.
     pub fn nfs(&self) -> &Arc<Nfs> {
         &self.common.nfs
     }

@@ -33,7 +33,7 @@ pub struct KeyFiles {
     pub key: PathBuf,
     /// The authorities of client certificates. Without any, no client is asked for one.
     pub clients: Option<PathBuf>,
-    /// What these authorities have revoked: their lists, one of each that is in a client's chain.
+    /// Revocations by these authorities: their lists, one of each that is in a client's chain.
     pub revoked: Option<PathBuf>,
 }
 
@@ -53,7 +53,7 @@ pub enum TlsError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason why it is invalid.
         why: String,
     },
 }

@@ -65,7 +65,7 @@ pub struct Returning {
     pub to: Txg,
 }
 
-/// What decides on the blocks of a dataset that die.
+/// State that decides on the blocks of a dataset that die.
 #[derive(Debug, Clone, Default)]
 pub struct Shown {
     /// Births at or below are another's.
@@ -76,13 +76,13 @@ pub struct Shown {
     pub bookmarks: Vec<Txg>,
     /// Those of its files.
     pub files: FileLists,
-    /// What dies now must not stand among what comes back.
+    /// Rollback of the dataset that brings blocks back: what dies now must not stand among these.
     pub returning: Option<Returning>,
-    /// The same of single files.
+    /// Rollbacks of single files that bring blocks back: what dies now must not stand among these.
     pub files_returning: BTreeMap<ObjectId, Returning>,
 }
 
-/// What was cut off a huge file.
+/// Part that was cut off a huge file.
 #[derive(Debug, Clone, Copy)]
 struct Tail {
     file: ObjectId,
@@ -267,8 +267,8 @@ fn is_inherited(birth: Txg, floor: Txg) -> bool {
 }
 
 impl Shown {
-    /// What decides on the blocks of a head that was left in this txg, and owned what was born
-    /// above a floor: the snapshots before.
+    /// Returns the state that decides on the blocks of a head that was left in this txg, and owned
+    /// what was born above a floor: the snapshots before.
     pub fn until(mut self, floor: Txg, left: Txg) -> Shown {
         let before = |list: &mut Vec<Txg>| list.retain(|txg| *txg < left);
         before(&mut self.listed);

@@ -24,7 +24,7 @@ use crate::overlay::{Overlay, Seen};
 pub struct TreeRoot {
     /// The root.
     pub root: Option<BlockPointer>,
-    /// What its extents take.
+    /// Space that its extents take.
     pub refer: Space,
     /// Of that, what belongs to the file that this one was cloned from.
     pub inherited: Space,
@@ -205,7 +205,7 @@ impl Object {
         self.read_pages_for(Reader::Client, pool, (from, to)).await
     }
 
-    /// The same for anybody.
+    /// Reads pages as [`Object::read_pages`], for any reader.
     ///
     /// # Errors
     /// As [`Object::read_pages`].

@@ -3,7 +3,7 @@
 
 use crate::types::{DatasetId, ObjectId};
 
-/// What does not fit together on disk.
+/// Kind of data on disk that do not fit together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Corruption {
     /// Nodes that do not make a tree.
@@ -45,7 +45,7 @@ pub enum Corruption {
     SymlinkTarget {
         /// The link.
         object: ObjectId,
-        /// What it says.
+        /// Bytes of its target.
         bytes: u64,
     },
     /// A record of the intent log that is none of the files'.
@@ -100,7 +100,7 @@ pub enum TreeError {
     /// Entries that must stay together do not fit one node.
     #[error("tree: {bytes} bytes of inseparable entries")]
     Inseparable {
-        /// What they take.
+        /// Bytes that they take.
         bytes: usize,
     },
 }

@@ -134,7 +134,7 @@ pub(crate) fn begin() -> Writer {
     begin_with(0)
 }
 
-/// The same with flags.
+/// Begins a record of the namespace: version, and these flags.
 pub(crate) fn begin_with(flags: u16) -> Writer {
     let mut w = Writer::new();
     w.u16(VERSION);
@@ -147,7 +147,7 @@ pub(crate) fn open<'a>(value: &'a [u8], what: &'static str) -> Result<Reader<'a>
     open_with_flags(value, what).map(|(r, _)| r)
 }
 
-/// The same, with the flags.
+/// Opens a record of the namespace, behind version and flags, and returns the flags too.
 pub(crate) fn open_with_flags<'a>(
     value: &'a [u8],
     what: &'static str,
@@ -196,7 +196,7 @@ pub struct DatasetRecord {
     pub next_snapshot: u64,
     /// Bytes its objects refer to.
     pub refer_bytes: u64,
-    /// What compression saves of them: see [`crate::inode::Inode::saved_bytes`].
+    /// Bytes that compression saves of them: see [`crate::inode::Inode::saved_bytes`].
     pub saved_bytes: u64,
     /// Its line of history.
     pub line: u64,
@@ -306,7 +306,7 @@ pub struct SnapshotRecord {
     pub created: Time,
     /// Bytes that its objects refer to.
     pub refer_bytes: u64,
-    /// What compression saves of them. A bookmark does not keep it.
+    /// Bytes that compression saves of them. A bookmark does not keep this number.
     pub saved_bytes: u64,
     /// The dataset's line of history then.
     pub line: u64,
@@ -317,7 +317,7 @@ pub struct SnapshotRecord {
 }
 
 impl SnapshotRecord {
-    /// What its objects refer to.
+    /// Returns the space that its objects refer to.
     pub fn refer(&self) -> Space {
         Space { bytes: self.refer_bytes, saved_bytes: self.saved_bytes }
     }
@@ -330,7 +330,7 @@ impl SnapshotRecord {
         w.into_bytes()
     }
 
-    /// What follows the version.
+    /// Writes the fields that follow the version.
     pub(crate) fn encode_fields(&self, w: &mut Writer) {
         let fits = self.name.len() <= SNAPSHOT_NAME_BYTES_MAX;
         assert!(fits, "a name of {} bytes could not be read back", self.name.len());
@@ -363,7 +363,7 @@ impl SnapshotRecord {
     }
 }
 
-/// What a destroyed snapshot alone showed, to be freed in the background.
+/// Record of a sweep: blocks that a destroyed snapshot alone showed, to be freed in the background.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SweepRecord {
     /// The txg in which the snapshot left the list.

@@ -147,14 +147,14 @@ pub struct DeadBlock {
 pub struct DeadSums {
     /// Their sectors.
     pub sectors: u64,
-    /// What compression saved of them.
+    /// Sectors that compression saved of them.
     pub saved_sectors: u64,
     /// Their number.
     pub blocks: u64,
 }
 
 impl DeadSums {
-    /// What they take.
+    /// Returns the space that they take.
     pub fn space(&self) -> Space {
         Space::of_sectors(self.sectors, self.saved_sectors)
     }
@@ -186,7 +186,7 @@ impl DeadSums {
     }
 }
 
-/// What stands at a key.
+/// Value at a key of the dead tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeadBody {
     /// Sums of a bucket or of the tree.

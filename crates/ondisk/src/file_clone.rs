@@ -25,7 +25,7 @@ use crate::types::{DatasetId, ObjectId, Txg};
 /// Ids of clones are below this: they are numbers of items.
 pub const CLONE_ID_LIMIT: u64 = 1 << 56;
 
-/// What a clone of a file began as, and when it was there.
+/// Snapshot as which a clone of a file began, and the time in which the clone was there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileCloneRecord {
     /// The snapshot.
@@ -37,7 +37,7 @@ pub struct FileCloneRecord {
 }
 
 impl FileCloneRecord {
-    /// What was born up to there is not the clone's.
+    /// Returns the clone's floor: blocks that were born up to there are not the clone's.
     pub fn floor(&self) -> Txg {
         self.snapshot.txg()
     }
@@ -79,7 +79,7 @@ impl FileCloneRecord {
     }
 }
 
-/// What a file began again as, when it was rolled back past later snapshots.
+/// Snapshot as which a file began again, when it was rolled back past later snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileLineRecord {
     /// The file.
@@ -113,7 +113,7 @@ impl FileLineRecord {
     }
 }
 
-/// What a clone of a file of another dataset began as.
+/// Snapshot, in another dataset, as which a clone of a file began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileCloneAcrossRecord {
     /// The dataset of the snapshot.

@@ -137,7 +137,8 @@ impl FileSnapshotRecord {
     }
 }
 
-/// What a destroyed snapshot of a file alone showed, to be freed in the background.
+/// Record of a sweep: blocks that a destroyed snapshot of a file alone showed, to be freed in the
+/// background.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileSweepRecord {
     /// The file.

@@ -50,7 +50,7 @@ pub struct EndedWork {
     pub skipped_bytes: u64,
 }
 
-/// What is kept of the work on the free space of a disk.
+/// Record of the work on the free space of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeWorkRecord {
     /// The disk.

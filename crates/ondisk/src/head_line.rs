@@ -21,8 +21,8 @@ use crate::dataset::{begin, begin_with, open, open_with_flags};
 use crate::space::Space;
 use crate::types::{DatasetId, Txg};
 
-/// What a head began again as, and when it was on that line. The txg in which it began is the
-/// item's number.
+/// Snapshot as which a head began again, and the time in which the head was on that line. The txg
+/// in which it began is the item's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadLineRecord {
     /// The txg of the snapshot.

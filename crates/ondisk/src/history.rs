@@ -136,7 +136,7 @@ pub struct HistoryRecord {
     pub act: String,
     /// Why it was not carried out; empty if it was.
     pub result: String,
-    /// What it changed.
+    /// Changes that it made.
     pub changes: Vec<HistoryChange>,
 }
 

@@ -150,7 +150,7 @@ pub struct Inode {
     pub size: u64,
     /// Bytes of disk that its extents refer to.
     pub refer_bytes: u64,
-    /// What compression saves of a file: the bytes of its extents before it, less
+    /// Bytes that compression saves of a file: the bytes of its extents before compression, less
     /// [`Inode::refer_bytes`]. 0 in a pool that does not count it.
     pub saved_bytes: u64,
     /// Entries of a directory.
@@ -223,7 +223,7 @@ impl Inode {
         Txg(if self.cloned { self.line } else { 0 })
     }
 
-    /// What its extents take.
+    /// Returns the space that its extents take.
     pub fn refer(&self) -> Space {
         Space { bytes: self.refer_bytes, saved_bytes: self.saved_bytes }
     }

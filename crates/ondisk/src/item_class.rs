@@ -30,7 +30,7 @@ pub enum ItemClass {
     Lister = 12,
     /// A line whose dataset was destroyed: its record.
     HiddenLine = 13,
-    /// What a clone has of its origin.
+    /// Space that a clone refers to and its origin owns.
     Inherited = 14,
     /// Of dataset 0: when the free space of a disk was last worked on.
     FreeWork = 15,
@@ -44,7 +44,7 @@ pub enum ItemClass {
     FileRollback = 20,
     /// A clone of a file.
     FileClone = 21,
-    /// What is being received into the head.
+    /// A receive into the head that is under way.
     Receiving = 22,
     /// How far a stream has come that may go on.
     Resume = 23,

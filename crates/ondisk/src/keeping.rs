@@ -47,7 +47,7 @@ pub const CADENCES: [Cadence; 6] = [
 ];
 
 impl Cadence {
-    /// What it is called.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Cadence::Frequently => "frequently",
@@ -63,7 +63,7 @@ impl Cadence {
 /// A hold: as long as it stands, the snapshot is not destroyed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// What it is called.
+    /// Name of the hold.
     pub tag: String,
     /// When it was placed.
     pub placed: Time,

@@ -42,7 +42,7 @@ pub fn chunk_sector(chunk: u64) -> u64 {
     SEGMENT_SECTORS + chunk * CHUNK_SECTORS
 }
 
-/// What the sectors of a run are.
+/// Form of the sectors of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RunForm {
@@ -61,7 +61,7 @@ pub struct CachedRun {
     pub written: Txg,
     /// How many they are.
     pub sectors: u8,
-    /// What they are.
+    /// Form of the sectors.
     pub form: RunForm,
 }
 
@@ -87,7 +87,7 @@ pub struct ChunkHeader {
     pub chunk: u64,
     /// Its number among all that were written there.
     pub sequence: u64,
-    /// What it holds, in the order in which it lies there.
+    /// Runs in the chunk, in the order in which they lie there.
     pub runs: Vec<CachedRun>,
 }
 

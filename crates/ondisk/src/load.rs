@@ -45,7 +45,7 @@ pub enum LoadGrain {
     TenMinutes = 6,
 }
 
-/// Whose load it is.
+/// Subject of a load: disks, clients or a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LoadOf {
     /// The pool's disks, all vdevs together.
@@ -74,11 +74,11 @@ pub struct LoadPart {
     pub bytes: Rough,
     /// How long one took on average, in nanoseconds.
     pub mean_ns: Rough,
-    /// What 99 of 100 did not exceed.
+    /// Time that 99 of 100 did not exceed, in nanoseconds.
     pub p99_ns: Rough,
 }
 
-/// What was done in the time of a sample.
+/// Work that was done in the time of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LoadSample {
     /// Reads.
@@ -94,7 +94,7 @@ pub struct LoadSample {
 pub struct LoadRecord {
     /// How fine.
     pub grain: LoadGrain,
-    /// Whose.
+    /// Subject of the load.
     pub of: LoadOf,
     /// When the span begins: seconds since 1970, see [`LoadGrain::begin_of`].
     pub begin_s: u64,

@@ -1,4 +1,4 @@
-//! What is being received into the head of a dataset.
+//! Record of a receive into the head of a dataset that is under way.
 //!
 //! ```text
 //! item of a dataset, class 22, number 0

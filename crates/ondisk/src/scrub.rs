@@ -107,7 +107,7 @@ impl WalkPosition {
     };
 }
 
-/// What a scrub does.
+/// State of a scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ScrubState {
@@ -124,7 +124,7 @@ pub enum ScrubState {
 /// A pool's newest scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScrubRecord {
-    /// What it does.
+    /// Its state.
     pub state: ScrubState,
     /// When it began.
     pub begun: Time,

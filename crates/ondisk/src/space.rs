@@ -30,7 +30,7 @@ impl Space {
         }
     }
 
-    /// What is left without the other.
+    /// Returns the space that is left without the other.
     #[must_use]
     pub fn minus(self, less: Space) -> Space {
         Space {

@@ -17,7 +17,7 @@ const NUMBER_LIMIT: u64 = 1 << KIND_SHIFT;
 const KIND_MASK: u64 = 0xf;
 const _: () = assert!(FIRST << 1 == crate::types::SEQUENCE_LIMIT);
 
-/// What such an id stands for.
+/// Meaning of an object id that clients see and no disk has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unstored {
     /// `.aquifer` in this directory, which is not the root directory.
@@ -48,7 +48,7 @@ impl Unstored {
         (number < NUMBER_LIMIT).then_some(ObjectId(FIRST | kind << KIND_SHIFT | number))
     }
 
-    /// What an id stands for, if it is such a one.
+    /// Returns the meaning of an id, if it is one that no disk has.
     pub fn of(id: ObjectId) -> Option<Unstored> {
         // Every call asks.
         if id.0 < FIRST || id.0 >> 63 != 0 {

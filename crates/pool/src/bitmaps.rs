@@ -64,7 +64,7 @@ impl Pool {
         self.load_for(self.txgs.open()).await
     }
 
-    /// The same for any txg.
+    /// Loads bitmaps until they hold the free sectors that the sync of `txg` may need.
     pub(crate) async fn load_for(&self, txg: Txg) -> Result<(), PoolError> {
         let wanted = self.wanted_free_sectors(txg);
         let mut before = Vec::new();
@@ -118,8 +118,8 @@ impl Pool {
         self.load_between_txgs(run, false).await;
     }
 
-    /// The same for who looks through all of them one after the other: if bitmaps are over their
-    /// share of memory, others go first.
+    /// Loads the bitmap that tells of a run, for a caller who looks through all runs one after the
+    /// other: if bitmaps are over their share of memory, others go first.
     pub(crate) async fn load_to_look(&self, run: Run) {
         self.load_between_txgs(run, true).await;
     }

@@ -40,7 +40,7 @@ const PAGE_CHARGE_BYTES: u32 = 4096 + 64;
 const SHORT_EXTENTS_MIN: usize = 8;
 const SHORT_PAGES_MAX: u8 = 7;
 
-/// Who waits for content.
+/// The one who waits for content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reader {
     /// A client.

@@ -37,7 +37,7 @@ pub struct CacheStatus {
     pub leaf: LeafStatus,
     /// Whether it is read and written: it is there, and answers.
     pub usable: bool,
-    /// What it holds, and how often it was asked.
+    /// Counts of what it holds, and of how often it was asked.
     pub stats: CacheStats,
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Committer {
     pub host: Option<Host>,
 }
 
-/// What is known of the uberblocks on disk, without waiting for one that is being written.
+/// Knowledge of the uberblocks on disk, to be had without waiting for one that is being written.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     /// The sequence of the last one that counts: each leaf that it does not name has it.

@@ -194,7 +194,7 @@ pub(crate) async fn check_new_disks(specs: &[VdevSpec], force: bool) -> Result<(
     Ok(())
 }
 
-/// The same for one disk.
+/// Checks that a vdev of its own can be made of one disk; otherwise as [`check_new_disks`].
 pub(crate) async fn check_new_disk(disk: &NamedDisk, force: bool) -> Result<(), ImportError> {
     let spec = VdevSpec { redundancy: Redundancy::Single, disks: vec![disk.clone()] };
     check_new_disks(&[spec], force).await

@@ -48,7 +48,7 @@ pub struct Repaired {
     pub bytes: u64,
 }
 
-/// What was found in a piece.
+/// Findings in a piece.
 #[derive(Debug, Default)]
 pub struct Examined {
     /// Where the next piece begins; `None` if this was the last.
@@ -59,7 +59,7 @@ pub struct Examined {
     pub repaired_bytes: u64,
     /// Which of them are content of files, by position; neighbours are one.
     pub repaired: Vec<Repaired>,
-    /// What could not be repaired.
+    /// Nodes, and content of files, that could not be repaired.
     pub lost: Vec<Lost>,
     /// Blocks of it that this scrub has not met before. A page is one; so is a compressed extent,
     /// and a node at all its places.
@@ -75,7 +75,7 @@ pub struct Watch {
     pub repaired_bytes: AtomicU64,
     /// Blocks so far that no copy gives.
     pub lost_blocks: AtomicU64,
-    /// What is lost: by this piece, and by those before it that it goes on from.
+    /// Blocks that are lost: by this piece, and by those before it that it goes on from.
     pub lost: LostBlocks,
     stop: AtomicBool,
 }

@@ -232,7 +232,7 @@ pub fn import(
     })
 }
 
-/// What the chain of the log must be like.
+/// Returns the rules that the chain of the log must obey.
 fn chain_rules(uberblock: &Uberblock, root: &LogRoot, options: &ImportOptions) -> ChainRules {
     ChainRules {
         pool_guid: uberblock.pool_guid,

@@ -51,7 +51,7 @@ pub struct Scale {
     /// A leaf that kept something gets blocks, and with them at most this part of their size in
     /// zeros between them: on flash, what is written counts. A divisor; 0 is no limit.
     pub zeros_share: usize,
-    /// What is released waits so long for its discard: more may be released beside it.
+    /// Time that released space waits for its discard: more may be released beside it.
     pub autotrim_after: Duration,
 }
 

@@ -6,7 +6,7 @@ use aquifer_arc::{Memory, Share, Shelf};
 
 use crate::pool::Pool;
 
-/// What a pool holds beside its read cache, which gives way to it.
+/// Memory that a pool holds beside its read cache, which gives way to it.
 #[derive(Debug)]
 pub(crate) struct Shares {
     dirty: Share,
@@ -52,7 +52,7 @@ pub struct PoolMemory {
 }
 
 impl Pool {
-    /// What it holds beside its read cache.
+    /// Returns the memory that the pool holds beside its read cache.
     pub fn memory(&self) -> PoolMemory {
         let Shares { dirty, bitmaps, .. } = &self.shares;
         PoolMemory {

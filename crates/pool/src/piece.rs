@@ -43,7 +43,7 @@ pub(crate) struct Block {
     pub place: Place,
     pub written: Txg,
     pub sums: Sums,
-    /// What is lost with it. Of an extent: its pages.
+    /// Positions that are lost with it. Of an extent: its pages.
     pub span: Span,
 }
 
@@ -78,7 +78,7 @@ impl Block {
         }
     }
 
-    /// What is lost if a part of it is.
+    /// Returns the positions that are lost if a part of the block is.
     pub fn lost_with(&self, part: usize) -> Span {
         match &self.sums {
             Sums::Node(..) | Sums::Compressed(..) => self.span,
@@ -103,7 +103,8 @@ pub(crate) struct Piece {
     full: (usize, u64),
     blocks: Vec<Block>,
     bytes: u64,
-    /// What is lost as far as is known, if the piece is a scrub's: it is not read once more.
+    /// Blocks that are lost as far as is known, if the piece is a scrub's: such a block is not read
+    /// once more.
     known: Option<LostBlocks>,
     /// Nodes that no copy gives, where they lie, and why.
     pub unread: Vec<(BlockPointer, Span, PoolError)>,

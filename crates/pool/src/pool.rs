@@ -131,7 +131,8 @@ pub(crate) struct Acts {
     pub shunned_log: Mutex<Option<u16>>,
     /// A disk became outdated or was asked back, or the pool ends.
     pub disks_changed: Notify,
-    /// The same, for who looks after spares and disks that are replaced.
+    /// A disk became outdated or was asked back, or the pool ends: for the task that looks after
+    /// spares and disks that are replaced.
     pub stands_changed: Notify,
     /// Work on free space.
     pub trims: Trims,
@@ -146,7 +147,7 @@ impl Acts {
     }
 }
 
-/// What is counted for the status and the metrics.
+/// Counts and times for the status and the metrics.
 #[derive(Debug)]
 pub(crate) struct Meters {
     /// When the pool was imported, by the world's clock.
@@ -161,12 +162,13 @@ pub(crate) struct Meters {
     pub paces_compared: Mutex<Duration>,
 }
 
-/// What an import leaves to its replay.
+/// State that an import leaves to its replay.
 #[derive(Debug)]
 pub(crate) struct Import {
     /// The log, which waits for its replay.
     pub found: Mutex<Option<Chain>>,
-    /// What cannot be read counts as damaged, until the log is replayed and on disk.
+    /// Whether content that cannot be read counts as damaged, until the log is replayed and on
+    /// disk.
     pub discards_unreadable: AtomicBool,
 }
 

@@ -73,7 +73,8 @@ pub struct Reading<'a> {
     seat: Seat,
 }
 
-/// The same for a task that outlives its reader.
+/// Counterpart of [`Reading`] for a task that outlives its reader: while it exists, nothing that
+/// its reader could reach is reused.
 #[derive(Debug)]
 pub(crate) struct Repairing {
     pool: Arc<Pool>,

@@ -26,7 +26,7 @@ use crate::pool::Pool;
 /// a guest's disk (Windows: 60 s).
 pub const SILENT_AFTER: u32 = 10;
 
-/// What may owe an answer.
+/// Parts of the pool that may owe an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Owing {
     /// The intent log: its oldest batch.
@@ -38,7 +38,7 @@ enum Owing {
 /// Whether the disks answer.
 #[derive(Debug, Default)]
 pub(crate) struct Silence {
-    /// What owed an answer at the last listen: how far it was, and for how many listens.
+    /// Parts that owed an answer at the last listen: how far each was, and for how many listens.
     owed: Mutex<HashMap<Owing, (u64, u32)>>,
     is_silent: AtomicBool,
     begins: Notify,

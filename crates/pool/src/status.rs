@@ -41,15 +41,15 @@ pub struct LeafStatus {
     pub repaired: u64,
     /// The last error.
     pub last_error: Option<String>,
-    /// What is wrong with it beside its state.
+    /// Trouble with it beside its state.
     pub trouble: LeafTrouble,
     /// Its operations since import.
     pub io: IoCounts,
-    /// What is done with its free space.
+    /// Work on its free space.
     pub free_space: LeafFreeSpace,
 }
 
-/// What was done with the free space of a disk since import.
+/// Work that was done on the free space of a disk since import.
 #[derive(Debug, Clone, Default)]
 pub struct LeafFreeSpace {
     /// Discards that were carried out.

@@ -41,7 +41,8 @@ pub struct SyncContext {
     gathering: Mutex<BTreeMap<Stream, (u64, Vec<Page>)>>,
     flight: Arc<Flight>,
     used_sectors: Mutex<u64>,
-    /// What it freed of earlier txgs. Until the commit readers find it below the earlier root.
+    /// Runs of earlier txgs that the sync freed. Until the commit readers find them below the
+    /// earlier root.
     freed: Mutex<Vec<(Run, Txg)>>,
     copies: Copies,
 }

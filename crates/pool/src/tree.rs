@@ -53,7 +53,7 @@ impl VdevTree {
         self.vdevs.iter().flat_map(|vdev| vdev.online())
     }
 
-    /// The same with the vdev at `at` replaced, or one more.
+    /// Returns a copy of the tree with the vdev at `at` replaced, or with one vdev more.
     pub fn with_vdev(
         &self,
         at: usize,

@@ -33,10 +33,10 @@ pub(crate) const TRIM_SECTORS_MIN: u64 = 16;
 /// Sectors that are lent at most: 64 MiB.
 const LENT_SECTORS_MAX: u64 = 16_384;
 
-/// What a pool keeps of this work.
+/// State that a pool keeps of work on its free space.
 #[derive(Debug, Default)]
 pub(crate) struct Trims {
-    /// What is released is discarded.
+    /// Whether released space is discarded.
     autotrim: AtomicBool,
     released: auto::Released,
     jobs: job::Jobs,
@@ -63,7 +63,7 @@ struct Loan {
 }
 
 impl Loan {
-    /// What is worked on.
+    /// Iterates over the runs that are worked on.
     fn runs(&self) -> impl Iterator<Item = &Run> {
         self.runs.iter().chain(&self.held)
     }
@@ -85,7 +85,7 @@ enum Lending {
     Lent(Arc<Loan>),
     /// A part of it is lent already.
     Busy,
-    /// What is free there is not known.
+    /// The free space there is not known.
     Unknown,
     /// The pool needs its space, or enough is lent.
     Refused,

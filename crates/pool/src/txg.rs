@@ -138,7 +138,7 @@ impl Holders {
     }
 }
 
-/// What waiters watch.
+/// Progress that waiters watch.
 #[derive(Debug)]
 struct Progress {
     committed: Txg,
@@ -200,7 +200,7 @@ impl Txgs {
         });
     }
 
-    /// The same for a pool that goes: also if it is read-only.
+    /// Notes the error with which a pool goes, as `fail` does, and also if the pool is read-only.
     pub fn end(&self, error: PoolError) {
         self.note_end(|failure| match failure {
             None | Some(PoolError::ReadOnly) => *failure = Some(error),

@@ -1,4 +1,4 @@
-//! What a walk over everything that roots reach comes upon.
+//! Nodes and extents that a walk over everything that roots reach comes upon.
 //!
 //! The layer above knows what its trees hold, the pool knows where that lies. A walk passes over
 //! what is not younger than a txg: a node is born no earlier than all that lies below it.
@@ -16,7 +16,7 @@ use aquifer_ondisk::scrub::WalkPosition;
 use crate::error::PoolError;
 use crate::patience::Patience;
 
-/// What lies below a node: everything from one position up to another.
+/// Everything that lies below a node: from one position up to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// The first position.

@@ -117,7 +117,7 @@ impl Removable {
         Hanging(self)
     }
 
-    /// The same disk answers, also what it was given before.
+    /// Lets the same disk answer again, also what it was given before.
     pub fn come_back(&self) {
         self.set(Mood::Answers);
     }

@@ -109,7 +109,7 @@ impl Sim {
         Sim::with_config(seed, SimConfig::default())
     }
 
-    /// The same with other limits.
+    /// Makes a machine without disks, with other limits.
     pub fn with_config(seed: u64, config: SimConfig) -> Self {
         let machine = Machine {
             seed,
@@ -258,7 +258,8 @@ impl Sim {
         self.end_incarnation(true, |machine| machine.power_cut(mode));
     }
 
-    /// The same in a mode drawn from the seed.
+    /// Takes the power off as [`Sim::power_cut`] does, in a mode drawn from the seed, and returns
+    /// the mode.
     pub fn power_cut_any(&mut self) -> CutMode {
         let choice = self.shared.machine.lock().cut_rng.pick(&CutMode::ALL).copied();
         let mode = choice.unwrap_or(CutMode::PerWrite);

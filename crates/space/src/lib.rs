@@ -8,7 +8,7 @@
 //! Invariants:
 //! - A sector is handed out only if it is in neither view.
 //! - A freed sector leaves `used` with its txg. It leaves `taken` only once `REWIND_TXGS` further
-//!   txgs are on disk, even if it was taken in that same txg (`ARCHITECTURE.md`, "Invariants").
+//!   txgs are on disk, even if it was taken in that same txg (`docs/invariants.md`).
 //! - Nothing here allocates space for its own bookkeeping.
 
 mod allocator;

@@ -43,7 +43,7 @@ pub(crate) struct Metaslab {
     pub closed: bool,
     /// Where the search for free runs continues.
     pub cursor: usize,
-    /// The same for second copies.
+    /// Position where the search for free runs for second copies continues.
     pub second_cursor: usize,
 }
 

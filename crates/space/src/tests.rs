@@ -125,8 +125,8 @@ fn is_reserved(sector: u64) -> bool {
     reserved.any(|(first, count)| (first..first + count).contains(&place.sector()))
 }
 
-/// What is not known to be free is not: a bitmap that is not loaded, or closed, and a run that
-/// leaves its metaslab.
+/// Space that is not known to be free is not: a bitmap that is not loaded, or closed, and a run
+/// that leaves its metaslab.
 #[test]
 fn only_what_is_known_to_be_free_is_free() {
     let geometry = Geometry::new(0, 64, Redundancy::Single);

@@ -10,7 +10,7 @@ use aquifer_ondisk::{FormatError, Guid, Reader, Writer};
 
 use crate::error::StreamError;
 
-/// What a bundle begins with. No stream does: its first byte is 1.
+/// First bytes of a bundle. No stream begins with them: its first byte is 1.
 const MAGIC: [u8; 8] = *b"AQBUNDLE";
 /// The form of a head with one stream of each dataset.
 const VERSION_ONE_EACH: u32 = 1;
@@ -42,7 +42,7 @@ pub struct Bundle {
 /// One stream of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BundleMember {
-    /// What is behind the name of the first dataset: empty, or `/a/b`.
+    /// Rest of its dataset's name behind the name of the first dataset: empty, or `/a/b`.
     pub below: String,
     /// The snapshot that is sent.
     pub to: Guid,

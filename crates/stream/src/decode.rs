@@ -9,7 +9,7 @@ use crate::order::Order;
 use crate::pieces::Pieces;
 use crate::record::{MAGIC, RECORD_BYTES_MAX, Record, STREAM_VERSION};
 
-/// What [`check_begin`] looks at: a header, the magic number and the version.
+/// Bytes that [`check_begin`] looks at: a header, the magic number and the version.
 const BEGIN_CHECKED_BYTES: usize = HEADER_BYTES + MAGIC.len() + 4;
 
 /// Takes bytes as they come, and gives records. Only one that came in several pieces is copied.

@@ -72,7 +72,7 @@ impl Encoder {
         self.put_written(kind, payload.len(), |bytes| bytes.extend_from_slice(payload));
     }
 
-    /// The same; `write` appends the payload, which has so many bytes.
+    /// Appends a record with its checksum; `write` appends the payload, which has so many bytes.
     fn put_written(&mut self, kind: u8, payload_bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
         let header = header(kind, payload_bytes, self.chain.records);
         self.bytes.reserve(HEADER_BYTES + payload_bytes + SUM_BYTES);

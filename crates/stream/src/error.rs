@@ -33,7 +33,7 @@ pub enum StreamError {
     Invalid {
         /// Its number, from 0.
         number: u64,
-        /// What is wrong.
+        /// Reason why it is invalid.
         why: String,
     },
     /// The head of a bundle is not as it was sent.

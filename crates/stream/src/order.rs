@@ -7,7 +7,7 @@ use aquifer_ondisk::resume::StreamPlace;
 
 use crate::record::{Counts, PAGE_BYTES, Record, may_travel};
 
-/// What may come next.
+/// Order of records: which may come next.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     is_incremental: bool,
@@ -21,7 +21,7 @@ pub(crate) struct Order {
     inode: Option<Inode>,
     /// The first page, or key of a name that is new, that may come.
     next_data: u64,
-    /// The same of names that are gone.
+    /// First key of a name that is gone, that may come.
     next_drop: u64,
     counts: Counts,
 }

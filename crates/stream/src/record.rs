@@ -55,7 +55,7 @@ pub struct Point {
     pub name: String,
 }
 
-/// What a stream is.
+/// Description of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Begin {
     /// The file system guid of the dataset, which handles of files name.
@@ -75,7 +75,7 @@ pub struct Begin {
     pub properties: Vec<(String, String)>,
 }
 
-/// What came, by kinds.
+/// Numbers of what came, by kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Objects that are new or changed.
@@ -108,7 +108,7 @@ impl Counts {
 /// The end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
-    /// What came.
+    /// Numbers of what came.
     pub counts: Counts,
     /// The checksum of the record before, and so of all.
     pub digest: u128,

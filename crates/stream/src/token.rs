@@ -1,4 +1,4 @@
-//! What a sender must know to go on with a stream that broke off.
+//! Token: what a sender must know to go on with a stream that broke off.
 //!
 //! `1-TO-FROM-OBJECT-WITHIN-NAME-SUM`: guids, place and sum in hexadecimal, the name as its bytes
 //! in hexadecimal. FROM is 0 if all is sent; WITHIN is `n` if nothing of the object came.

@@ -97,7 +97,8 @@ fn sample(is_incremental: bool) -> Vec<Record> {
     records
 }
 
-/// What goes on within object 16, of which pages came up to this one.
+/// Returns the records of a stream that goes on within object 16, of which pages came up to this
+/// one.
 fn rest(within: u64) -> Vec<Record> {
     let Record::Begin(begin) = begin(true) else { unreachable!("made here") };
     let start = Some(StreamPlace { object: ObjectId(16), within: Some(within) });

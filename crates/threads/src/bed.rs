@@ -85,7 +85,8 @@ impl Bed {
         self.close_and_look(true).await;
     }
 
-    /// The same, without reading the content of the files: for a pool that is nearly full.
+    /// Exports the pool and inspects the disks as [`Bed::close`] does, without reading the content
+    /// of the files: for a pool that is nearly full.
     pub async fn close_full(self) {
         self.close_and_look(false).await;
     }

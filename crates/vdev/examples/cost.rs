@@ -1,4 +1,4 @@
-//! What a vdev adds to an operation: `cargo run --release -p aquifer-vdev --example cost`. Its
+//! Cost that a vdev adds to an operation: `cargo run --release -p aquifer-vdev --example cost`. Its
 //! disks do nothing, and answer at the second poll, the other side of a mirror at the third.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "an example tells its figures")]
 

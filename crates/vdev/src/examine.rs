@@ -15,7 +15,7 @@ use crate::vdev::{ReadError, Vdev};
 /// A part of a run of sectors: so many sectors from the run's first, and how many.
 pub type Part = (usize, usize);
 
-/// What was found of one part.
+/// Copies of one part, as they were found.
 #[derive(Debug, Default)]
 pub struct Copies {
     /// Verified content, if a copy has it.

@@ -86,7 +86,7 @@ fn label_sectors() -> usize {
     usize::try_from(RING_OFFSET + RING_SLOTS - CONFIG_OFFSET).unwrap_or(0)
 }
 
-/// What is in the areas of labels, in order.
+/// Finds what is in the areas of labels, in order.
 fn labels_in(areas: &[Result<Vec<Page>, DiskError>]) -> Result<DiskLabels, LabelError> {
     let (mut best, mut error, mut failed, mut damaged): (Option<Label>, _, _, _) =
         (None, None, None, 0);

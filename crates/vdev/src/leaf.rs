@@ -70,7 +70,7 @@ pub struct Leaf {
     pub guid: Guid,
     /// Where it is, or was last seen.
     pub path: String,
-    /// What went wrong.
+    /// Counters of its errors.
     pub counters: LeafCounters,
     /// Its operations.
     pub io: IoCounters,
@@ -82,7 +82,7 @@ pub struct Leaf {
     disk: Option<Arc<dyn Disk>>,
     state: AtomicU8,
     last_error: Mutex<Option<String>>,
-    /// What the log was told lately, by class.
+    /// Events that the log was told lately, by class.
     told: Mutex<Seldom<&'static str>>,
     /// Sequence of the last uberblock that it was given: the newest that it may hold.
     pub uberblock_sequence: AtomicU64,
@@ -373,7 +373,8 @@ impl Leaf {
         true
     }
 
-    /// The same for one that does not count, whatever others do. Whether it is out of use.
+    /// Fails a leaf that does not count and does not answer, whatever others do. Returns whether it
+    /// is out of use.
     pub(crate) fn hangs_alone(&self, waited_ms: u64) -> bool {
         self.hangs.store(true, Ordering::Release);
         if self.exchange(LeafState::Resilvering, LeafState::Outdated) {

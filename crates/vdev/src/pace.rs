@@ -29,9 +29,9 @@ const LOOKS: u32 = 2;
 /// turns go by the MiB, too, and every side must have one there.
 const PROBE: u64 = 31;
 
-/// What is compared: so many thousandths of the operations took no longer than a time. With few
-/// operations it says nothing. Shorter times are never slow: caches and pauses of good disks
-/// differ by more than ten times.
+/// Measures that are compared: so many thousandths of the operations took no longer than a time.
+/// With few operations a measure says nothing. Shorter times are never slow: caches and pauses of
+/// good disks differ by more than ten times.
 const MEASURES: [Measure; 2] = [
     Measure { thousandths: 500, operations_min: 50, slow_ms_min: 20 },
     Measure { thousandths: 990, operations_min: 1000, slow_ms_min: 200 },

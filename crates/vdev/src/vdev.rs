@@ -59,7 +59,7 @@ pub struct Good {
 pub struct Vdev {
     /// Its number in the pool: the high bits of a place.
     pub index: u16,
-    /// What it is for.
+    /// Purpose that it serves.
     pub class: VdevClass,
     /// The layout of its space.
     pub geometry: Geometry,
@@ -86,7 +86,7 @@ impl Vdev {
         Vdev { index, class: config.class, geometry, leaves, io, keeps_bad: false }
     }
 
-    /// The same, for a pool that is imported read-only: reads rewrite no bad copy.
+    /// Makes a vdev of a pool that is imported read-only: reads rewrite no bad copy.
     pub fn read_only(self) -> Vdev {
         Vdev { keeps_bad: true, ..self }
     }

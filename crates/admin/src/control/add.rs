@@ -134,7 +134,7 @@ async fn add(
     .await
 }
 
-/// What a disk beside the vdevs is for.
+/// Purpose of a disk beside the vdevs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Beside {
     /// To take the place of another one.

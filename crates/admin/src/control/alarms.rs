@@ -26,14 +26,14 @@ const HOUR_S: u64 = 3600;
 const TEN_MINUTES_S: u64 = 600;
 const STANDS_S: u64 = 24 * HOUR_S;
 
-/// What callers did lately.
+/// Counts of what callers did lately.
 #[derive(Debug)]
 pub(super) struct Alarms {
     destroyed: Mutex<Counted>,
     refused: Mutex<Counted>,
 }
 
-/// What is counted by caller within a span of time.
+/// Counts by caller within a span of time.
 #[derive(Debug)]
 struct Counted {
     span_s: u64,
@@ -46,7 +46,7 @@ struct Counted {
     told: Standing<String>,
 }
 
-/// What is told, each for a day from when it was seen last.
+/// Alarms that are told, each for a day from when it was seen last.
 #[derive(Debug)]
 pub(super) struct Standing<K>(BTreeMap<K, (String, u64)>);
 
@@ -175,9 +175,9 @@ pub(super) fn destroyed_by(act: &str, changes: &[HistoryChange]) -> u64 {
     gone.saturating_sub(came).try_into().unwrap_or(u64::MAX)
 }
 
-/// What the history calls the number of datasets.
+/// Name that the history gives to the number of datasets.
 pub(super) const DATASETS: &str = "datasets";
-/// What it calls the number of their snapshots.
+/// Name that the history gives to the number of their snapshots.
 pub(super) const SNAPSHOTS: &str = "snapshots";
 
 const MANY_DESTROYED: (Code, &str) = (

@@ -57,7 +57,7 @@ impl Control {
         }
     }
 
-    /// What is wrong now, and where that is sent.
+    /// Lists what is wrong now, and where that is sent.
     pub fn alerts(&self) -> AlertsInfo {
         self.alerts.info()
     }
@@ -106,7 +106,7 @@ impl Control {
         seen
     }
 
-    /// What is wrong with the server beside its pools, the worst first.
+    /// Lists the problems of the server beside its pools, the worst first.
     pub(super) fn server_problems(&self) -> Vec<Problem> {
         let mut all = self.frontend.problems();
         all.extend(self.config.parts.problems());
@@ -132,7 +132,8 @@ fn state_dir_full(dir: &Path) -> Option<Problem> {
     })
 }
 
-/// What an event tells people; `None`: nothing, or what the status says as well.
+/// Returns the problem of which an event tells people; `None`: there is none, or the status tells
+/// of it as well.
 fn problem_of(event: &Event) -> Option<Problem> {
     let (severity, code) = match event.class.as_str() {
         "daemon.bug" => (Severity::Error, codes::DAEMON_BUG),

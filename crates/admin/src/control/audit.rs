@@ -12,7 +12,7 @@ use aquifer_dataset::history::Outcome;
 use super::Control;
 use crate::events::Witness;
 
-/// Who asks for an act.
+/// Caller that asks for an act.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Asker {
     /// As the history has it.

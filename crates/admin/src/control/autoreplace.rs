@@ -35,7 +35,8 @@ impl Refused {
         self.0.lock().retain(|_, (_, at)| at.elapsed() < FORGET_AFTER);
     }
 
-    /// What comes next is another one, even under the same name.
+    /// Forgets the new disks that were refused for one that is gone: a disk that comes next is
+    /// another one, even under the same name.
     fn forget(&self, gone: Guid) {
         self.0.lock().retain(|(disk, _), _| *disk != gone);
     }

@@ -1,5 +1,5 @@
-//! What is wrong with a pool that serves as ever: it or a dataset fills, something keeps space for
-//! ever, clients are shut out by a rule that makes no sense, a check is overdue.
+//! Problems of a pool that serves as ever: it or a dataset fills, something keeps space for ever,
+//! clients are shut out by a rule that makes no sense, a check is overdue.
 //!
 //! Invariant: these are problems as all others. `status`, `-x`, alerts, page and doctor read the
 //! one list.
@@ -15,11 +15,11 @@ use super::replicate::{TAG_OF_COPY, standing_copies, taken_of_copy_ns};
 use super::serving::Serving;
 use super::{Control, shares};
 
-/// What is found by a look at all snapshots, and when that was.
+/// Problems that a look at all snapshots found, and the time of that look.
 pub(super) type Kept = Option<(Instant, Vec<Problem>)>;
 
 impl Control {
-    /// What is wrong with a pool in service beside what its engine says.
+    /// Lists the problems of a pool in service beside those of which its engine tells.
     pub(super) fn beside(&self, serving: &Serving, status: &PoolStatus) -> Vec<Problem> {
         let settings = self.alerts.settings();
         let limits = [settings.capacity_warning_percent, settings.capacity_error_percent];
@@ -207,7 +207,7 @@ fn parts(all: &[Partial], now_ns: u64) -> Option<Problem> {
     Some(Problem::new(codes::RECEIVE_PARTS, Severity::Warning, status, Some(action)))
 }
 
-/// What only a look at all snapshots finds; it is looked for now and then.
+/// Lists the problems that only a look at all snapshots finds; they are looked for now and then.
 fn kept_for_ever(serving: &Serving, now_ns: u64) -> Vec<Problem> {
     if let Some((at, known)) = &*serving.kept.lock()
         && at.elapsed() < LOOK_EVERY
@@ -273,7 +273,7 @@ fn unfed(serving: &Serving, now_ns: u64) -> Option<Problem> {
 }
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// What nobody touched for so long was forgotten, mostly.
+/// Time after which something that nobody touched was forgotten, mostly.
 const OLD_NS: u64 = 24 * 3600 * 1_000_000_000;
 /// Copies are fed daily, or more often.
 const UNFED_NS: u64 = 7 * OLD_NS;

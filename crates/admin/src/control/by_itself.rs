@@ -1,5 +1,5 @@
-//! What pools do by themselves is noted in their histories: a spare that stands in, a disk that is
-//! taken out of use or replaced, a pool that comes back.
+//! Notes in the histories of pools about what they do by themselves: a spare that stands in, a disk
+//! that is taken out of use or replaced, a pool that comes back.
 //!
 //! It goes by the events that say so. They come after what they tell of, and the history is written
 //! with a later txg: a kill in between loses the note, and nothing else. An orderly end loses
@@ -68,7 +68,7 @@ impl Control {
 #[derive(Debug, Default)]
 pub(super) struct Noted(HashMap<(String, String), Instant>);
 
-/// What the history says of an event; `None` if it does not.
+/// Describes an event for the history; `None` if the history does not have it.
 fn act_of(event: &Event) -> Option<String> {
     let field = |name: &str| event.fields.get(name).map(String::as_str).unwrap_or_default();
     let leaf = field("leaf");
@@ -87,7 +87,7 @@ fn act_of(event: &Event) -> Option<String> {
     })
 }
 
-/// The same is not noted again before.
+/// Time in which the same act is not noted again.
 const AGAIN_AFTER: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What to type on a hypervisor.
+//! Lines to type on a hypervisor.
 //!
 //! The options make each client as patient and as honest as the server; `docs/hypervisors` gives
 //! the reasons.

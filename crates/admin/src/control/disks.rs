@@ -1,4 +1,4 @@
-//! What the disks of pools are: looked at in the background, and told with their pool.
+//! Descriptions of the disks of pools: looked at in the background, and told with their pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -24,14 +24,14 @@ impl Control {
         }
     }
 
-    /// What is known of the disks of pools in service, by the disks' guids.
+    /// Returns what is known of the disks of pools in service, by the disks' guids.
     pub fn disks(&self) -> BTreeMap<String, DiskInfo> {
         let pools = self.all_serving();
         let each = pools.iter().flat_map(|serving| self.inventory.of_pool(&pool_guid(serving)));
         each.map(|(guid, disk)| (guid_text(guid.0), disk)).collect()
     }
 
-    /// What the disks of a pool are, after a look.
+    /// Looks at the disks of a pool, and describes them.
     pub(super) async fn disks_of(&self, serving: &Serving) -> BTreeMap<Guid, DiskInfo> {
         self.inventory.identify(asked(serving), self.listed_guids()).await;
         self.inventory.of_pool(&pool_guid(serving))

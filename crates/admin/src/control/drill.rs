@@ -154,7 +154,7 @@ impl Control {
         self.one_disk(serving, disk)
     }
 
-    /// What clients have done with files of a pool so far.
+    /// Returns the counts of what clients have done with files of a pool so far.
     fn counts_of(&self, serving: &Serving) -> Counts {
         let Some(counts) = self.frontend.counts() else { return Counts::new() };
         let datasets = &serving.service().datasets;

@@ -1,4 +1,4 @@
-//! What is done once a second: somebody listens whether the disks of pools answer
+//! Work done once a second: somebody listens whether the disks of pools answer
 //! ([`aquifer_pool::Pool::listen`]), counts what the background still frees, closes snapshots into
 //! which nobody looks, looks at image files, and lets the pools' caches share memory by need
 //! ([`aquifer_pool::Memory::balance`]).

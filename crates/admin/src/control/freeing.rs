@@ -1,5 +1,5 @@
-//! What the background still frees of a pool, for lists, status and metrics. These must answer
-//! while disks do not, so the part that has to be read is counted once a second, and kept.
+//! Bytes that the background still frees of a pool, for lists, status and metrics. These must
+//! answer while disks do not, so the part that has to be read is counted once a second, and kept.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

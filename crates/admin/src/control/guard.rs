@@ -71,7 +71,7 @@ impl Guard {
     }
 }
 
-/// What names mean at one moment: pools by guid, datasets by id, snapshots by txg.
+/// Meaning of names at one moment: pools by guid, datasets by id, snapshots by txg.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Meant(BTreeMap<String, (String, Option<u64>, Option<u64>)>);
 
@@ -103,7 +103,7 @@ impl Control {
         self.pools.read().values().map(Listed::two_persons).max().unwrap_or_default()
     }
 
-    /// What the names of an act mean now.
+    /// Looks up what the names of an act mean now.
     ///
     /// # Errors
     /// One means nothing.

@@ -28,7 +28,7 @@ use crate::status::{self, Beside};
 /// A state, as named values.
 pub type Facts = BTreeMap<String, String>;
 
-/// What an act is about, as it is at one moment.
+/// State of the things that an act is about, at one moment.
 #[derive(Debug, Clone)]
 pub enum State {
     /// Named values.

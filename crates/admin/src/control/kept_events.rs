@@ -95,7 +95,7 @@ fn is_of_machine(event: &Event) -> bool {
     !event.fields.contains_key("pool") && ["clock", "daemon", "exports", "locks"].contains(&part)
 }
 
-/// What an event is about: a file, a snapshot or a disk.
+/// Returns the subject of an event: a file, a snapshot or a disk.
 fn subject(event: &Event) -> Vec<&str> {
     let fields = ["dataset", "file", "snapshot", "object", "leaf"];
     fields.iter().filter_map(|name| event.fields.get(*name).map(String::as_str)).collect()
@@ -110,7 +110,7 @@ fn keep(serving: &Serving, event: &Event) {
     service.pool.background_waits();
 }
 
-/// What pools have kept within an hour, by pool and class.
+/// Counts of the events that pools have kept within an hour, by pool and class.
 #[derive(Debug, Default)]
 pub(super) struct Kept(HashMap<(String, String), Hour>);
 
@@ -119,7 +119,7 @@ pub(super) struct Kept(HashMap<(String, String), Hour>);
 struct Hour {
     begun: Instant,
     kept: u32,
-    /// What they were about.
+    /// Subjects of these events.
     subjects: HashSet<Vec<String>>,
 }
 

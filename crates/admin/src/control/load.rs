@@ -25,7 +25,7 @@ use super::Control;
 use super::counts::sum;
 use super::serving::Serving;
 
-/// What a pool has counted, at one time.
+/// Counts of a pool at one time.
 #[derive(Debug, Default)]
 struct Counts {
     disks: IoCounts,
@@ -116,7 +116,7 @@ impl LoadMeter {
     }
 }
 
-/// What was done between two looks. VM disks that did nothing are left out.
+/// Makes samples of what was done between two looks. VM disks that did nothing are left out.
 fn samples(now: &Counts, then: &Counts) -> Samples {
     let mut all = Flow::default();
     let mut samples = Vec::new();

@@ -1,4 +1,4 @@
-//! Who has how much of the daemon's memory.
+//! Shares of the daemon's memory, and who has them.
 
 use aquifer_api::{CacheClass, CacheStat, MemoryStat, PoolMemory};
 use aquifer_pool::{CacheClassStats, CacheStats};

@@ -24,7 +24,7 @@ const SPAN: Duration = Duration::from_secs(600);
 /// Callers that count for themselves; all others count together.
 const CALLERS_MAX: usize = 64;
 
-/// What was noted lately, by caller.
+/// Refusals or failures that were noted lately, by caller.
 #[derive(Debug)]
 pub(super) struct NotDone {
     pace: Pace,

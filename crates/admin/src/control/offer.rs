@@ -1,4 +1,4 @@
-//! What clients are offered: the pools in service, with their exports.
+//! Offer to clients: the pools in service, with their exports.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

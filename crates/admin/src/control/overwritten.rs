@@ -31,7 +31,7 @@ use super::serving::Serving;
 
 /// Disks whose past is remembered, and those that are told of: each as many.
 const DISKS_MAX: usize = 256;
-/// What is usual is looked up again after so long.
+/// Time after which the usual amount of writes is looked up again.
 const LOOK_UP_S: u64 = 3600;
 const DAY_S: u64 = 24 * 3600;
 /// From so long ago something must be known.
@@ -76,7 +76,7 @@ impl Overwritten {
         long.iter().filter_map(of_file).collect()
     }
 
-    /// What is usual for a disk, if that was looked up lately.
+    /// Returns the usual amount of writes to a disk, if that was looked up lately.
     fn usual(&self, disk: DiskKey, now_s: u64) -> Option<Option<u64>> {
         let state = self.state.lock();
         let (usual, asked_s) = state.usual.get(&disk)?;

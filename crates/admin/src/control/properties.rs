@@ -27,7 +27,7 @@ pub(super) fn check(
     replicate::check(known, value, peers)
 }
 
-/// The same of all properties of a dataset that is not there yet.
+/// Checks all properties of a dataset that is not there yet.
 pub(super) fn check_new<'a>(
     dataset: &str,
     properties: impl IntoIterator<Item = (&'a String, &'a String)>,

@@ -40,7 +40,7 @@ pub(super) struct Awaited {
     unanswered: Unanswered,
     /// Somebody wants a look at once.
     wanted: Notify,
-    /// What is left of old instances.
+    /// Remnants of old instances.
     remnants: Mutex<Vec<Remnant>>,
 }
 
@@ -56,7 +56,7 @@ struct Looks {
     is_asked: bool,
     /// Since when the pool is in service again.
     back: Option<Instant>,
-    /// What it waits for, for people.
+    /// Text for people that says what it waits for.
     waits: String,
 }
 
@@ -98,7 +98,7 @@ impl Control {
         }
     }
 
-    /// What a pool waits for, if it is looked for.
+    /// Returns what a pool waits for, if it is looked for.
     pub(super) fn waits_for(&self, guid: &str) -> Option<String> {
         let looks = self.awaited.looks.lock();
         let waits = looks.get(guid).filter(|looks| looks.back.is_none())?.waits.clone();
@@ -139,7 +139,7 @@ impl Control {
         &self.awaited.unanswered
     }
 
-    /// What is left of old instances, and still holds disks.
+    /// Lists the remnants of old instances that still hold disks.
     pub(super) fn remnants(&self) -> Vec<Remnant> {
         let remnants = self.awaited.remnants.lock();
         remnants.iter().filter(|remnant| !remnant.holds().is_empty()).cloned().collect()

@@ -1,4 +1,4 @@
-//! What is done from time to time in each pool: schedules, scrubs that are due, growth.
+//! Work done from time to time in each pool: schedules, scrubs that are due, growth.
 //!
 //! # Invariants
 //! - Each pool has a round of its own. One whose disks do not answer delays no other; it is left
@@ -17,7 +17,7 @@ use super::{Control, add, scrub};
 #[derive(Debug, Default)]
 pub(super) struct Rounds(Arc<Mutex<BTreeSet<(Round, String)>>>);
 
-/// What is done in a pool.
+/// Kind of work that a round does in a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Round {
     /// Takes away the holds that have ended, and takes and prunes the snapshots that are due.

@@ -19,7 +19,7 @@ use super::snapshots::files::pool_of_file;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scope(Option<Arc<[DatasetName]>>);
 
-/// What a request names.
+/// Object that a request names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Named {
     /// A dataset by its full name, which need not exist.
@@ -92,7 +92,7 @@ impl Scope {
         self.datasets().iter().any(may)
     }
 
-    /// What a caller hears that names something else.
+    /// Makes the error for a caller that names something else.
     pub fn nothing(&self, named: &str) -> ApiError {
         let error = ApiError::not_found(format!(
             "there is no {named:?} within {}: this token counts for that and what lies below it \
@@ -102,7 +102,7 @@ impl Scope {
         ApiError { is_outside: !self.may_name(named), ..error }
     }
 
-    /// What a caller hears that asks for what concerns more than datasets.
+    /// Makes the error for a caller that asks for what concerns more than datasets.
     pub fn refused(&self) -> ApiError {
         ApiError::forbidden(format!(
             "this token counts for {} and what lies below alone; what was asked for concerns more \

@@ -39,7 +39,7 @@ const REQUEST_BYTES: u64 = 16 << 10;
 pub struct Ask {
     /// All of it, in words of the command line.
     pub act: String,
-    /// Who asks.
+    /// Caller that asks.
     pub asker: Asker,
     /// The pools in whose history it is noted.
     pub concerned: Concerned,
@@ -50,12 +50,12 @@ pub struct Ask {
 /// The answer of an act, for the one who confirmed it.
 pub type Reply = oneshot::Sender<Result<Value, ApiError>>;
 
-/// What somebody decided.
+/// Decision of somebody about an act that waits.
 #[derive(Debug)]
 pub enum Verdict {
     /// To carry it out.
     Confirmed {
-        /// Who, as the history has it.
+        /// Name of the one who confirmed it, as the history has it.
         by: String,
         /// Hears what came of it.
         reply: Reply,
@@ -83,7 +83,7 @@ struct Waits {
 }
 
 impl Waiting {
-    /// What is wrong: that something waits.
+    /// Lists as problems the acts that wait.
     pub fn problems(&self) -> Vec<Problem> {
         let acts = self.0.lock();
         let problem = |waits: &Waits| {

@@ -44,13 +44,13 @@ pub(super) struct Serving {
     import_notes: Vec<String>,
     /// Its newest drill.
     pub drill: NewestDrill,
-    /// What the background still frees.
+    /// Count of what the background still frees.
     pub freeing: Arc<Freeing>,
-    /// What a look at all its snapshots found.
+    /// Problems that a look at all its snapshots found.
     pub kept: Mutex<beside::Kept>,
     /// Its image files that are not what they should be.
     pub astray: Arc<Astray>,
-    /// What its load is measured from.
+    /// Counts from which its load is measured.
     pub load: LoadMeter,
     /// Its datasets were offered to clients.
     pub is_offered: AtomicBool,
@@ -309,7 +309,7 @@ impl Serving {
     }
 }
 
-/// What stays of a pool that was left: disks that have not answered, and what waits for them.
+/// Remains of a pool that was left: disks that have not answered, and what waits for them.
 #[derive(Debug, Clone)]
 pub(super) struct Remnant {
     /// The pool's name.
@@ -401,7 +401,7 @@ async fn released(disks: &[OpenDisk]) {
     tracing::warn!("disks that were let go are still held after {RELEASE_POLLS_MAX} looks");
 }
 
-/// What may be missing after an import that dropped something, and in which datasets.
+/// Finds what may be missing after an import that dropped something, and in which datasets.
 fn dropped_log(service: &Service) -> Option<DroppedLog> {
     let dropped = service.report.dropped_log?;
     let datasets = service.datasets.list().into_iter();

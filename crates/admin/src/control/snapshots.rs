@@ -214,8 +214,9 @@ impl Control {
 pub struct SnapshotState(Vec<SnapshotsOf>);
 
 impl SnapshotState {
-    /// What differs from a later moment, then and now: txgs of snapshots by their full names. A
-    /// snapshot that nothing changed of is not looked into, so a look costs some nanoseconds each.
+    /// Returns the differences from a later moment, then and now: txgs of snapshots by their full
+    /// names. A snapshot that nothing changed of is not looked into, so a look costs some
+    /// nanoseconds each.
     pub(super) fn differing(&self, after: &SnapshotState) -> (Facts, Facts) {
         (self.unlike(after), after.unlike(self))
     }
@@ -247,7 +248,7 @@ impl SnapshotState {
     }
 }
 
-/// What is in a list behind all that another one begins with too.
+/// Returns the part of a list behind all that another one begins with too.
 fn behind_alike<'a, T>(list: &'a [Arc<T>], other: &[Arc<T>]) -> &'a [Arc<T>] {
     let alike = list.iter().zip(other).take_while(|(a, b)| Arc::ptr_eq(a, b)).count();
     list.get(alike..).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! What the daemon looks after by itself: a frontend that could not start, and the files of its
-//! state.
+//! Parts that the daemon looks after by itself: a frontend that could not start, and the files of
+//! its state.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -210,7 +210,7 @@ impl Control {
         }
     }
 
-    /// What a caller hears whose act was begun, and waits for disks that do not answer.
+    /// Makes the error for a caller whose act was begun, and waits for disks that do not answer.
     pub fn under_way(&self, pool: &str, disks: &[String]) -> ApiError {
         ApiError::failed(format!(
             "{}. It was begun, goes on if they answer, and may still be done: `aquifer pool \

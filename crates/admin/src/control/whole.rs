@@ -26,7 +26,7 @@ pub(super) enum Enough {
     All,
     /// The pool can do without what is missing.
     Some,
-    /// What it waits for.
+    /// Too few are there; the text says what the pool waits for.
     No(String),
 }
 
@@ -118,7 +118,7 @@ pub(super) fn enough(leaves: &[FoundLeaf], cached: &CachedPool, host: u64) -> En
     }
 }
 
-/// What keeps a pool that was never in service from being imported.
+/// Describes what keeps a pool that was never in service from being imported.
 fn missing(leaves: &[FoundLeaf], cached: &CachedPool) -> String {
     let found = Search::paths(leaves);
     let expected = if leaves.is_empty() { cached.disks.clone() } else { all_paths(leaves) };

@@ -28,7 +28,7 @@ impl<T> Silent<T> {
     }
 }
 
-/// What people hear of disks that do not answer.
+/// Makes the error that tells people of disks that do not answer.
 pub(crate) fn unanswering_error(disks: &[String], so: &str) -> ApiError {
     let verb = if disks.len() == 1 { "does" } else { "do" };
     ApiError::conflict(format!("{}: {verb} not answer: {so}", disks.join(", ")))

@@ -35,7 +35,7 @@ pub(crate) struct Faults {
     turns: [AtomicU64; 5],
 }
 
-/// What an operation does.
+/// Kind of an operation.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Read,
@@ -92,7 +92,7 @@ impl Faults {
         turns.fetch_add(1, Ordering::Relaxed) % of.max(1) < part
     }
 
-    /// What an operation meets before it is carried out.
+    /// Lets an operation meet the faults that are wanted, before it is carried out.
     async fn meet(&self, kind: Kind, sector: u64) -> Result<(), DiskError> {
         let mut changes = self.wanted.subscribe();
         let delay = changes.borrow().delay_ms;
@@ -117,7 +117,7 @@ impl Faults {
         }
     }
 
-    /// What was read, perhaps with a wrong bit.
+    /// Returns the pages that were read, perhaps with a wrong bit.
     fn rotten(&self, mut pages: Vec<Page>) -> Vec<Page> {
         let share = self.wanted.borrow().rot;
         if self.hits(ROT, share)

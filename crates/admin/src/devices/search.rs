@@ -110,7 +110,7 @@ pub(crate) async fn search_answering(sought: Sought, unanswered: &Unanswered) ->
     look_at_each(listed.await.unwrap_or_default(), named, (unanswered, ASKED_PATIENCE)).await
 }
 
-/// The same for disks that keep the names by which they are found.
+/// Searches as [`search_answering`], but for disks that keep the names by which they are found.
 pub(crate) async fn search_patiently(sought: Sought, unanswered: &Unanswered) -> Search {
     let listed = tokio::task::spawn_blocking(move || match sought {
         Sought::Places(list) => list,
@@ -414,7 +414,7 @@ fn leaf_states(leaves: &[FoundLeaf]) -> Vec<Vec<(String, LeafState)>> {
 
 /// How long a disk may take to show its labels, if somebody asked for it: it may have to spin up.
 const ASKED_PATIENCE: Duration = Duration::from_secs(20);
-/// The same, if it is looked for by itself, again and again.
+/// Time that a disk may take to show its labels, if it is looked for by itself, again and again.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// Most disks that a search has open at the same time.
 const OPEN_MAX: usize = 64;

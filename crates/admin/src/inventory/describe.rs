@@ -1,4 +1,4 @@
-//! What a disk is, by sysfs and udev.
+//! Description of a disk, by sysfs and udev.
 //!
 //! - A disk is looked up by its device number, taken from the open disk: the name by which it was
 //!   opened may be another disk's by now.
@@ -35,7 +35,7 @@ fn udev_data() -> PathBuf {
 }
 
 impl System {
-    /// What the disk with these numbers is, opened as `path`; `None` if it is gone.
+    /// Describes the disk with these numbers, opened as `path`; `None` if it is gone.
     pub fn describe(&self, path: &str, numbers: DiskNumbers) -> Option<DiskInfo> {
         match numbers {
             DiskNumbers::Image { .. } => image(path),
@@ -102,7 +102,7 @@ impl System {
     }
 }
 
-/// What udev noted of a disk.
+/// Notes that udev made of a disk.
 struct Udev(String);
 
 impl Udev {

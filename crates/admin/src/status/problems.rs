@@ -1,4 +1,4 @@
-//! What is wrong with a pool, and what to type: sentences for people, from its status alone.
+//! Problems of a pool, and what to type: sentences for people, from its status alone.
 //!
 //! Each problem is one sentence, and one line of what to do. The worst comes first. A pool without
 //! a problem is healthy: monitoring goes by that.
@@ -46,7 +46,7 @@ pub(super) fn told(pool: PoolStatus) -> PoolStatus {
     with_more(pool, problems)
 }
 
-/// The same, with more that is wrong: the worst comes first.
+/// Adds more problems to a status: the worst comes first.
 pub(super) fn with_more(mut pool: PoolStatus, more: Vec<Problem>) -> PoolStatus {
     let mut problems = std::mem::take(&mut pool.problems);
     problems.extend(more);

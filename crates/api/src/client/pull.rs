@@ -4,7 +4,7 @@ use super::{Answer, Client, escaped};
 use crate::{DatasetDone, PrunePull, PullQuery, PullSource, PullTaken, SettlePull, TakePull};
 
 impl Client {
-    /// What a copy of a dataset may have too.
+    /// Returns the snapshots and bookmarks of a dataset that a copy of it may have too.
     pub async fn pull_known(&self, query: &PullQuery) -> Answer<PullSource> {
         self.get(&format!("/pull/known?dataset={}", escaped(query.dataset.as_str()))).await
     }

@@ -173,7 +173,7 @@ impl Coming {
         Ok(Coming { response, _line: line })
     }
 
-    /// What came.
+    /// Returns the status and the headers of the answer.
     pub fn head(&self) -> (StatusCode, &HeaderMap) {
         (self.response.status(), self.response.headers())
     }

@@ -64,7 +64,7 @@ impl Client {
         parsed(&answer)
     }
 
-    /// What came of streams that may go on.
+    /// Lists the received parts of streams that may go on.
     pub async fn receives(&self, query: &ReceivesQuery) -> Answer<Vec<ReceiveInfo>> {
         let mut path = named("/receives", query.name.as_deref(), query.recursive);
         if query.coming {

@@ -15,7 +15,7 @@ impl Client {
         self.get(&format!("/shares/why?host={host}&path={path}")).await
     }
 
-    /// What to type on a hypervisor.
+    /// Returns the lines to type on a hypervisor.
     pub async fn connect(&self, query: &ConnectQuery) -> Answer<ConnectAdvice> {
         let (dataset, hypervisor) = (escaped(&query.dataset), query.hypervisor.name());
         let host = query.host.as_deref().map(|host| format!("&host={}", escaped(host)));

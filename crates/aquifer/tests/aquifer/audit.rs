@@ -146,7 +146,8 @@ fn acts_go_on_without_their_lines_and_the_status_says_so() {
     assert!(text.contains("create tank/vms"), "what waited is there: {text}");
 }
 
-/// What a full file system took of a line goes again, and the chain goes on.
+/// Checks that the part of a line that a full file system took goes again, and that the chain goes
+/// on.
 #[test]
 fn a_full_file_system_leaves_no_half_line() {
     let place = Place::new();

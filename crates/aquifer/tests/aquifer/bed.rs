@@ -1,4 +1,4 @@
-//! What tests of served pools begin with.
+//! Set-up of tests of served pools.
 
 use aquifer_rig::removable::Removable;
 

@@ -1,4 +1,4 @@
-//! What compression saves, as people and programs see it. The real binary and NFS.
+//! Savings by compression, as people and programs see them. The real binary and NFS.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What differs in two snapshots: names and ranges. The daemon, the command line, and NFS.
+//! Differences of two snapshots: names and ranges. The daemon, the command line, and NFS.
 
 use std::process::{Child, Stdio};
 

@@ -30,7 +30,7 @@ fn serve(place: &Place) -> Daemon {
     daemon
 }
 
-/// What the doctor says, and whether it is well.
+/// Runs the doctor. Returns whether all is well, and what it says.
 fn doctor(place: &Place, words: &[&str]) -> (bool, Value) {
     let said = place.ask(&[&["doctor", "--json"], words].concat());
     judged(&said)

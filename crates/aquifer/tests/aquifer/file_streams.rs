@@ -10,7 +10,7 @@ fn received(said: Said) {
     assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
 }
 
-/// What differs, by the names of both kinds of snapshots, and what cannot be sent.
+/// Checks what differs, by the names of both kinds of snapshots, and what cannot be sent.
 fn differs_and_refuses(here: &Place) {
     here.must(&["snapshot", "tank/vms@all"]);
     let wanted = serde_json::json!([{"offset": 5 << 20, "length": 1 << 20, "data": true}]);

@@ -1,4 +1,4 @@
-//! What disks are, and how they feel: `pool status -v`, by `smartctl` where it is installed.
+//! Identity and health of disks: `pool status -v`, by `smartctl` where it is installed.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Daemon, Loop, Place};
 
-/// What `smartctl` prints of a disk.
+/// Returns what `smartctl` prints of a disk.
 fn health(passed: bool) -> String {
     json!({
         "smartctl": {"exit_status": 0},

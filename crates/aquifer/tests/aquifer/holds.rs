@@ -95,7 +95,8 @@ fn a_hold_with_an_end_is_released_by_time_alone() {
     place.must(&["pool", "destroy", "-f", "tank"]);
 }
 
-/// What a schedule, a command and a stream bring is held by itself, over a kill of the daemon.
+/// Checks that snapshots which a schedule, a command and a stream bring are held by themselves,
+/// over a kill of the daemon.
 #[test]
 fn a_dataset_retains_what_it_takes_and_receives() {
     let place = Place::new();

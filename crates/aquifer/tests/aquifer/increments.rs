@@ -1,4 +1,4 @@
-//! What changed between two snapshots, from one daemon to another: the real binary, pipes, files
+//! Changes between two snapshots, sent from one daemon to another: the real binary, pipes, files
 //! and NFS.
 
 use std::io::Write;

@@ -22,7 +22,7 @@ fn create(place: &Place, name: &str) {
     post(place, "/v1/datasets", &json!({ "name": name, "properties": {} }));
 }
 
-/// What one answer takes, of time and of the daemon's processors.
+/// Measures one answer: its time, that of the daemon's processors, and its bytes.
 fn cost(place: &Place, daemon: &Daemon, path: &str) -> (Duration, Duration, usize) {
     let (begun, cpu) = (Instant::now(), daemon.cpu_time().unwrap());
     let mut bytes = 0;

@@ -52,7 +52,7 @@ fn has_a_past(path: &str, days: u64, bytes: u64) {
     });
 }
 
-/// What is wrong, in one line.
+/// Returns what `pool status -x` says is wrong, in one line.
 fn told(place: &Place) -> String {
     let said = place.ask(&["pool", "status", "-x"]).out;
     said.split_whitespace().collect::<Vec<_>>().join(" ")

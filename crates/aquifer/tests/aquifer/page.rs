@@ -83,7 +83,7 @@ impl Bed {
         panic!("{table}: the page shows\n{}\nand not\n{}", seen.0, seen.1);
     }
 
-    /// What the page says was done, or refused.
+    /// Waits for the notice of the page that says what was done, or refused, and returns its text.
     fn notice(&mut self, class: &str, part: &str) -> String {
         let text = format!("document.querySelector('main > .{class} span')?.textContent");
         self.browser.wait_for(&format!("Boolean({text}?.includes({}))", json!(part)));

@@ -37,7 +37,7 @@ fn pages_of_the_manual_are_read_without_a_complaint() {
     }
 }
 
-/// What a shell is offered for the last word of a line, without options.
+/// Returns the words that a shell is offered for the last word of a line, without options.
 fn offered(place: &Place, line: &[&str]) -> Vec<String> {
     let socket = place.text("run/aquifer.sock");
     let mut command = Command::new(AQUIFER);

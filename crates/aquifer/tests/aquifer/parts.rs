@@ -1,4 +1,4 @@
-//! What fails at the start, or in service, keeps nothing else from working; it is told, and tried
+//! Failures at the start, or in service: nothing else stops working; what failed is told, and tried
 //! again.
 
 use std::fs;
@@ -69,7 +69,8 @@ fn call(
     Ok(reply.split_off(24))
 }
 
-/// What `status -x` says of the server, and that it fails for it, or does not.
+/// Returns what `status -x` says is wrong, empty if nothing is; checks that the command fails just
+/// then.
 fn wrong(place: &Place) -> String {
     let said = place.ask(&["pool", "status", "-x"]);
     assert_eq!(said.code == 3, said.out != "all pools are healthy\n", "{said:?}");
@@ -235,7 +236,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// What may become of a file.
+/// Damage that a file may suffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spoilt {
     Gone,

@@ -1,4 +1,4 @@
-//! What is shipped for Prometheus and Grafana: `promtool` takes it, and what it asks for is on the
+//! Files shipped for Prometheus and Grafana: `promtool` takes them, and what they ask for is on the
 //! page of a daemon in service.
 
 use std::collections::BTreeSet;

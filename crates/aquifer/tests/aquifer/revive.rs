@@ -21,7 +21,7 @@ struct Writer {
     thread: JoinHandle<Written>,
 }
 
-/// What it did.
+/// Record of what a [`Writer`] did.
 struct Written {
     /// Acknowledged pages, from the first on.
     pages: u64,

@@ -12,7 +12,7 @@ fn cells(place: &Place, columns: &str, name: &str) -> Vec<String> {
     said.split_whitespace().map(String::from).collect()
 }
 
-/// What is wrong, in one line.
+/// Returns what `pool status -x` says is wrong, in one line.
 fn wrong(place: &Place) -> String {
     let said = place.ask(&["pool", "status", "-x"]);
     let words: Vec<&str> = said.out.split_whitespace().collect();

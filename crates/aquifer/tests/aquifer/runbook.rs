@@ -19,7 +19,7 @@ fn sections() -> Vec<(&'static str, &'static str)> {
     each.collect()
 }
 
-/// What is wrong before a section is needed.
+/// Sets up a pool, with what is wrong before a section is needed.
 fn bed(place: &Place, title: &str) -> Daemon {
     fs::create_dir(place.path("dev")).unwrap();
     fs::create_dir(place.path("backup")).unwrap();
@@ -92,7 +92,8 @@ fn types(place: &Place, title: &str, block: &str) {
     assert!(said.status.success(), "{title}: {text}\n{}", place.log());
 }
 
-/// What `make deb-test` does with a package and systemd: here the daemon is stopped, and started.
+/// Installation of a package, which `make deb-test` does with a package and systemd: here the
+/// daemon is stopped, and started.
 const INSTALL: &str = "apt install ./aquifer_NEW_amd64.deb\n";
 
 #[test]

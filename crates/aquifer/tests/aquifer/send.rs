@@ -15,7 +15,7 @@ fn send(place: &Place, snapshot: &str, name: &str) {
     send_words(place, &[snapshot], name);
 }
 
-/// The same, with options.
+/// Runs `aquifer send ... > FILE` with options.
 pub fn send_words(place: &Place, words: &[&str], name: &str) {
     let file = File::create(place.path(name)).unwrap();
     let mut command = place.command(&[&["send"], words].concat());

@@ -153,8 +153,9 @@ fn write(nfs: &str, file: NfsFh3, data: &[u8]) {
     assert_eq!(answer(&args, &exchange(nfs, &nfs3(0x50, 0, &args))).0, 0);
 }
 
-/// The same for what a host does to a file: it takes a snapshot of it, rolls it back, clones it,
-/// and destroys the snapshot.
+/// Kills the daemon at some moment after a host sent its act on a file: it takes a snapshot of it,
+/// rolls it back, clones it, and destroys the snapshot. The call that is sent again gets its
+/// answer, and has been made once.
 #[test]
 fn an_act_on_a_file_is_made_once_over_kill_9() {
     let (at, mut daemon) = allowed();

@@ -70,7 +70,7 @@ impl Terminal {
         }
     }
 
-    /// What a program has said that ends by itself, and did well.
+    /// Waits for a program that ends by itself, and does well. Returns what it has said.
     #[track_caller]
     pub fn all_it_says(&mut self) -> String {
         assert!(self.child.wait().unwrap().success(), "{}", self.text());

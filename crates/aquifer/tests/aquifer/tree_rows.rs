@@ -26,7 +26,7 @@ struct Bed {
     other: String,
 }
 
-/// What the disk of a dataset has in its first MiB.
+/// Returns the seed of the content that the disk of a dataset has in its first MiB.
 fn seed(dataset: usize, snapshot: usize) -> u64 {
     (10 * dataset + snapshot) as u64
 }

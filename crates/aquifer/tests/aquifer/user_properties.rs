@@ -3,7 +3,7 @@
 use crate::send::{receive, send_words};
 use crate::support::Place;
 
-/// What `get` says of a property: its value and source.
+/// Returns what `get` says of a property: its value and source.
 fn get(place: &Place, property: &str, dataset: &str) -> String {
     place.must(&["get", "-H", "-p", "-o", "value,source", property, dataset]).trim_end().into()
 }

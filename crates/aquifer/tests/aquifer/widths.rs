@@ -82,7 +82,8 @@ fn tables_fit_a_screen() {
     assert!(lines.all(|line| line.is_char_boundary(at) && line[..at].ends_with("  ")), "{text}");
 }
 
-/// What was said is as long as it is. A screen shows it below its own column, a pipe in one line.
+/// Checks that events are shown in full length: a screen shows their text below its own column, a
+/// pipe in one line.
 #[test]
 fn events_go_on_below_their_column() {
     let place = Place::new();

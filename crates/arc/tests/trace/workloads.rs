@@ -14,7 +14,7 @@ pub enum Workload {
     Uniform,
     /// Pages of one disk by Zipf's law (exponent 0.9), scattered.
     Zipf,
-    /// The same by regions of 256 KiB.
+    /// Regions of 256 KiB of one disk by Zipf's law (exponent 0.9), scattered.
     ZipfRegions,
     /// Half of the reads on another disk, page by page: a backup. Only the guest's reads count.
     ZipfAndScan,
@@ -32,7 +32,7 @@ pub enum Workload {
     TwoGuests,
     /// Zipf by regions, half writes; a txg every 20,000 accesses.
     ReadWrite,
-    /// The same beside two scans.
+    /// Zipf by regions, half writes, beside two scans; a txg every 20,000 accesses.
     ReadWriteAndScan,
     /// Again and again over 1.25 times 32 MiB of data.
     Loop,

@@ -93,7 +93,7 @@ impl Grounds {
     }
 }
 
-/// What the administrator made before a phase.
+/// Snapshots and acts that the administrator made before a phase.
 #[derive(Clone, Debug)]
 pub(super) struct Made {
     /// Guids of snapshots, by name.
@@ -103,7 +103,7 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// What there is now.
+    /// Notes the snapshots and acts that there are now.
     ///
     /// # Errors
     /// The API does not answer.
@@ -115,7 +115,7 @@ impl Made {
         Ok(Made { snapshots: snapshots(socket)?, acts })
     }
 
-    /// What of it is not there any more.
+    /// Lists those snapshots and acts that are not there any more.
     ///
     /// # Errors
     /// The API does not answer.

@@ -68,7 +68,7 @@ pub(super) struct Place {
     pub tls: Arc<ClientConfig>,
     /// TLS configuration and token for the API over TCP.
     pub api: (Arc<ClientConfig>, String),
-    /// What insiders have.
+    /// Grounds of the insiders: a dataset and tokens.
     pub grounds: Grounds,
     /// Dropped after the daemon, whose files are in it.
     _scratch: Scratch,

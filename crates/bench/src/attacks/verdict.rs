@@ -88,7 +88,8 @@ pub struct Figures {
     pub mounts: Percentiles,
     /// Those of them that came to nothing.
     pub mounts_failed: u64,
-    /// What the administrator had made and was gone in the end: snapshots, lines of the history.
+    /// Things that the administrator had made and that were gone in the end: snapshots, lines of
+    /// the history.
     pub missing: Vec<String>,
     /// Processors that the daemon kept busy.
     pub server_cores: f64,

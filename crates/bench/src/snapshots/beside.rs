@@ -1,4 +1,4 @@
-//! What sending and receiving take of the server while clients work: its memory, and their times.
+//! Costs of sending and receiving to the server while clients work: its memory, and their times.
 //! What is received comes from a file that the system has in memory, and is compared with what one
 //! client writes over NFS.
 

@@ -29,7 +29,7 @@ impl Beside {
 /// Milliseconds of each act on a file, and what it is then.
 struct Acts {
     file: Beside,
-    /// What its first two snapshots hold.
+    /// Content of its first two snapshots.
     first: Vec<Pages>,
     snapshots: Vec<f64>,
     clones: Vec<f64>,
@@ -226,7 +226,7 @@ impl Bench {
 }
 
 impl Bench {
-    /// What the read cache holds when all clones were read, against one.
+    /// Measures what the read cache holds when all clones were read, against one.
     fn cache_of_clones(&mut self, gold: &Beside, names: &[String]) -> Result<()> {
         let disk = self.disk()?;
         self.again(&disk)?;

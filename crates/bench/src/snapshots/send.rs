@@ -1,4 +1,4 @@
-//! What it takes to send a snapshot, and what changed since another one.
+//! Costs of sending a snapshot, and of sending what changed since another one.
 //!
 //! Each is compared with what the disk alone reads. The pool is imported before, so what is sent
 //! comes from the disk.

@@ -11,7 +11,7 @@ use crate::pattern::PAGE_BYTES;
 use crate::system::Usage;
 use crate::{Error, Result, workload};
 
-/// What it cost to free.
+/// Cost of freeing.
 struct Freed {
     bytes: f64,
     device_bytes: f64,
@@ -176,7 +176,7 @@ impl Bench {
     }
 }
 
-/// What small writes cost.
+/// Cost of small writes.
 struct SmallTxgs {
     /// Processor time of a while of them.
     cpu_ms: f64,

@@ -37,7 +37,7 @@ fn on_images_with(
     start(program, &disks, None, config, (setup, scratch))
 }
 
-/// The same, called over TLS.
+/// Starts a daemon with a pool as [`on_images`], but called over TLS.
 pub(super) fn over_tls(
     program: &Path,
     images: &[&str],
@@ -117,7 +117,7 @@ fn start(
     Ok(Started { server, ports, export: format!("/{DATASET}"), tls: None })
 }
 
-/// The same on every machine: the default is half of what it has.
+/// Memory of the daemon, the same on every machine: the default is half of what the machine has.
 const MEMORY_BYTES: u64 = 1 << 30;
 
 const DATASET: &str = "tank/bench";

@@ -31,9 +31,9 @@ pub(super) fn on_btrfs(setup: &Setup, scratch: &Scratch) -> Result<Started> {
     on_devices(&[Path::new(&first.0), Path::new(&second.0)], scratch)
 }
 
-/// The same on existing devices. They get no information about free space (`-K`, `nodiscard`). A
-/// loop device would return that space to the file system beneath, which then allocates on first
-/// writes.
+/// Starts Ganesha as [`on_btrfs`], but on existing devices. They get no information about free
+/// space (`-K`, `nodiscard`). A loop device would return that space to the file system beneath,
+/// which then allocates on first writes.
 pub(super) fn on_devices(devices: &[&Path], scratch: &Scratch) -> Result<Started> {
     let make = Invocation::tool("mkfs.btrfs", "bench")?;
     let make = make.args(["-q", "-f", "-K", "-d", "raid1", "-m", "raid1"]);

@@ -31,7 +31,7 @@ pub(super) struct Flight {
     pub(super) grounded: bool,
 }
 
-/// What a completion means for its flight.
+/// Meaning of a completion for its flight.
 pub(super) enum Step {
     /// It has ended; the outcome is set.
     Landed,

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-/// What is done with alerts.
+/// Acts on alerts.
 #[derive(Debug, Subcommand)]
 pub enum AlertsCommand {
     /// Send a message that says it is a test, and say whether it went out.

@@ -2,7 +2,7 @@
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
-/// What `list` lists, and how.
+/// Arguments of `list`: what to list, and how.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Also those below.
@@ -11,7 +11,7 @@ pub struct ListArgs {
     /// Those below, down to this depth: 1 is those right below.
     #[arg(short = 'd', value_name = "DEPTH")]
     pub depth: Option<usize>,
-    /// What to list.
+    /// Kind of entries to list.
     #[arg(short = 't', value_name = "KIND")]
     pub kind: Option<ListKind>,
     /// Columns, with commas between them: name, type, used, available, referenced, creation,
@@ -25,7 +25,7 @@ pub struct ListArgs {
     pub dataset: Option<String>,
 }
 
-/// What `list` lists.
+/// Kinds of entries that `list` lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ListKind {
     /// Datasets, as without -t
@@ -38,7 +38,7 @@ pub enum ListKind {
     Bookmark,
     /// All of them
     All,
-    /// What came of streams that may go on
+    /// Received parts of streams that may go on
     Receiving,
 }
 
@@ -95,7 +95,7 @@ impl Args for Sort {
     }
 }
 
-/// What `get` shows.
+/// Arguments of `get`: what to show.
 #[derive(Debug, Args)]
 pub struct GetArgs {
     /// Also of all datasets below.

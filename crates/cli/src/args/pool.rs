@@ -100,7 +100,7 @@ pub struct ImportArgs {
     pub new_name: Option<String>,
 }
 
-/// What is done with pools.
+/// Acts on pools.
 #[derive(Debug, Subcommand)]
 pub enum PoolCommand {
     /// Make a pool and import it.

@@ -7,13 +7,13 @@ use aquifer_api::time::{now_s, parse_date, parse_span};
 use aquifer_api::{DatasetName, Role};
 use clap::{ArgGroup, Subcommand};
 
-/// What is done with tokens.
+/// Acts on tokens.
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
     /// Make a token and print it, this once.
     Create {
-        /// What it may do: metrics, read, operator or admin, each of which may do what those before
-        /// it may; or receive, or send, which are for servers that make copies.
+        /// Role of the token: metrics, read, operator or admin, each of which may do what those
+        /// before it may; or receive, or send, which are for servers that make copies.
         #[arg(long, value_parser = role)]
         role: Role,
         /// When it ends: in 90d, 12h, or at the beginning of 2027-01-31. [default: never]
@@ -28,7 +28,7 @@ pub enum TokenCommand {
         /// [default: all]
         #[arg(long = "dataset", value_name = "DATASET")]
         datasets: Vec<DatasetName>,
-        /// What it is called.
+        /// Name of the token.
         name: String,
     },
     /// List tokens.

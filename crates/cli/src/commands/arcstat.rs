@@ -28,7 +28,7 @@ fn report(now: &MemoryStat, then: Option<&MemoryStat>, verbose: bool, output: Ou
     text
 }
 
-/// What a cache did in a span: differences of counts.
+/// Shows the work of each cache in a span: differences of counts.
 fn rates(now: &MemoryStat, then: Option<&MemoryStat>, output: Output) -> String {
     let mut table = Table::new(&[
         "POOL", ">READ/S", ">MISS/S", ">HIT%", ">DATA%", ">GHOST/S", ">EVICT/S", ">SIZE", ">TARGET",
@@ -57,7 +57,7 @@ fn rates(now: &MemoryStat, then: Option<&MemoryStat>, output: Output) -> String 
     table.text(output.script)
 }
 
-/// Who has how much now.
+/// Shows who has how much memory now.
 fn shares(now: &MemoryStat, output: Output) -> String {
     let mut table = Table::new(&["MEMORY", ">SIZE", ">OF ALL"]);
     let mut row = |name: String, bytes| {

@@ -18,7 +18,7 @@ pub(super) enum Line<'a> {
     Bookmark(&'a BookmarkInfo),
 }
 
-/// What stands in a cell.
+/// Content of a cell.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Value {
     /// Nothing stands there.
@@ -227,7 +227,7 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// What stands there of a line.
+    /// Returns the text of this column for a line.
     pub fn cell(self, line: Line<'_>, output: Output) -> String {
         match self.value(line) {
             Value::None => "-".into(),

@@ -85,7 +85,7 @@ async fn changed_ranges(
 /// the list: what was cut off is no JSON.
 struct List {
     json: bool,
-    /// What stands before the next entry.
+    /// Text that stands before the next entry.
     before: String,
 }
 

@@ -139,7 +139,7 @@ fn rates(phase: &DrillPhase, output: Output) -> [String; 3] {
     [span.rate_text(output, ops), bytes(&clients.reads), bytes(&clients.writes)]
 }
 
-/// What was measured: a line for each phase, and one about the resilver.
+/// Shows what a drill measured: a line for each phase, and one about the resilver.
 fn text(drill: &DrillInfo, output: Output) -> String {
     let mut table = Table::new(&[
         "PHASE",

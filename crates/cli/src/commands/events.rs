@@ -30,7 +30,7 @@ pub(super) async fn events(client: &Client, output: Output, follow: bool) -> Res
     }
 }
 
-/// What a pool has kept.
+/// Prints the events that a pool has kept.
 pub(super) async fn kept(client: &Client, output: Output, pool: &str) -> Result<(), Failure> {
     let kept = client.kept_events(pool).await?;
     output.answer(&kept, |kept| text(kept, output, true))

@@ -11,7 +11,7 @@ use super::status::Show;
 use crate::args::{InitializeArgs, TrimArgs};
 use crate::failure::Failure;
 
-/// What the options ask for.
+/// Returns the act that the options ask for.
 fn act(suspend: bool, cancel: bool, forget: bool) -> FreeWorkAct {
     match (suspend, cancel, forget) {
         (true, ..) => FreeWorkAct::Suspend,
@@ -118,8 +118,8 @@ fn works(pool: &PoolStatus, request: &FreeWorkRequest) -> Vec<(String, FreeWorkI
     leaves.filter_map(|leaf| Some((leaf.path.clone(), of(leaf)?))).collect()
 }
 
-/// What a disk's row of the status says: work that goes on or waits, and what has ended of late.
-/// What has ended earlier, and that there was none, only if that is asked for.
+/// Returns remarks for a disk's row of the status: work that goes on or waits, and what has ended
+/// of late. What has ended earlier, and that there was none, only if that is asked for.
 pub(super) fn remarks(leaf: &LeafStatus, show: Show) -> Vec<String> {
     let of = |kind, work: &Option<FreeWorkInfo>, is_asked: bool, none: &str| match work {
         Some(work) if is_asked || is_of_late(work) => Some(text(kind, work)),

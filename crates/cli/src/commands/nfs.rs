@@ -172,7 +172,7 @@ fn table(
 /// Which numbers stand where.
 #[derive(Clone, Copy)]
 enum Numbers {
-    /// What a screen of 80 columns has room for beside names.
+    /// Numbers that a screen of 80 columns has room for beside names.
     Few,
     /// All in one line.
     All,

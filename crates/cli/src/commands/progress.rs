@@ -12,9 +12,9 @@ use super::{Output, tell};
 /// How far some work is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Work {
-    /// What it is: `scrub of tank`.
+    /// Name of the work: `scrub of tank`.
     pub what: String,
-    /// What is done, and all that there is to do, if that is known.
+    /// Amount that is done, and all that there is to do, if that is known.
     pub done: u64,
     pub total: Option<u64>,
     /// How it is counted.
@@ -25,7 +25,7 @@ pub(super) struct Work {
     pub note: String,
 }
 
-/// What is counted.
+/// Unit in which work is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     Bytes,

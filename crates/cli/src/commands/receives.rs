@@ -1,4 +1,4 @@
-//! What came of streams that may go on: `aquifer list -t receiving`, and `aquifer get
+//! Received parts of streams that may go on: `aquifer list -t receiving`, and `aquifer get
 //! receive_resume_token`.
 
 use aquifer_api::client::Client;

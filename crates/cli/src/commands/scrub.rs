@@ -8,7 +8,7 @@ use super::progress::{LOOK_EVERY, Progress, Unit, Work, span};
 use super::status::files::repaired;
 use crate::failure::Failure;
 
-/// What the options ask for.
+/// Returns the act that the options ask for.
 pub(super) fn act(pause: bool, stop: bool) -> ScrubAct {
     match (pause, stop) {
         (true, _) => ScrubAct::Pause,

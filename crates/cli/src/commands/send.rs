@@ -29,8 +29,8 @@ pub struct SendArgs {
     /// since a bookmark of the dataset, as #NAME.
     #[arg(short = 'i', value_name = "OLD")]
     from: Option<String>,
-    /// The same, with all snapshots between: as one stream after the other. With -R, a dataset
-    /// that has no OLD is sent with all snapshots that it has, from its oldest on.
+    /// Send what -i sends, with all snapshots between: as one stream after the other. With -R, a
+    /// dataset that has no OLD is sent with all snapshots that it has, from its oldest on.
     #[arg(short = 'I', value_name = "OLD", conflicts_with = "from")]
     from_all: Option<String>,
     /// Also the snapshots of this name of all datasets below, one stream behind the other. With
@@ -278,7 +278,7 @@ async fn would_send(client: &Client, output: Output, snapshot: &str) -> Result<(
     output.answer(found, |_| text)
 }
 
-/// What `send -n -i` says.
+/// Answer of `send -n -i`.
 #[derive(Debug, serde::Serialize)]
 struct WouldSend {
     snapshot: String,

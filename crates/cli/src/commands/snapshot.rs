@@ -139,7 +139,7 @@ pub(super) async fn rename(
     output.answer(&done, |_| String::new())
 }
 
-/// What a snapshot is to be called, without the name of its dataset or file. Paths of files may
+/// Returns the new name of a snapshot, without the name of its dataset or file. Paths of files may
 /// have an '@', too.
 fn new_name(name: &str, new: &str) -> Result<String, String> {
     let of_it = name.rsplit_once('@').map_or(name, |(of, _)| of);

@@ -16,7 +16,7 @@ mod hardware;
 #[cfg(test)]
 mod tests;
 
-/// What is shown beside what is always shown.
+/// Parts of the status to show beside those that are always shown.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Show {
     /// Identities, sizes, what each disk is.
@@ -49,7 +49,7 @@ pub(super) async fn status(
     })
 }
 
-/// What is wrong with the server beside its pools; empty, if nothing is.
+/// Shows the problems of the server beside those of its pools; empty, if there are none.
 fn server(problems: &[Problem]) -> String {
     if problems.is_empty() {
         return String::new();
@@ -173,7 +173,7 @@ pub(super) fn labelled(label: &str, what: &str) -> String {
     format!("{label:>6}: {}\n", folded(what))
 }
 
-/// What a cache disk holds, and what it is good for.
+/// Shows what a cache disk holds, and what it is good for.
 fn cached(cache: &CacheDiskInfo, output: Output) -> String {
     let CacheDiskInfo { path, held_bytes, capacity_bytes, index_bytes, hits, misses, .. } = cache;
     let asked = hits + misses;

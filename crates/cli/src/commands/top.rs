@@ -21,7 +21,7 @@ use screen::Screen;
 pub use view::Sort;
 use view::View;
 
-/// What is shown first.
+/// Arguments of `top`: what is shown first.
 #[derive(Debug, clap::Args)]
 pub struct TopArgs {
     /// Sort by this.

@@ -182,7 +182,7 @@ pub fn record(xid: u32, what: What, args: &impl Encode) -> Vec<u8> {
     record_of(superuser(), xid, what, args)
 }
 
-/// The same from somebody else.
+/// Returns a call of this caller as it goes over a stream, with its mark.
 #[must_use]
 pub fn record_of(caller: AuthSys<'_>, xid: u32, what: What, args: &impl Encode) -> Vec<u8> {
     let mut out = EncodeBuf::new();
@@ -190,7 +190,7 @@ pub fn record_of(caller: AuthSys<'_>, xid: u32, what: What, args: &impl Encode) 
     out.to_vec()
 }
 
-/// Who calls if nobody else is named.
+/// Returns the caller that calls have if nobody else is named.
 pub(super) fn superuser() -> AuthSys<'static> {
     AuthSys { stamp: 0, machine_name: b"aquifer-client", uid: 0, gid: 0, gids: Gids::default() }
 }

@@ -292,7 +292,7 @@ impl Copier {
         Ok(Self { stop, copied, checked: 0, thread })
     }
 
-    /// What was copied since the last check is there.
+    /// Checks that what was copied since the last check is there.
     fn check(&mut self, aquifer: &Aquifer) -> Result<()> {
         let copied = self.copied.load(Ordering::SeqCst);
         check_copies(&aquifer.clients(), self.checked..copied)?;

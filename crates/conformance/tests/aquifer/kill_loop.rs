@@ -94,7 +94,7 @@ fn client_finds_that_a_dataset_without_sync_loses_what_it_has_acknowledged() -> 
     Ok(())
 }
 
-/// What an administrator asks for in a time that ends with a kill.
+/// Request of an administrator in a time that ends with a kill.
 pub struct Acting {
     pub command: Invocation,
     /// Whether the time until the kill begins with the answer, not with the command.

@@ -179,8 +179,8 @@ fn without_complaint(said: &Outcome) {
     assert!(said.status.success() && complaint.is_none(), "{}", said.said());
 }
 
-/// What the recipe of the container image says, without a container engine: its steps, its user
-/// with one capability, its entry point, its check of health, its signal.
+/// Recipe of the container image, carried out without a container engine: its steps, its user with
+/// one capability, its entry point, its check of health, its signal.
 #[test]
 #[ignore = "needs packages: make deb-test"]
 fn package_in_a_container_serves() -> Result<()> {

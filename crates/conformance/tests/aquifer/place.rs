@@ -88,13 +88,13 @@ impl Aquifer {
         Self::start_on(name, setup, |_, disks| sparse(setup, disks))
     }
 
-    /// The same with more lines in the configuration.
+    /// Makes the pool and serves it, with more lines in the configuration.
     pub fn start_configured(name: &str, setup: Setup, config: &str) -> Result<Self> {
         Self::start_with(name, setup, config, |_, disks| sparse(setup, disks))
     }
 
-    /// The same on disks that `lay` makes at their paths, all in one directory, as the namespace
-    /// shows it.
+    /// Makes the pool and serves it, on disks that `lay` makes at their paths, all in one
+    /// directory, as the namespace shows it.
     pub fn start_on(
         name: &str,
         setup: Setup,

@@ -78,8 +78,9 @@ fn power_cut_finds_that_a_dataset_without_sync_loses_what_it_has_acknowledged() 
     must_lose("disabled:to be caught", |_| u64::MAX, &["LOST"])
 }
 
-/// The same for a disk that reports a flush and does none. What the pool itself wrote can be what
-/// is lost: then the daemon may serve what is left, and `inspect` finds the damage.
+/// A test that finds no loss must be able to find one: here a disk reports a flush and does none.
+/// What the pool itself wrote can be what is lost: then the daemon may serve what is left, and
+/// `inspect` finds the damage.
 #[test]
 fn power_cut_finds_that_a_disk_which_does_not_flush_loses_what_was_acknowledged() -> Result<()> {
     must_lose("standard", |load| load.record.ready, &["LOST", "inspect:"])

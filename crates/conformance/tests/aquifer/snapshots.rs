@@ -81,7 +81,7 @@ fn client_overwrites_what_snapshots_keep_until_they_are_destroyed() -> Result<()
     aquifer.finish()
 }
 
-/// What was taken while a command asked stays.
+/// Checks that a snapshot stays if it was taken while a command asked.
 fn late(aquifer: &Aquifer) -> Result<()> {
     let all = "tank/vms/below@%";
     aquifer.must(&["snapshot", "tank/vms/below@early"])?;
@@ -102,7 +102,7 @@ fn late(aquifer: &Aquifer) -> Result<()> {
     Ok(())
 }
 
-/// What makes no sense is refused, with the reason, and changes nothing.
+/// Checks that commands that make no sense are refused, with the reason, and change nothing.
 fn refusals(aquifer: &Aquifer) -> Result<()> {
     let before = snapshots(aquifer)?;
     for (words, why) in [
@@ -146,7 +146,7 @@ fn names(snapshots: &[Value]) -> Vec<&str> {
     names.collect()
 }
 
-/// What the dataset takes by itself, with its snapshots.
+/// Returns the bytes that the dataset takes by itself, with its snapshots.
 fn dataset_bytes(aquifer: &Aquifer) -> Result<u64> {
     let listed = parsed(&aquifer.must(&["--json", "list", "-r", DATASET])?)?;
     let used = |at: usize| number(&listed[at], "used_bytes");

@@ -35,9 +35,9 @@ use second::Waited;
 pub(super) struct Told {
     /// In words of the command line.
     pub words: String,
-    /// What it is about.
+    /// Subject of the act.
     pub about: About,
-    /// What the caller must be, beyond what the route needs.
+    /// Role that the caller must have, beyond the one that the route needs.
     pub needs: Role,
     /// All datasets that it names; `None`: it is not for those who count for some alone.
     pub named: Option<Vec<Named>>,
@@ -49,7 +49,7 @@ pub(super) struct Told {
     pub guard: Guard,
 }
 
-/// What an act is about.
+/// Subject of an act.
 #[derive(Debug, Clone)]
 pub(super) enum About {
     /// A pool.
@@ -79,18 +79,18 @@ impl Told {
         Told { words, about, needs, named: None, is_forced, of, guard }
     }
 
-    /// The same, of which these are all datasets that it names.
+    /// Returns the act with the list of all datasets that it names.
     pub fn naming(self, named: impl IntoIterator<Item = Named>) -> Told {
         Told { named: Some(named.into_iter().collect()), ..self }
     }
 
-    /// The same act, which loses something.
+    /// Returns the act with a guard, since it loses something.
     pub fn guarded(self, guard: Guard) -> Told {
         Told { guard, ..self }
     }
 }
 
-/// Who is to be answered.
+/// The caller who is to be answered, with the state that an act needs.
 pub(super) struct Acting {
     caller: Caller,
     api: Api,
@@ -340,7 +340,7 @@ impl FromRequestParts<Api> for Acting {
 /// For the words of an act that waits for its turn.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What an import needs.
+/// Returns the role that an import needs.
 pub(super) fn import_needs(request: &ImportRequest) -> Role {
     let loses = request.rewind > 0
         || request.discard_log
@@ -354,8 +354,8 @@ pub(super) fn import_needs(request: &ImportRequest) -> Role {
     if loses { Role::Admin } else { Role::Operator }
 }
 
-/// What properties need that are to be set: `sharenfs` lets hosts in, which then write every disk;
-/// `snapcontrol` lets them destroy snapshots; `sync=disabled` loses what was acknowledged;
+/// Returns the role needed to set properties: `sharenfs` lets hosts in, which then write every
+/// disk; `snapcontrol` lets them destroy snapshots; `sync=disabled` loses what was acknowledged;
 /// `snapshots` and `filesnapshots` prune; `standby` takes a dataset out of service, or lets hosts
 /// in; `replicate` sends all of it elsewhere, and `pull` brings it from there; `hold_max` bounds
 /// what nobody can take back, and `retain` places it.

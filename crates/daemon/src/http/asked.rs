@@ -1,4 +1,5 @@
-//! What a request asks for, in its path, its query and its body. Errors are those of the API.
+//! Extractors for the parts of a request: its path, its query and its body. Errors are those of the
+//! API.
 
 use aquifer_api::ApiError;
 use axum::Json;

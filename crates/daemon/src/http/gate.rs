@@ -1,5 +1,5 @@
-//! What stands before each handler: the role that its route needs, whether it judges the datasets
-//! for which a token counts, and the log of what is done.
+//! The gate before each handler: the role that its route needs, whether it judges the datasets for
+//! which a token counts, and the log of what is done.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use crate::caller::Caller;
 /// A route's.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Gate {
-    /// What a caller must at least be.
+    /// Least role that a caller must have.
     pub role: Role,
-    /// Who may only receive may ask for it too.
+    /// Whether callers who may only receive may ask for it too.
     pub is_of_receivers: bool,
-    /// Who may only send may ask for it too.
+    /// Whether callers who may only send may ask for it too.
     pub is_of_senders: bool,
     /// A token that counts for some datasets alone may ask for it: what it names is judged.
     pub is_of_scoped: bool,

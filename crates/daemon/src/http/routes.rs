@@ -271,7 +271,7 @@ pub struct Route {
     pub method: &'static str,
     /// The path below that of the version; `{name}` stands for any.
     pub path: &'static str,
-    /// What a caller must at least be.
+    /// Least role that a caller must have.
     pub role: Role,
     /// [`Role::Receive`] may ask for it too.
     pub is_of_receivers: bool,

@@ -1,4 +1,4 @@
-//! What was asked for, in words of the command line, for the history.
+//! Acts that were asked for, in words of the command line, for the history.
 
 use std::fmt::Write;
 
@@ -70,7 +70,7 @@ impl Words {
     }
 }
 
-/// What lies in datasets that exist.
+/// Names that lie in datasets that exist.
 fn within(texts: &[String]) -> Vec<Named> {
     texts.iter().cloned().map(Named::Within).collect()
 }
@@ -84,7 +84,7 @@ fn dataset(name: &str) -> [Named; 1] {
     [Named::Dataset(name.into())]
 }
 
-/// What loses something of what these names mean.
+/// Guard of an act that loses something of what these names mean.
 fn of(names: &[String]) -> Guard {
     Guard::Of(names.to_vec())
 }
@@ -93,7 +93,8 @@ fn of_one(name: &str) -> Guard {
     Guard::Of(vec![name.into()])
 }
 
-/// What takes disks that hold something may take those of any pool.
+/// Guards an act that takes disks by force, even if they hold something: they may be those of any
+/// pool.
 fn by_force(force: bool, told: Told) -> Told {
     if force { told.guarded(Guard::All) } else { told }
 }

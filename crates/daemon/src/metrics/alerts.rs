@@ -1,4 +1,4 @@
-//! What is wrong now, and whether that is sent.
+//! Metrics of the problems there are now, and of whether they are sent.
 
 use aquifer_api::{AlertsInfo, OutletInfo};
 

@@ -39,7 +39,7 @@ pub(crate) fn copies(all: &[ReplicationInfo]) -> String {
     page.text
 }
 
-/// What is known of a copy.
+/// State of a copy, as far as it is known.
 #[derive(Debug, Default)]
 struct Known {
     behind_s: Option<u64>,

@@ -27,7 +27,8 @@ pub(super) struct Certificate {
 #[derive(Debug)]
 struct Shown {
     tls: Tls,
-    /// What the files held, or was wrong with them, when they were looked at last.
+    /// Hash of the content of the files, or of what was wrong with them, when they were looked at
+    /// last.
     seen: Hash,
     /// Why they could not be used then.
     problem: Option<String>,
@@ -55,8 +56,9 @@ impl Certificate {
         Ok(Certificate { chain: chain.into(), key: key.into(), shown: Mutex::new(shown) })
     }
 
-    /// What the next connection is shown, and whether it asks for the client's certificate. Both
-    /// files are read for each: that costs little beside a handshake, and notices every change.
+    /// Returns the configuration with the certificate that the next connection is shown, and which
+    /// asks for the client's certificate or not. Both files are read for each: that costs little
+    /// beside a handshake, and notices every change.
     pub fn current(&self, asks: bool) -> Arc<ServerConfig> {
         let Tls { plain, asking } = self.look_again();
         if asks { asking } else { plain }

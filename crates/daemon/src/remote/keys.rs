@@ -1,4 +1,4 @@
-//! What the API over TCP is protected by: a certificate, its key, and the first token.
+//! Keys that protect the API over TCP: a certificate, its key, and the first token.
 //!
 //! They are files in a directory of their own, made at the first start:
 //!
@@ -24,7 +24,7 @@ use rcgen::{CertificateParams, KeyPair};
 use super::certificate::Certificate;
 use super::secret::{make_directory, new_token, replace};
 
-/// What a server needs.
+/// Keys that a server needs.
 #[derive(Debug)]
 pub struct Keys {
     pub(super) certificate: Certificate,
@@ -97,7 +97,7 @@ fn wrong(path: &Path) -> impl FnOnce(rcgen::Error) -> KeysError {
     |error| content(error.to_string())
 }
 
-/// What a certificate of this machine is for.
+/// Returns the names and addresses for which a certificate of this machine is.
 fn names_of(names: &[String], addresses: &[IpAddr]) -> Vec<String> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut all: Vec<String> = vec!["localhost".into(), "127.0.0.1".into(), "::1".into()];

@@ -44,10 +44,10 @@ use super::{Door, Visitor};
 use crate::caller::Caller;
 use crate::http::{Body, refusal};
 
-/// What the page sends with each request: see the head of this file.
+/// Header that the page sends with each request: see the head of this file.
 pub(super) const OWN_HEADER: &str = "x-aquifer-page";
 
-/// What is served without a token.
+/// Returns the routes that are served without a token.
 pub(super) fn router(door: Door) -> Router {
     let log_in = post(log_in).layer(DefaultBodyLimit::max(LOG_IN_BYTES_MAX));
     Router::new()

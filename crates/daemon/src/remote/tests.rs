@@ -1,4 +1,4 @@
-//! Who shows no token is in nobody's way.
+//! Tests of the API over TCP: callers who show no token are in nobody's way.
 
 use std::net::{IpAddr, TcpStream as StdStream};
 use std::path::Path;
@@ -206,7 +206,7 @@ async fn who_drips_or_guesses_is_not_waited_for() {
     assert!(begun.elapsed() >= SHORT.wrong);
 }
 
-/// Who has shown the token stays, as long as anything moves.
+/// A caller who has shown the token stays, as long as anything moves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_known_stays_until_nothing_moves() {
     let served = serve_here();

@@ -49,20 +49,20 @@ pub struct Tokens {
     kept: Mutex<Vec<Kept>>,
     /// Why the list is not known.
     off: Mutex<Option<String>>,
-    /// What is wrong with the list on disk.
+    /// Problem with the list on disk.
     problem: Mutex<Option<String>>,
-    /// What was wrong with the file `token` when it was looked at last.
+    /// Problem with the file `token` when it was looked at last.
     first_problem: Mutex<Option<String>>,
 }
 
-/// What a text is that a caller shows.
+/// Meaning of a text that a caller shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shown {
     /// A token that holds.
     Token {
         /// Its name.
         name: Arc<str>,
-        /// What it may do, and for what.
+        /// Rights of its bearer, and for which datasets.
         rights: Rights,
     },
     /// One that holds, but not here: it is bound to certificates, none of which the connection
@@ -80,7 +80,7 @@ pub enum Shown {
     Nothing,
 }
 
-/// What a token of a name is, which another one of that name is not.
+/// Properties by which a token is told from another one of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Standing {
     role: Role,
@@ -133,7 +133,7 @@ impl Tokens {
         *self.problem.lock() = mended.err().map(|error| error.to_string());
     }
 
-    /// What is wrong with the files of tokens, as of the last look.
+    /// Returns the problem with the files of tokens, as of the last look.
     pub fn problem(&self) -> Option<String> {
         let off = self.off.lock().clone();
         let off = off.map(|why| format!("{why}; no token of the list counts"));
@@ -145,12 +145,12 @@ impl Tokens {
         &self.directory
     }
 
-    /// What a text is that a caller shows at `now_s`, on a connection with this proof.
+    /// Finds the token of a text that a caller shows at `now_s`, on a connection with this proof.
     pub(super) fn look(&self, text: &str, proof: Proof, now_s: u64) -> Shown {
         self.look_hash(&Hash::of(text.as_bytes()), proof, now_s)
     }
 
-    /// The same by the text's hash.
+    /// Finds the token of a text by the text's hash; otherwise as `look`.
     pub(super) fn look_hash(&self, hash: &Hash, proof: Proof, now_s: u64) -> Shown {
         if self.first().is_some_and(|first| first.is(hash)) {
             return Shown::Token { name: FIRST_TOKEN.into(), rights: Role::Admin.into() };

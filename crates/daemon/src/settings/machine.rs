@@ -8,7 +8,8 @@ pub(super) fn memory_bytes() -> Option<u64> {
     memory_at(Path::new("/"))
 }
 
-/// The same on a system whose root directory is `root`.
+/// Returns the memory for this process, as [`memory_bytes`] does, on a system whose root directory
+/// is `root`.
 fn memory_at(root: &Path) -> Option<u64> {
     let machine = std::fs::read_to_string(root.join("proc/meminfo")).ok();
     let machine = machine.and_then(|text| total_bytes(&text));

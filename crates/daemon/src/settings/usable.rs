@@ -100,7 +100,7 @@ impl Kept {
     }
 }
 
-/// What was given, and what was found wrong with it.
+/// Settings that were given, and what was found wrong with them.
 struct Given {
     kept: Table,
     found: Vec<Found>,
@@ -197,7 +197,7 @@ impl Given {
     }
 }
 
-/// What is good or bad as a whole: a value, an element of a list, a peer.
+/// A unit that is good or bad as a whole: a value, an element of a list, a peer.
 #[derive(Debug)]
 struct Unit {
     path: Vec<String>,

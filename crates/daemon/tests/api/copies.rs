@@ -1,4 +1,5 @@
-//! What a copy is: its administrator's own, whoever feeds it; and what reaches further by the way.
+//! Ownership of copies: a copy is its administrator's own, whoever feeds it; and what reaches
+//! further by the way.
 
 use std::collections::BTreeMap;
 

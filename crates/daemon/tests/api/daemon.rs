@@ -23,7 +23,8 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// What was told, in order; `serve` names exports, `release` whether the pool was exported by then.
+/// A frontend that records what it is told, in order; `serve` names exports, `release` whether the
+/// pool was exported by then.
 #[derive(Debug, Default)]
 pub struct Recorder {
     told: Mutex<Vec<String>>,

@@ -26,7 +26,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::daemon::Daemon;
 use crate::insiders::{state, stream};
 
-/// What the server says.
+/// Answers of the server that lies.
 #[derive(Debug, Clone, Default)]
 struct Says {
     datasets: Value,

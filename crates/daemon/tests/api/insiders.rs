@@ -1,4 +1,4 @@
-//! What one does who has a token and means ill: each role, with each text that another place might
+//! Acts of one who has a token and means ill: each role, with each text that another place might
 //! read as more than a name; and the streams and copies of others.
 
 use std::collections::BTreeSet;
@@ -85,8 +85,8 @@ pub async fn stream(daemon: &Daemon, mut query: SendQuery) -> Vec<u8> {
     }
 }
 
-/// What nobody below an administrator may take away: datasets, snapshots, holds, bookmarks, by
-/// guid where they have one.
+/// Returns all that nobody below an administrator may take away: datasets, snapshots, holds,
+/// bookmarks, by guid where they have one.
 pub async fn state(daemon: &Daemon) -> BTreeSet<String> {
     let client = &daemon.client;
     let datasets = client.datasets(&DatasetQuery::default()).await.unwrap();

@@ -193,7 +193,7 @@ async fn what_is_not_understood_is_not_ignored() {
     daemon.control.stop().await;
 }
 
-/// What `share why` says to an address: may it, and the first reason.
+/// Returns the answer of `share why` about an address: may it, and the first reason.
 async fn why(daemon: &Daemon, host: &str, path: &str) -> (ShareAccess, String) {
     let query = ShareQuery { host: host.into(), path: path.into() };
     let said = daemon.client.share_why(&query).await.unwrap();

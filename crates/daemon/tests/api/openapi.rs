@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 const TABLE: &str = include_str!("../../src/http/routes.rs");
 const WRITTEN: &str = include_str!("../../src/http/openapi.json");
 
-/// What a line of the table says of a route.
+/// Types of a route, as a line of the table gives them.
 struct Line {
     /// The type of its body or its query; `bytes`, or nothing.
     takes: Option<String>,
@@ -138,7 +138,7 @@ fn of<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
 /// A type by its name.
 type Type = (&'static str, fn(&mut SchemaGenerator) -> Value);
 
-/// What the table names.
+/// Types that the table names.
 const TYPES: [Type; 100] = [
     ("AddVdevs", of::<api::AddVdevs>),
     ("AlertsInfo", of::<api::AlertsInfo>),

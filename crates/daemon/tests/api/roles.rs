@@ -14,7 +14,8 @@ use axum::response::Response;
 
 use crate::daemon::{Daemon, raw};
 
-/// What each route needs, written down a second time: a new route is added here too, by a person.
+/// The role that each route needs, written down a second time: a new route is added here too, by a
+/// person.
 const NEEDED: [(Role, &[&str]); 4] = [
     (Role::Metrics, &["GET /metrics"]),
     (
@@ -114,7 +115,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
     ),
 ];
 
-/// What a receiver may ask for beyond its place in the row, written down a second time too.
+/// Routes that a receiver may ask for beyond its place in the row, written down a second time too.
 const OF_RECEIVERS: [&str; 7] = [
     "GET /datasets",
     "GET /snapshots",
@@ -165,7 +166,7 @@ pub fn serve_roles(daemon: &Daemon) -> PathBuf {
     path
 }
 
-/// The same with a token of this name.
+/// Builds a request of a role with a token of this name.
 pub fn asked_by(token: &str, (method, path): (&str, &str), role: Role, body: &str) -> String {
     let request = asked(method, path, role.name(), body);
     request.replacen("x-role", &format!("x-token: {token}\r\nx-role"), 1)

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::daemon::{Daemon, raw};
 use crate::roles::{asked_by, serve_roles, status};
 
-/// What a token that counts for some datasets may ask for, written down a second time.
+/// Routes that a token that counts for some datasets may ask for, written down a second time.
 const JUDGED: [&str; 26] = [
     "GET /openapi.json",
     "GET /session",
@@ -309,7 +309,8 @@ async fn a_stream_that_goes_elsewhere_is_unknown() {
     daemon.control.stop().await;
 }
 
-/// What a copy of a dataset may have too, for one that fetches it.
+/// Asks which snapshots and bookmarks of a dataset a copy may have too, as one that fetches the
+/// copy.
 fn known(daemon: &Daemon, dataset: &str) -> String {
     let path = format!("/pull/known?dataset={dataset}");
     scoped(daemon, ("GET", &path), Role::Send, "")

@@ -1,5 +1,6 @@
-//! What the background still frees in datasets that stay: files without a name, and what destroyed
-//! snapshots alone showed. (A destroyed dataset counts as a whole: [`Datasets::freeing_bytes`].)
+//! Space that the background still frees in datasets that stay: files without a name, and what
+//! destroyed snapshots alone showed. (A destroyed dataset counts as a whole:
+//! [`Datasets::freeing_bytes`].)
 //!
 //! It is counted when somebody asks, from the newest root: the frees of a txg on its way still
 //! count. Snapshots may go on to show a part of what a file without a name takes. What was cut off

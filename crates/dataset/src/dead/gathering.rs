@@ -1,4 +1,5 @@
-//! What a derived snapshot of a file shows moves from group 0 of the dead tree to its file's group.
+//! Gathering: blocks that a derived snapshot of a file shows move from group 0 of the dead tree to
+//! its file's group.
 //!
 //! The blocks stand in the buckets of group 0 with `hi` at or after the snapshot and `lo` before
 //! it, under their file. The dataset's snapshot of that txg is in the list until they are moved:

@@ -11,7 +11,8 @@ use crate::datasets::Datasets;
 use crate::rollback::RollbackKind;
 use crate::snapshots::{Act, Snapshots};
 
-/// What rollbacks of a dataset, and of its files, brought back and the dead tree still names.
+/// Lists jobs for the blocks that rollbacks of a dataset, and of its files, brought back and that
+/// the dead tree still names.
 pub(super) fn returning(snapshots: &Snapshots) -> Vec<Job> {
     let of_files = snapshots.files.returning();
     let of_files = of_files.map(|(id, object, of)| Job::ReturningFile(object, id, of));
@@ -34,7 +35,7 @@ impl Datasets {
         Ok(())
     }
 
-    /// The same when the rollbacks are known.
+    /// Sums what rollbacks bring back to a dataset and its files, when these rollbacks are known.
     pub(crate) async fn sum_files_returning(
         &self,
         sync: &SyncContext,

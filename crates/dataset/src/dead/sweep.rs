@@ -20,7 +20,7 @@ pub(super) const ENTRIES_AT_ONCE: usize = 64;
 pub(super) enum Job {
     /// A rollback brought them back.
     Returning(Returning),
-    /// The same of a file.
+    /// A rollback of a file brought them back.
     ReturningFile(ObjectId, FileSnapshotId, Returning),
     /// A destroyed snapshot of the dataset alone showed them.
     Snapshot(Txg),
@@ -35,7 +35,7 @@ pub(super) struct Lists {
     files: FileLists,
 }
 
-/// What a job takes in one group.
+/// Blocks that a job takes in one group.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sweep {
     pub group: u64,
@@ -74,8 +74,8 @@ impl Lists {
         merged
     }
 
-    /// What the sweep of a snapshot takes in a group; `None` if the group's list still has one of
-    /// that txg.
+    /// Finds the blocks that the sweep of a snapshot takes in a group; `None` if the group's list
+    /// still has one of that txg.
     fn sweep(&self, group: u64, snapshot: Txg, of_file: bool) -> Option<Sweep> {
         let mut lists = self.of_group(group);
         if left_out(Rule::NeighboursOfBothKinds) {

@@ -1,4 +1,4 @@
-//! What would become free with snapshots: what they alone show.
+//! Space that would become free with snapshots: blocks that they alone show.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,7 +86,7 @@ impl Datasets {
 }
 
 impl Dataset {
-    /// The same, of snapshots on its line.
+    /// Returns the bytes that would become free with these snapshots on the dataset's line.
     async fn unique_bytes(&self, pool: &Pool, these: &These) -> Result<u64, PoolError> {
         // Before the root is looked at.
         let _reading = pool.reading();

@@ -1,4 +1,4 @@
-//! What is destroyed together, and what forbids it.
+//! Datasets and snapshots that are destroyed together, and reasons that forbid it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::error::DatasetError;
 use crate::increment::IncrementError;
 use crate::lines::{Ending, OnLine};
 
-/// What is to be destroyed together.
+/// Datasets and snapshots that are to be destroyed together.
 #[derive(Debug)]
 pub(crate) struct Doomed {
     /// With all their snapshots.
@@ -35,8 +35,8 @@ impl Datasets {
         Ok(doomed)
     }
 
-    /// What ends with these snapshots of datasets, and the lines that this changes. The caller
-    /// holds the lock of acts.
+    /// Finds what ends with these snapshots of datasets, and the lines that this changes. The
+    /// caller holds the lock of acts.
     pub(crate) fn check_destroy(
         &self,
         snapshots: &[(Arc<Dataset>, BTreeSet<Txg>)],

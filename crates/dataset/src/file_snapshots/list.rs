@@ -34,7 +34,8 @@ pub(crate) struct FileSnapshots {
     by_name: BTreeSet<(u64, FileSnapshotId)>,
     /// The last change of the list, which may not be on disk yet, and the one before it.
     changed: [ListChange; 2],
-    /// What the last change found, by which the list is shown until that is on disk.
+    /// Snapshots as the last change found them, by which the list is shown until that change is on
+    /// disk.
     before: BTreeMap<FileSnapshotId, Arc<FileSnapshot>>,
     /// Derived ones whose file's dead blocks are not gathered yet, with the key from which to go
     /// on; an import begins once more.
@@ -317,7 +318,7 @@ impl FileSnapshots {
         !self.sweeps.is_empty() || !self.gathers.is_empty() || self.are_returning()
     }
 
-    /// What came back to files, and the dead tree still names.
+    /// Lists rollbacks of files that brought back blocks which the dead tree still names.
     pub fn returning(&self) -> impl Iterator<Item = (FileSnapshotId, ObjectId, Returning)> {
         let pending = self.rollbacks.iter().filter(|(_, record)| record.pending);
         pending.map(|(id, FileRollbackRecord { object, txg, .. })| {

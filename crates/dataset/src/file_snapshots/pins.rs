@@ -20,7 +20,7 @@ use super::FileSnapshot;
 use super::list::FileSnapshots;
 use crate::dead::These;
 
-/// What a file is judged by from one txg on.
+/// Record that a file is judged by from one txg on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileLine {
     pub record: FileCloneRecord,
@@ -39,7 +39,7 @@ pub(crate) struct Pins {
     counts: BTreeMap<FileSnapshotId, usize>,
     /// Those of them that need one of another dataset.
     across: usize,
-    /// What files of other datasets began as.
+    /// Snapshots that files of other datasets began as.
     of_others: BTreeSet<FileSnapshotId>,
 }
 
@@ -188,12 +188,13 @@ impl FileSnapshots {
         self.pins.of_others.insert(id);
     }
 
-    /// What files of other datasets began as.
+    /// Returns the snapshots that files of other datasets began as.
     pub fn needed_by_others(&self) -> &BTreeSet<FileSnapshotId> {
         &self.pins.of_others
     }
 
-    /// The same, from now on. Returns those that they need no more.
+    /// Sets the snapshots that files of other datasets began as, from now on. Returns those that
+    /// they need no more.
     pub fn set_needed_by_others(
         &mut self,
         needed: BTreeSet<FileSnapshotId>,

@@ -53,7 +53,7 @@ pub struct ScheduledFile {
     pub generation: u64,
     /// Its path in the dataset, as it is shown, without a slash before it.
     pub path: String,
-    /// What its rule says.
+    /// Schedule that its rule sets.
     pub schedule: Arc<Schedule>,
 }
 
@@ -66,7 +66,7 @@ pub struct ScheduledFiles {
     pub files: Vec<ScheduledFile>,
 }
 
-/// What is due, by cadence and dataset.
+/// Snapshots of files that are due, by cadence and dataset.
 type Due = BTreeMap<Cadence, Vec<Vec<NewFileSnapshot>>>;
 
 impl Datasets {
@@ -183,7 +183,7 @@ impl Datasets {
         Ok(())
     }
 
-    /// What is due, and why something that is cannot be taken.
+    /// Finds the snapshots of files that are due, and why one that is due cannot be taken.
     async fn due_files(&self, all: &[ScheduledFiles], now: Time) -> (Due, Option<DatasetError>) {
         let (mut due, mut skipped) = (Due::new(), None);
         let mut looked_at = 0;
@@ -287,7 +287,7 @@ fn due_cadences(dataset: &Dataset, file: &ScheduledFile, now_s: u64) -> BTreeSet
     due
 }
 
-/// What schedules took of a file, and its rule has too many of.
+/// Finds the snapshots that schedules took of a file and of which its rule has too many.
 fn too_many(dataset: &Dataset, file: &ScheduledFile) -> Vec<Arc<FileSnapshot>> {
     let snapshots = dataset.snapshots.lock();
     let mut taken: BTreeMap<Cadence, Vec<&Arc<FileSnapshot>>> = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! Why what changed cannot be received.
 
-/// What changed cannot be received.
+/// Reason why changes since a snapshot cannot be received.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IncrementError {
     /// There is no such dataset.
@@ -43,7 +43,7 @@ pub enum IncrementError {
     NotNewest {
         /// The full name of the snapshot where it comes from.
         from: String,
-        /// What the newest one is.
+        /// Words that say what the newest one is.
         newest: String,
         /// The dataset has it, and later ones.
         is_there: bool,
@@ -73,7 +73,7 @@ pub enum IncrementError {
          snapshot as a whole, or what changed since the newest one there"
     )]
     NoPartial(String),
-    /// What waits there is of another one.
+    /// Part of another stream waits there.
     #[error(
         "what waits in {name:?} is of another stream, of {has:?}: go on with that one, or give it \
          up with `aquifer receive -A {name}`"

@@ -22,13 +22,13 @@ pub(super) struct Known {
     pub entry: ReplyEntry,
     /// When it was carried out, or brought back by an import, on the world's clock.
     pub since: Duration,
-    /// What makes the call durable; `None` once that is known.
+    /// Record or txg that makes the call durable; `None` once that is known.
     pub waits: Option<Waits>,
     /// The answer, if that is still known.
     pub body: Option<Arc<[u8]>>,
 }
 
-/// What the answer to a call waits for.
+/// Record or txg that the answer to a call waits for.
 #[derive(Debug, Clone)]
 pub(super) enum Waits {
     /// Its record.

@@ -22,7 +22,7 @@ pub(super) struct Later {
 }
 
 impl Later {
-    /// What copies of this call hear at this time.
+    /// Finds the answer that copies of this call hear at this time.
     pub fn find(&self, call: &CallId, now: Duration) -> Option<Answer> {
         let (until, answer) = self.answers.get(call)?;
         (now < *until).then(|| answer.clone())

@@ -15,7 +15,8 @@ pub(crate) struct Listing {
     pub list: BTreeMap<Txg, Arc<Snapshot>>,
     /// The last change of the list, which may not be on disk yet, and the one before it.
     changed: [ListChange; 2],
-    /// What the last change found, by which the list is shown until that is on disk.
+    /// Snapshots as the last change found them, by which the list is shown until that change is on
+    /// disk.
     before: BTreeMap<Txg, Option<Arc<Snapshot>>>,
 }
 

@@ -103,7 +103,7 @@ fn expect(
     if found == expected { Ok(()) } else { Err(Wrong::Lock(found)) }
 }
 
-/// What all results of NLM begin with: the cookie, which is ours, and the status.
+/// Beginning of all results of NLM: the cookie, which is ours, and the status.
 struct Status(Nlm4Stats);
 
 impl<'a> Decode<'a> for Status {

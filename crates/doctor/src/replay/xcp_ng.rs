@@ -52,7 +52,7 @@ pub(super) fn steps(walk: &mut Walk<'_>) -> Result<(), Failed> {
     })
 }
 
-/// What the driver asks before it mounts.
+/// Replays what the driver asks before it mounts.
 fn probes(walk: &mut Walk<'_>) -> Result<(), Failed> {
     let (from, to) = (walk.ground.from, walk.ground.nfs);
     walk.step("TCP: one stray byte, then nothing", || {

@@ -23,7 +23,7 @@ const NAMES_MAX: u64 = 100_000;
 /// nothing: times of access, objects without a name.
 const DIFFERENCES_MAX: usize = 100_000;
 
-/// What became of a name.
+/// Kind of a change of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NameChange {
     /// It is new.
@@ -39,7 +39,7 @@ pub enum NameChange {
 /// A name that changed, or whose file did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedName {
-    /// What became of it.
+    /// Kind of the change.
     pub change: NameChange,
     /// The path in the dataset, each name [as it is shown](aquifer_ondisk::shown_name).
     pub path: String,

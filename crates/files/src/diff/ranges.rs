@@ -170,7 +170,8 @@ impl Files {
     }
 }
 
-/// What a file of a version is: with another root it has other content.
+/// Returns the identity of a file's content in a version: with another root the file has other
+/// content.
 fn of_file(file: &FileOf, inode: &Inode) -> [u64; 6] {
     let root = inode.root.map_or((0, 0), |root| (root.places[0].0, root.written.0));
     let guid = file.version.guid().0;

@@ -1,4 +1,4 @@
-//! What changed since a snapshot: each record is compared with what the dataset has, then made.
+//! Changes since a snapshot: each record is compared with what the dataset has, then made.
 //!
 //! The dataset has the old snapshot, whose names add up. So it is enough that what comes and what
 //! goes add up ([`Sums`]). Of each object, name and directory the stream has one record: what is

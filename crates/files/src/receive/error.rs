@@ -16,7 +16,7 @@ pub enum ReceiveError {
     /// A name, or an act on the pool's datasets.
     #[error("{0}")]
     Dataset(DatasetError),
-    /// What changed goes into a copy that has the sender's handles.
+    /// New handles are asked for, but changes go into a copy that has the sender's handles.
     #[error(
         "the stream has what changed since {0:?}, for a copy with the file handles of that: leave \
          out --new-handles"

@@ -21,7 +21,7 @@ pub(super) type To<'a> = (&'a Files, &'a Arc<Dataset>);
 
 /// Memory that an entry takes until it is on disk.
 const ENTRY_BYTES: u64 = 512;
-/// The same of a page of a hole.
+/// Memory that a page of a hole takes until it is on disk.
 const HOLE_PAGE_BYTES: u64 = 64;
 /// Entries of a directory that is removed, at a time.
 pub(super) const BATCH_ENTRIES: usize = 256;

@@ -23,7 +23,7 @@ use aquifer_stream::Record;
 /// Directories of a stream at most: each takes some 40 bytes of memory.
 pub(super) const DIRECTORIES_MAX: usize = 500_000;
 
-/// What a hash is of.
+/// Subject of a hash.
 #[derive(Debug, Clone, Copy)]
 enum Of {
     Name = 1,

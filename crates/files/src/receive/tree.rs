@@ -16,7 +16,7 @@ use aquifer_stream::{Begin, Bundle, BundleHead, Pieces, StreamError};
 use super::{Copied, ReceiveError, ReceiveOptions, Received, Receiver, Way};
 use crate::core::Files;
 
-/// What a bundle says of a stream.
+/// Facts that a bundle states about a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Member {
     /// The full name of the snapshot where it was sent.

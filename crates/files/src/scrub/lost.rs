@@ -1,4 +1,4 @@
-//! What a scrub has found that no copy gives: which files have lost which pages.
+//! Losses that a scrub has found, which no copy makes good: which files have lost which pages.
 //!
 //! A snapshot and its file may show one block. A scrub meets it once, and asks the file's newest
 //! state by the block's place: it reads nothing once more.
@@ -20,7 +20,7 @@ use crate::damage::About;
 /// Pages of a damaged file that are tried one by one.
 const PAGES_TRIED_MAX: usize = 4096;
 
-/// What the newest scrub has found to be lost, as far as this import knows.
+/// Losses that the newest scrub has found, as far as this import knows.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     begun: Option<Time>,

@@ -26,7 +26,7 @@ pub struct RepairedFile {
     pub more: bool,
 }
 
-/// What a scrub has repaired since it began, or since the pool was imported.
+/// Files that a scrub has repaired since it began, or since the pool was imported.
 #[derive(Debug, Clone, Default)]
 pub struct RepairedFiles {
     /// The first ones by position.
@@ -78,7 +78,7 @@ fn file_of(span: &Span) -> WalkPosition {
 }
 
 impl Files {
-    /// What the newest scrub has repaired, as far as this import knows.
+    /// Returns the files that the newest scrub has repaired, as far as this import knows.
     pub fn repaired_files(&self) -> RepairedFiles {
         let newest = self.datasets.scrubbed().map(|record| record.begun);
         let scrubbing = self.scrubbing.lock();

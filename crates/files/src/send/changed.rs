@@ -1,4 +1,4 @@
-//! What changed between two snapshots.
+//! Changes between two snapshots.
 //!
 //! The trees of both are compared pointer by pointer. Births would not do: they say nothing of what
 //! is gone.
@@ -153,7 +153,7 @@ impl Making<'_> {
     }
 }
 
-/// What of an object counts.
+/// Reduces an inode to the attributes that count when two versions are compared.
 pub(super) fn travels(inode: Option<&Inode>) -> Option<Inode> {
     inode.map(|inode| Inode {
         refer_bytes: 0,

@@ -67,7 +67,7 @@ fn tell_taken(pool: &str, snapshots: String, host: IpAddr) {
     tracing::info!(class = "snapshot.taken", pool, snapshots, who, "snapshots taken");
 }
 
-/// The same of those that it destroyed.
+/// Says in the log that a host destroyed snapshots.
 fn tell_destroyed(pool: &str, snapshots: String, host: IpAddr) {
     let who = format!("host {host}");
     tracing::info!(class = "snapshot.destroyed", pool, snapshots, who, "snapshots destroyed");
@@ -81,7 +81,7 @@ fn host_of(cred: &Credentials) -> Result<IpAddr, FsError> {
 
 /// An act on snapshots.
 trait Act: Debug + Send + Sync + 'static {
-    /// What it has to do with.
+    /// Subject of the act: a snapshot, if there is one.
     type Done: Clone + Debug + Send + Sync + 'static;
 
     /// As the command line has it.
@@ -94,7 +94,7 @@ trait Act: Debug + Send + Sync + 'static {
         called: &'a Called,
     ) -> BoxFuture<'a, Result<Self::Done, FileNameError>>;
 
-    /// What it has changed, for the history.
+    /// Returns the changes that it has made, for the history.
     fn changes(&self, dataset: &str, done: &Self::Done) -> Vec<HistoryChange>;
 
     /// Whether it takes a snapshot.

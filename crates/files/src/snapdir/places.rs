@@ -62,7 +62,8 @@ impl Files {
         Some(path.trim_start_matches('/').into())
     }
 
-    /// The same, if the file is still there.
+    /// Returns the path of a file by a directory and the file's name there, if the file is still
+    /// there.
     async fn path_from(
         &self,
         dataset: &Arc<Dataset>,

@@ -108,7 +108,8 @@ impl Files {
         Ok(Target { shown: Some(shown), ..target })
     }
 
-    /// The same as of a snapshot that a dataset lists; `None` if that does not show the file.
+    /// Finds a file as of a snapshot that a dataset lists; `None` if the snapshot does not show the
+    /// file.
     async fn as_of(
         &self,
         dataset: &Dataset,

@@ -63,8 +63,8 @@ fn is_needed(error: DatasetError) {
     assert_eq!(error, DatasetError::NeededByFiles { name: "tank/d".into(), by });
 }
 
-/// What the clones have stays when all that names it in the dataset of the origin goes, and goes
-/// with the last of them.
+/// Content of clones stays when all that names it in the dataset of the origin goes, and goes with
+/// the last of them.
 #[test]
 pub fn what_a_clone_elsewhere_began_with_stays_until_it_is_gone() {
     let mut bed = Bed::of_small_steps();

@@ -61,7 +61,7 @@ fn is_needed(refused: Result<(), DatasetError>, of: &str, by: &str) {
     assert_eq!(refused, Err(DatasetError::NeededByFiles { name: of.into(), by }));
 }
 
-/// What a dataset needs only for the sake of the one that ends keeps nobody.
+/// Needs that a dataset has only for the sake of the one that ends keep nobody.
 #[test]
 pub fn a_need_of_what_ends_ends_with_it() {
     let mut bed = Bed::of_small_steps();
@@ -81,7 +81,7 @@ pub fn a_need_of_what_ends_ends_with_it() {
     bed.assert_clean();
 }
 
-/// The same, but the file that needs it goes by itself.
+/// Needs that a dataset has only for the sake of a file end when that file goes by itself.
 #[test]
 fn the_last_clone_takes_a_chain_of_needs_along() {
     let mut bed = Bed::of_small_steps();
@@ -99,7 +99,7 @@ fn the_last_clone_takes_a_chain_of_needs_along() {
     bed.assert_clean();
 }
 
-/// What shows a clone to people keeps what it began as, whoever else needs it.
+/// A clone that is shown to people keeps what it began as, whoever else needs it.
 #[test]
 fn a_need_that_something_shows_stands() {
     let mut bed = Bed::of_small_steps();

@@ -20,7 +20,7 @@ async fn with_clone(service: &Service) -> FileHandle {
     find(service, "tank/c", "disk").await.unwrap()
 }
 
-/// What a dataset counts, and what it refers to, in pages; without dead nodes.
+/// Returns how much a dataset counts, and how much it refers to, in pages; without dead nodes.
 fn counts(service: &Service, name: &str) -> (u64, u64) {
     let dataset = service.datasets.by_name(name).unwrap();
     let used = service.datasets.used_bytes(&dataset) - dataset.dead_bytes();

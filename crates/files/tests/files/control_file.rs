@@ -29,7 +29,7 @@ async fn say(service: &Service, line: &str) -> Result<(), FsError> {
     say_as(service, &host(), line).await
 }
 
-/// What a reader sees, read in small pieces.
+/// Reads the text that a reader sees, in small pieces.
 async fn shown(service: &Service) -> String {
     let control = control(service).await;
     let size = service.files.getattr(control).await.unwrap().size;

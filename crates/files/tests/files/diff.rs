@@ -53,7 +53,7 @@ impl Model {
         format!("{}/f{}", rng.pick(&directories).unwrap(), rng.below(12))
     }
 
-    /// The same files in another dataset.
+    /// Returns the model with the same files in another dataset.
     fn moved(&self, handle: FileHandle) -> Model {
         let mut moved = self.clone();
         let there = |other: &mut FileHandle| other.fs_guid = handle.fs_guid;

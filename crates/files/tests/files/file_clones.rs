@@ -52,7 +52,7 @@ async fn cut(service: &Service, name: &str, pages: u64) {
     spread::cut(service, file, pages).await;
 }
 
-/// What files have of their own, without what snapshots keep.
+/// Returns the bytes that files have of their own, without what snapshots keep.
 fn own(service: &Service) -> u64 {
     let dataset = service.datasets.by_name("tank/d").unwrap();
     service.datasets.used_bytes(&dataset) - dataset.dead_bytes()

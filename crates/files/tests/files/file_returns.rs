@@ -116,7 +116,8 @@ pub fn a_removed_file_has_its_handle_again() {
     bed.assert_clean();
 }
 
-/// What a snapshot of the dataset shows is enough, and later ones show that the file was gone.
+/// A snapshot of the dataset that shows the file is enough, and later ones show that the file was
+/// gone.
 #[test]
 pub fn a_snapshot_of_the_dataset_is_enough() {
     let mut bed = Bed::of_small_steps();
@@ -294,7 +295,7 @@ pub fn a_power_cut_leaves_it_whole_or_not_at_all() {
     bed.assert_clean();
 }
 
-/// What cannot be done is refused, and changes nothing.
+/// Requests that cannot be carried out are refused, and change nothing.
 #[test]
 pub fn what_cannot_be_done_is_refused() {
     let mut bed = Bed::of_small_steps();

@@ -268,7 +268,7 @@ pub fn writes_meanwhile_come_before_or_after() {
     });
 }
 
-/// The same beside a rollback of the whole dataset.
+/// Writes while the whole dataset goes back come before that, or after it, too.
 #[test]
 pub fn writes_beside_a_rollback_of_the_dataset_do_too() {
     writes_beside(async |service| {

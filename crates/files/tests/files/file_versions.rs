@@ -111,7 +111,7 @@ pub fn one_file_stays_when_the_snapshot_goes() {
     bed.assert_clean();
 }
 
-/// What a destroy says that it frees, it frees, with a derived snapshot beside it.
+/// Bytes that a destroy says it frees are those that it frees, with a derived snapshot beside it.
 #[test]
 fn a_dry_run_is_exact() {
     let mut bed = Bed::of_small_steps();
@@ -132,7 +132,8 @@ fn a_dry_run_is_exact() {
     bed.assert_clean();
 }
 
-/// The same handle reads what the snapshot of the dataset shows; several files go at one moment.
+/// A handle stays, and reads what the snapshot of the dataset shows; several files go at one
+/// moment.
 #[test]
 fn files_go_back_to_a_snapshot_of_all() {
     let mut bed = Bed::of_small_steps();

@@ -57,7 +57,7 @@ async fn destroy_whole(service: &Service, full: &str) {
     service.datasets.destroy_snapshots(&[(dataset, all)], false).await.unwrap();
 }
 
-/// What the clone takes, in the size of the file.
+/// Returns the space that the clone takes, in the size of the file.
 fn files_used(service: &Service) -> u64 {
     service.datasets.used_bytes(&dataset(service, "tank/c")) / (PAGES * 4096)
 }

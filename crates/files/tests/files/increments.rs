@@ -1,4 +1,4 @@
-//! What changed between two snapshots, sent and received.
+//! Changes between two snapshots, sent and received.
 
 pub mod made;
 
@@ -30,7 +30,7 @@ async fn increment(service: &Service, old: &str, new: &str) -> Vec<u8> {
     changes(service, &format!("{DATASET}@{new}"), Some(&format!("@{old}"))).await.unwrap()
 }
 
-/// The same, since a snapshot of which only a bookmark is left.
+/// Returns the stream of the changes since a snapshot of which only a bookmark is left.
 async fn since_bookmark(service: &Service, old: &str, new: &str) -> Vec<u8> {
     changes(service, &format!("{DATASET}@{new}"), Some(&format!("#{old}"))).await.unwrap()
 }

@@ -1,4 +1,4 @@
-//! What compression saves: counted with what is written, shared, kept by snapshots and freed. Each
+//! Savings of compression: counted with what is written, shared, kept by snapshots and freed. Each
 //! bed ends with an inspection, which sums all of it from the extents.
 
 use aquifer_blockio::{Disk, Page};

@@ -175,7 +175,8 @@ fn properties_of_users_are_kept_inherited_and_changed_in_one_txg() {
     bed.assert_clean();
 }
 
-/// What the background still frees: removed files, destroyed snapshots, destroyed datasets.
+/// Bytes that the background still frees: of removed files, destroyed snapshots, destroyed
+/// datasets.
 #[test]
 fn what_is_being_freed_is_counted_until_it_is_free() {
     const PAGES: u64 = 4096;

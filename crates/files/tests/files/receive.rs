@@ -27,7 +27,8 @@ pub async fn stream(service: &Service, to: &str) -> Result<Vec<u8>, SendError> {
     changes(service, to, None).await
 }
 
-/// The same, of what changed since an older snapshot.
+/// Returns the stream of what changed since an older snapshot, or the whole one. Otherwise as
+/// [`stream`].
 pub async fn changes(
     service: &Service,
     snapshot: &str,
@@ -71,7 +72,7 @@ pub async fn receive(
     received
 }
 
-/// What a stream holds, other than whose it is.
+/// Returns the records of a stream, other than those that say whose it is.
 pub fn content(bytes: &[u8]) -> Vec<Record> {
     let (mut decoder, mut records) = (Decoder::default(), Vec::new());
     decoder.push(bytes.to_vec());

@@ -31,7 +31,7 @@ fn in_a_pool(work: impl AsyncFnOnce(Service)) {
     in_a_pool_on(async |service, _disk| work(service).await);
 }
 
-/// The same; its only disk is at hand.
+/// Runs `work` in a new pool, which is whole afterwards; its only disk is at hand.
 fn in_a_pool_on(work: impl AsyncFnOnce(Service, SimDisk)) {
     let mut bed = Bed::new(1, 65536);
     let disk = bed.disks[0].clone();
@@ -114,7 +114,7 @@ async fn fill_but(service: &Service, free_pages: u64) -> (FileHandle, u64) {
     (rest, end)
 }
 
-/// What is kept for all, and promised, is there.
+/// Asserts that the bytes that are kept for all, and promised, are there.
 fn assert_kept(service: &Service, names: &[&str]) {
     let lacking: u64 = names.iter().map(|name| dataset(service, name).lacking_bytes()).sum();
     let writable = service.pool.writable_bytes();
@@ -289,7 +289,7 @@ fn a_snapshot_of_a_file_asks_for_what_is_new() {
     });
 }
 
-/// What a file grows by goes beyond the property, so it leaves the room for trees alone.
+/// Growth of a file goes beyond the property, so it leaves the room for trees alone.
 #[test]
 fn growth_leaves_the_room_for_trees() {
     in_a_pool(async |service| {

@@ -131,7 +131,7 @@ fn a_failure_is_known_until_a_restart() {
     bed.assert_clean();
 }
 
-/// The same call much later is another call. Time out of service does not count.
+/// A call that comes again much later is another call. Time out of service does not count.
 #[test]
 fn a_call_is_known_for_its_time_and_runs_again_then() {
     let mut bed = Bed::new(1, 65536);

@@ -14,7 +14,7 @@ use aquifer_files::Stability;
 const KEEPS: ReceiveOptions = ReceiveOptions { resumable: true, ..STANDBY };
 const COPY: &str = "tank/copy";
 
-/// What waits in the copy.
+/// Returns the part of a stream that waits in the copy.
 fn waits(service: &Service) -> Option<Partial> {
     service.datasets.partials().into_iter().find(|of| of.name == COPY)
 }
@@ -155,7 +155,7 @@ fn what_came_is_given_up_and_freed() {
     bed.assert_clean();
 }
 
-/// What waits is in nobody's way, and nobody gets in its way.
+/// A part that waits is in nobody's way, and nobody gets in its way.
 #[test]
 fn what_waits_is_changed_by_the_rest_of_its_stream_alone() {
     let mut bed = Bed::new(1, 131_072);
@@ -239,7 +239,7 @@ fn a_dataset_above_goes_with_what_waits_if_that_is_said() {
     bed.assert_clean();
 }
 
-/// What contradicts itself has no rest that would mend it.
+/// A stream that contradicts itself has no rest that would mend it.
 #[test]
 fn a_stream_that_is_invalid_is_given_up() {
     let mut bed = Bed::new(1, 131_072);

@@ -40,7 +40,7 @@ async fn left_s(service: &Service, name: &str) -> Option<u64> {
     Some(hold.ends_s.unwrap() - wall_s(service))
 }
 
-/// The same in days: it was taken a moment ago.
+/// Returns the days for which a snapshot is held by itself yet: it was taken a moment ago.
 async fn days(service: &Service, name: &str) -> Option<u64> {
     Some(left_s(service, name).await?.div_ceil(DAY_S))
 }
@@ -63,8 +63,8 @@ async fn destroy(service: &Service, name: &str) -> Result<(), DatasetError> {
     }
 }
 
-/// What takes snapshots: a command, of several datasets; one of files; schedules of both; a host
-/// over NFS, of both.
+/// Snapshots of each origin: a command, of several datasets; one of files; schedules of both; a
+/// host over NFS.
 #[test]
 fn each_snapshot_that_is_taken_is_held_whatever_takes_it() {
     let mut bed = Bed::new(1, 65536);
@@ -174,7 +174,7 @@ fn the_labels_say_what_a_new_snapshot_brings() {
     }
 }
 
-/// Who sets the clock ends no hold that a snapshot got by itself.
+/// Setting the clock ends no hold that a snapshot got by itself.
 #[test]
 fn a_clock_that_is_set_ends_no_hold() {
     let mut bed = Bed::new(1, 65536);

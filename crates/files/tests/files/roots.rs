@@ -58,7 +58,8 @@ async fn names(service: &Service, dataset: &str) -> Result<Vec<(String, FileHand
     }
 }
 
-/// What of the small files can be read, and of the pages of the large ones. What is read is right.
+/// Counts the small files that can be read, and the pages of the large ones. Content that is read
+/// is right.
 async fn readable(service: &Service) -> (usize, usize) {
     let (mut small, mut large) = (0, 0);
     for dataset in DATASETS {

@@ -181,7 +181,7 @@ fn mirror() -> Bed {
     bed
 }
 
-/// What a scrub of the mirror does when each side has lost all that the snapshot shows.
+/// Asserts what a scrub of the mirror does when each side has lost all that the snapshot shows.
 fn assert_one_look(rot: impl Fn(&Bed, u64), errors_of_side: (u64, u64), rereads: u64) {
     let mut bed = mirror();
     let (whole, ()) = scrub_life(&mut bed, async |_, end, _| assert_eq!(end.unreadable_blocks, 0));

@@ -245,7 +245,7 @@ fn what_cannot_be_sent_says_why() {
     bed.assert_clean();
 }
 
-/// What the stream says of a file are checksums that `stream.md` names.
+/// Identities of a file in a stream are checksums that `stream.md` names.
 #[test]
 fn a_file_has_the_same_identity_in_each_stream() {
     let mut bed = Bed::new(1, 131_072);

@@ -21,7 +21,7 @@ async fn destroy(service: &Service, name: &str) {
     service.datasets.destroy_snapshots(&doomed, false).await.unwrap();
 }
 
-/// What a path below the root directory of the dataset names.
+/// Returns the attributes of what a path below the root directory of the dataset names.
 pub async fn walk(service: &Service, path: &str) -> Result<Attributes, FsError> {
     let top = service.files.root(VMS).unwrap();
     let mut at = service.files.getattr(top).await?;

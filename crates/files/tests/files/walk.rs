@@ -73,7 +73,7 @@ async fn walk(
     trees.walk(service.pool.roots(), since, start, met).await.unwrap()
 }
 
-/// What a client and an administrator do between two pieces.
+/// Makes the changes of a client and an administrator between two pieces.
 async fn change(service: &Service, rng: &mut Rng, acts: u64) {
     let size = |bytes| SetAttributes { size: Some(bytes), ..SetAttributes::default() };
     let dataset = format!("tank/d{}", rng.below(3));

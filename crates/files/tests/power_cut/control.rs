@@ -58,7 +58,7 @@ enum Outcome {
     Open,
 }
 
-/// What a client knows: its snapshots with their handles, and the call without an answer.
+/// Knowledge of a client: its snapshots with their handles, and the call without an answer.
 #[derive(Debug, Default)]
 struct Knowledge {
     snapshots: BTreeMap<String, FileHandle>,
@@ -310,7 +310,8 @@ impl Client<'_> {
     }
 }
 
-/// What is there must be what the clients know; of a call without an answer, done or not done.
+/// Checks that what is there is what the clients know; of a call without an answer, done or not
+/// done.
 fn check(service: &Service, all: &[Arc<Mutex<Knowledge>>]) -> Result<(), String> {
     let dataset = service.datasets.by_name(DATASET).ok_or("the dataset is gone")?;
     let listed = dataset.snapshots(service.pool.committed_txg());
@@ -347,7 +348,8 @@ fn check(service: &Service, all: &[Arc<Mutex<Knowledge>>]) -> Result<(), String>
     Ok(())
 }
 
-/// The same for the clients' files.
+/// Checks that the clients' files are what the clients know; of a call without an answer, done or
+/// not done.
 async fn check_files(service: &Service, all: &[Arc<Mutex<Knowledge>>]) -> Result<(), String> {
     for (at, knowledge) in all.iter().enumerate() {
         let (file, open) = {
@@ -471,7 +473,7 @@ fn an_act_of_a_client_is_made_once() {
     }
 }
 
-/// The same seed has the same story.
+/// A seed has the same story each time.
 #[test]
 fn a_seed_of_acts_runs_the_same_again() {
     let bases = bases();

@@ -1,5 +1,5 @@
-//! What worlds of copies have in common: snapshots of one dataset are sent, one after the other,
-//! while a client changes it.
+//! Common parts of worlds of copies: snapshots of one dataset are sent, one after the other, while
+//! a client changes it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use aquifer_sim::Rng;
 
 use crate::received::{SOURCE, change, changes, content, is_full};
 
-/// What snapshots of the source have, by their numbers. Those that were sent are not destroyed.
+/// Content of the source's snapshots, by their numbers. Those that were sent are not destroyed.
 #[derive(Debug, Default)]
 pub struct Sent {
     has: BTreeMap<u64, Vec<u8>>,

@@ -23,12 +23,12 @@ const COPIES: [&str; 2] = ["tank/c0", "tank/c1"];
 const STANDBY: ReceiveOptions =
     ReceiveOptions { dry: false, new_handles: false, force: false, resumable: false };
 
-/// What is known of a copy.
+/// Facts known of a copy.
 #[derive(Debug, Clone, Default)]
 struct Copy {
     /// Its newest snapshot; `None`: there is no copy.
     newest: Option<u64>,
-    /// What an act that is under way makes of it, perhaps.
+    /// Newest snapshot after the act that is under way, which may have been carried out.
     perhaps: Option<Option<u64>>,
     /// It was in service since then, and clients may have changed it.
     changed: bool,

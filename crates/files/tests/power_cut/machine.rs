@@ -1,5 +1,4 @@
-//! What worlds of one machine have in common: how a run begins, how a life ends, what is said of
-//! it.
+//! Common parts of worlds of one machine: how a run begins, how a life ends, what is said of it.
 
 use std::sync::Arc;
 
@@ -30,7 +29,7 @@ impl Machine {
         (Machine { seed, shape: *shape, sim, disks, world }, rng)
     }
 
-    /// What is wrong with a life, with its story. A cut is nothing wrong.
+    /// Reports what is wrong with a life, with its story. A cut is nothing wrong.
     pub fn judge(&self, end: Result<Result<(), String>, Stop>) -> Result<(), String> {
         let what = match end {
             Ok(Ok(())) | Err(Stop::Halted) => return Ok(()),
@@ -67,7 +66,8 @@ impl Machine {
     }
 }
 
-/// What was destroyed is freed within so many txgs. Then the pool leaves, and holds nothing more.
+/// Checks that all that was destroyed is freed within so many txgs. Then the pool leaves, and holds
+/// nothing more.
 pub async fn is_freed(service: &Service, disks: &[SimDisk], txgs: u32) -> Result<(), String> {
     for _ in 0..txgs {
         if !service.datasets.has_background_work() {

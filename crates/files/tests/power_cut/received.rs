@@ -28,7 +28,7 @@ pub const SOURCE: &str = "tank/sent";
 /// Pages of a file at most.
 const PAGES: u64 = 64;
 
-/// What is known of a copy.
+/// State of a copy as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
     /// It may be there.
@@ -42,7 +42,7 @@ struct Copy {
     state: State,
     /// The snapshot's name, behind the '@'.
     snapshot: String,
-    /// What was sent.
+    /// Content that was sent.
     content: Vec<u8>,
 }
 
@@ -137,7 +137,7 @@ pub async fn change(service: &Service, rng: &mut Rng) -> Result<(), String> {
     change_in(service, rng, SOURCE).await
 }
 
-/// The same in another dataset that is in service.
+/// Makes some operations on a dataset that is in service, as [`change`] does on the source.
 pub async fn change_in(service: &Service, rng: &mut Rng, dataset: &str) -> Result<(), String> {
     let (files, cred) = (&service.files, Credentials::root());
     let top = files.root(dataset).ok_or_else(|| format!("{dataset} is gone"))?;

@@ -23,12 +23,12 @@ const COPIES: [&str; 2] = ["tank/p0", "tank/p1"];
 const GOES_ON: ReceiveOptions =
     ReceiveOptions { dry: false, new_handles: false, force: false, resumable: true };
 
-/// What is known of a copy.
+/// Facts known of a copy.
 #[derive(Debug, Clone, Default)]
 struct Copy {
     /// Its newest snapshot; `None`: there is no copy.
     newest: Option<u64>,
-    /// What an act that is under way makes of that, perhaps.
+    /// Newest snapshot after the act that is under way, which may have been carried out.
     perhaps: Option<Option<u64>>,
     /// A part waits, at this place or behind it.
     waits: Option<StreamPlace>,

@@ -34,7 +34,7 @@ pub struct Run {
     received: u64,
 }
 
-/// What the datasets that retain have.
+/// Lists the snapshots of the datasets that retain, also those of files.
 fn all(service: &Service) -> Vec<(Arc<Dataset>, Vec<Holdable>)> {
     let committed = service.pool.committed_txg();
     let of_it = |name: &&str| {

@@ -60,7 +60,7 @@ const PAGES: u64 = 48;
 /// The files, each with a mark for each of its pages; 0 for zeros.
 pub(crate) type Tree = BTreeMap<String, Vec<u64>>;
 
-/// What is known of a snapshot.
+/// Facts known of a snapshot.
 #[derive(Debug, Clone)]
 struct Known {
     /// The states that it may have.
@@ -173,7 +173,7 @@ impl Model {
         there.map(|(name, _)| name.clone()).collect()
     }
 
-    /// What was under way is not any more.
+    /// Ends what was under way.
     fn stop(&mut self) {
         (self.under_way, self.step, self.target) = (None, None, None);
         self.met = false;

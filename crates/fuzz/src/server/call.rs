@@ -318,7 +318,7 @@ fn data(from: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     Ok(vec![from.arbitrary()?; length])
 }
 
-/// What may be written to the control file of a file, and what is nearly that.
+/// Makes a line that may be written to the control file of a file, or is nearly one.
 fn line(from: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     const VERBS: [&[u8]; 5] = [b"clone", b"rollback", b"rollback -f", b"destroy", b"\xff"];
     const ENDS: [&[u8]; 4] = [b"\n", b"", b"\n\n", b" \0\n"];

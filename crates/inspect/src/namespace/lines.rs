@@ -8,7 +8,7 @@ use super::Items;
 use crate::snapshots::{Inherits, Snapshots};
 
 impl Items {
-    /// What a clone began with.
+    /// Returns the content with which a clone began.
     pub(super) fn inherits(&self, id: DatasetId) -> Option<Inherits> {
         let line = self.lines.get(&id).filter(|line| line.origin_dataset.0 != 0)?;
         let origin = (line.origin_dataset, Txg(line.origin_snapshot));
@@ -30,7 +30,7 @@ impl Items {
         }
     }
 
-    /// What a file of another dataset began as is there.
+    /// Checks that the snapshots as which files of other datasets began are there.
     pub(super) fn check_across(&self, invalid: &mut impl FnMut(DatasetId, String)) {
         for (id, snapshots) in &self.snapshots {
             let is_there = self.datasets.get(id).is_some_and(|of| !of.destroyed);
@@ -63,7 +63,8 @@ impl Items {
         }
     }
 
-    /// What is being received into a dataset can be rolled back, and no client sees it.
+    /// Checks that what is being received into a dataset can be rolled back, and that no client
+    /// sees it.
     pub(super) fn check_receiving(&self, invalid: &mut impl FnMut(DatasetId, String)) {
         for (id, from) in &self.receiving {
             let newest = self.snapshots.get(id).and_then(|of| of.list.keys().next_back());

@@ -28,7 +28,7 @@ pub(crate) struct Files {
     lines: Lines,
     /// Of them, those that began as a snapshot of a file of another dataset.
     across: BTreeMap<(ObjectId, Txg), DatasetId>,
-    /// What files of other datasets began as.
+    /// Snapshots as which files of other datasets began.
     needed: BTreeSet<FileSnapshotId>,
     shown: BTreeSet<(ObjectId, Txg)>,
     gathering: BTreeSet<(ObjectId, Txg)>,
@@ -68,7 +68,7 @@ pub(super) struct Shower {
     pub name: String,
     /// It is one of this file.
     pub file: Option<ObjectId>,
-    /// What it shows of the file may stand in group 0 still.
+    /// Whether the data that it shows of the file may stand in group 0 still.
     pub gathers: bool,
     /// It is a bookmark, which has no data.
     pub bare: bool,
@@ -165,8 +165,8 @@ impl Files {
         self.list.iter().map(|(id, record)| (id.txg(), record))
     }
 
-    /// What each clone or line of a file began as: the snapshot, and what its file was judged by.
-    /// That is older, whatever the records say: so who follows them comes to an end.
+    /// Returns the beginning of each clone or line of a file: the snapshot, and what its file was
+    /// judged by. That is older, whatever the records say: so who follows them comes to an end.
     pub(super) fn origins(&self) -> BTreeMap<Of, (Shower, Of)> {
         let origin = |(key, record): (&(ObjectId, Txg), &FileCloneRecord)| {
             if self.across.contains_key(key) {
@@ -180,7 +180,7 @@ impl Files {
         self.lines.iter().filter_map(origin).collect()
     }
 
-    /// What each clone of a file of another dataset began as.
+    /// Returns the snapshot as which each clone of a file of another dataset began.
     pub(super) fn origins_across(&self) -> BTreeMap<Of, (DatasetId, FileSnapshotId)> {
         let origin = |(key, dataset): (&(ObjectId, Txg), &DatasetId)| {
             let record = self.lines.get(key)?;
@@ -195,7 +195,7 @@ impl Files {
         Begun(self.lines.clone())
     }
 
-    /// What other datasets keep for files of this one.
+    /// Lists the snapshots that other datasets keep for files of this one.
     pub fn needs(&self) -> Vec<(DatasetId, FileSnapshotId)> {
         self.origins_across().into_values().collect()
     }

@@ -16,7 +16,7 @@ use crate::scan::Scan;
 #[derive(Debug, Default, Clone)]
 pub(crate) struct HeadLines(BTreeMap<Txg, HeadLineRecord>);
 
-/// What the head has of the snapshot as which it began again: the topmost of it.
+/// Topmost part of what the head has of the snapshot as which it began again.
 #[derive(Debug)]
 pub(crate) enum OfLine {
     /// A node, under one of this birth.
@@ -32,7 +32,8 @@ impl HeadLines {
         Ok(())
     }
 
-    /// What was born up to there, the head has of the snapshot of that txg: 0 on its first line.
+    /// Returns the txg of the snapshot as which the head began again, 0 on its first line. The head
+    /// has of that snapshot what was born up to there.
     pub fn floor(&self) -> Txg {
         let last = self.0.values().next_back().filter(|record| record.left.is_none());
         last.map_or(Txg(0), |record| record.to)
@@ -81,15 +82,15 @@ pub(super) fn check(scan: &mut Scan<'_>, dataset: DatasetId, snapshots: &Snapsho
 }
 
 impl Pass {
-    /// What shows what was born then on the line of a snapshot: if it is older than the line, the
-    /// snapshot as which that began.
+    /// Finds what shows a block of this birth on the line of a snapshot: if the block is older than
+    /// the line, the snapshot as which that began.
     pub(super) fn of_line(&self, shower: &Shower, birth: Txg) -> Option<Shower> {
         let to = self.lines.began_as(shower.txg).filter(|to| birth <= *to)?;
         let (bare, began_as) = (shower.bare, self.list.get_key_value(&to)?);
         Some(Shower { bare, ..Shower::of(began_as) })
     }
 
-    /// What the head has of the snapshot as which it began again, that shows.
+    /// Checks that the snapshot as which the head began again shows what the head has of it.
     pub(super) async fn line(&mut self, scan: &mut Scan<'_>, to: Txg, all: Vec<OfLine>) {
         // That it is not there was reported with the records.
         let Some(shower) = self.list.get_key_value(&to).map(Shower::of) else { return };

@@ -1,4 +1,4 @@
-//! What snapshots, and clones of files, show of a dataset: node by node.
+//! Content that snapshots, and clones of files, show of a dataset: node by node.
 
 use aquifer_ondisk::block_pointer::BlockKind;
 use aquifer_ondisk::dead::{Bucket, DeadBlock, DeadKind};
@@ -20,14 +20,14 @@ pub(super) struct Coming {
     pub object: ObjectId,
     /// Birth of the node above.
     pub above: Txg,
-    /// What was born up to there, another object shows.
+    /// Txg up to which another object shows what was born.
     pub floor: Txg,
     /// The clone of a file that it is of, if it is.
     pub of: Of,
 }
 
 impl Pass {
-    /// What a snapshot shows is kept.
+    /// Checks that what a snapshot shows is kept.
     pub(super) async fn snapshot(
         &mut self,
         scan: &mut Scan<'_>,
@@ -102,8 +102,8 @@ impl Pass {
         self.clone_of(scan, (&shower, of), (of, root)).await;
     }
 
-    /// The same of a clone in another dataset of this snapshot of a file here. `of`: what the file
-    /// was judged by then.
+    /// Checks that what a clone in another dataset began with is kept here; it is a clone of this
+    /// snapshot of a file here. `of`: what the file was judged by then.
     pub(super) async fn began_as(
         &mut self,
         scan: &mut Scan<'_>,
@@ -324,7 +324,7 @@ impl Pass {
     }
 }
 
-/// What a node leads to.
+/// Nodes and extents to which a node leads.
 #[derive(Default)]
 struct Below {
     nodes: Vec<Coming>,

@@ -39,7 +39,7 @@ impl MemoryDisk {
         })
     }
 
-    /// The same content on a disk of another size.
+    /// Makes a disk of another size with the same content.
     pub fn resized(&self, sectors: u64) -> Arc<Self> {
         Arc::new(MemoryDisk {
             name: self.name.clone(),

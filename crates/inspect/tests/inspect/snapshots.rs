@@ -17,7 +17,7 @@ use crate::{content, kinds, only};
 const TAKEN: Txg = Txg(11);
 const DATASET: u64 = 2;
 
-/// What the second dataset has of snapshots, about to be written.
+/// Snapshots of the second dataset, with what belongs to them, about to be written.
 struct Sketch {
     snapshots: Vec<(u64, SnapshotRecord)>,
     sweeps: Vec<(u64, SweepRecord)>,
@@ -166,7 +166,7 @@ fn sums_and_records() {
     assert!(kinds(&report).contains(&Kind::DatasetInvalid), "two of one name: {report}");
 }
 
-/// What is being received into a dataset can be rolled back, and no client sees it.
+/// Changes that are being received into a dataset can be rolled back, and no client sees them.
 #[test]
 fn a_head_that_is_half_of_something() {
     let receiving = |from| (ItemClass::Receiving, 0, ReceivingRecord { from }.encode());

@@ -1,4 +1,4 @@
-//! What an export gives to a caller, or why it gives nothing.
+//! Rights that an export gives to a caller, or the reason why it gives none.
 
 use aquifer_files::Credentials;
 use aquifer_rpc::auth::{AuthSys, Credential};
@@ -6,7 +6,7 @@ use aquifer_rpc::auth::{AuthSys, Credential};
 use super::{Export, Squash};
 use crate::access::{Judgement, Verdict};
 
-/// What a client may do with the files of a dataset, and as whom.
+/// Rights of a client to the files of a dataset, and the identity that it has there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rights {
     pub read_only: bool,

@@ -61,7 +61,7 @@ pub(super) struct Table {
     pub grants: Grants,
 }
 
-/// What one site holds and waits for.
+/// Counts of what one site holds and waits for.
 #[derive(Debug, Default)]
 struct Site {
     locks: usize,

@@ -12,7 +12,7 @@ use aquifer_sim::Rng;
 /// Between two listens, far more often than in service.
 const LISTEN_US: u64 = 500;
 
-/// What happens to the disks of a life.
+/// Disturbances of the disks of a life.
 pub struct Disturber {
     rng: Rng,
     /// They stall, again and again.

@@ -53,7 +53,7 @@ fn principal(number: u64) -> Principal {
     }
 }
 
-/// What happens next.
+/// Step that happens next.
 #[derive(Debug, Clone)]
 enum Step {
     Take(Rank, u64, u64, Option<u64>),

@@ -75,7 +75,7 @@ impl Client {
         Client { stream, uid: 0, xid }
     }
 
-    /// The same connection, for use from another thread.
+    /// Returns the same connection, for use from another thread.
     pub fn another_half(&self) -> Self {
         Client { stream: self.stream.try_clone().unwrap(), ..*self }
     }

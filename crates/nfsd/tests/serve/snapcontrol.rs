@@ -217,7 +217,7 @@ fn an_act_waits_for_a_disk_that_does_not_answer() {
     assert_eq!(fixture.pool().datasets.by_name("tank/vms").unwrap().snapshot_count(), 2);
 }
 
-/// The same host again, whose pool does not answer.
+/// Connects from the same host again, whose pool does not answer.
 fn client_of(fixture: &Fixture) -> (Client, NfsFh3) {
     let mut client = Client::connect_from(MAY, LOW, fixture.address());
     let root = client.mount("/vms").unwrap();

@@ -92,7 +92,7 @@ fn old_content_is_read_and_nothing_changes() {
     assert_eq!(client.lookup(list, "before").err(), Some(Nfsstat3::NoEnt));
 }
 
-/// Who may not use a dataset does not read its snapshots either.
+/// A client that may not use a dataset does not read its snapshots either.
 #[test]
 fn a_snapshot_is_as_open_as_its_dataset() {
     let mut fixture = Fixture::new();

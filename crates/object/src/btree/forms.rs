@@ -1,4 +1,4 @@
-//! What the trees require of a form beyond its bytes.
+//! Requirements of the trees on a form, beyond its bytes.
 
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::extent::{COMPRESSED_PAGES_MAX, Extent};

@@ -37,7 +37,7 @@ pub struct CompareExtents<'a, S: NodeStore> {
     differences: Compare<'a, Extents, S>,
     /// Pages before this are not asked for.
     from_page: u64,
-    /// What the next pages were, and are.
+    /// Extents of the next pages: as they were, and as they are.
     old: Option<Extent>,
     new: Option<Extent>,
     /// All before this page is known.
@@ -109,7 +109,7 @@ impl<S: NodeStore> CompareExtents<'_, S> {
     }
 }
 
-/// What an extent shows as a page: where it is from, without the place in the file.
+/// Returns what an extent shows as a page: where it is from, without the place in the file.
 fn content(extent: &Extent, page: u64) -> Option<Extent> {
     let shown = extent.slice(page, page.checked_add(1)?)?;
     let Extent { place, written, stored, .. } = shown;

@@ -61,7 +61,7 @@ pub fn load() -> impl Strategy<Value = LoadRecord> {
     })
 }
 
-/// What a VM disk did in two samples of a span.
+/// Returns the load of a VM disk in two samples of a span.
 pub fn one_load() -> LoadRecord {
     let of = LoadOf::File { fs_guid: Guid(0x77), object: ObjectId(78) };
     let mut record = LoadRecord::new(LoadGrain::TenSeconds, of, 1_790_000_160);
@@ -78,7 +78,7 @@ pub fn one_load() -> LoadRecord {
     record
 }
 
-/// What the disks of a pool did in one.
+/// Returns the load of a pool's disks in one sample of a span.
 pub fn load_of_disks() -> LoadRecord {
     let mut record = LoadRecord::new(LoadGrain::TenSeconds, LoadOf::Disks, 1_790_000_160);
     record.samples[1] =

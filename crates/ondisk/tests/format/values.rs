@@ -75,8 +75,8 @@ pub fn label() -> Label {
     Label { leaf_guid: Guid(0xa1), index: 2, config }
 }
 
-/// The same after the single disk has grown, a spare stands for a disk of the mirror, and a disk
-/// replaces the one that was taken out of use.
+/// Returns the label of `label` after the single disk has grown, a spare stands for a disk of the
+/// mirror, and a disk replaces the one that was taken out of use.
 pub fn label_with_spare() -> Label {
     let mut label = label();
     let mut spare = LeafConfig::new(Guid(0xb0), 2_441_609, "/dev/sdx".into());

@@ -1,4 +1,4 @@
-//! What clients leave to background work: a scrub, a resilver.
+//! The share of the disks that clients leave to background work: a scrub, a resilver.
 //!
 //! While no client asks for anything, background work takes the disks as it likes. While clients
 //! are at work, it does one thing at a time, and rests after each for several times as long as that

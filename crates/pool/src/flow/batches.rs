@@ -22,7 +22,7 @@ pub(crate) struct Batches {
     idle_timer: bool,
 }
 
-/// What a batch, or a record, takes of one.
+/// The size of a batch so far, or the room that a record takes of one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Size {
     pub pages: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Size {
     pub header_bytes: usize,
 }
 
-/// What gathers.
+/// Batches that gather and have not gone out yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Gathered {
     /// Batches that take no more.
@@ -39,7 +39,7 @@ pub(crate) struct Gathered {
     pub pages: usize,
 }
 
-/// What the timer of a log that goes idle does when it ends.
+/// Outcome of the timer of a log that goes idle, when it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Idle {
     /// There was something: it runs once more.
@@ -77,7 +77,7 @@ impl Batches {
         starts
     }
 
-    /// What was held up may go: a sender starts.
+    /// Notes that records that were held up may go: a sender starts.
     pub fn held_up_goes(&mut self) {
         self.in_flight += 1;
     }

@@ -12,8 +12,8 @@ const KIB: u64 = 1 << 10;
 
 /// A txg closes at this age even if little is dirty.
 pub const TXG_INTERVAL_MS: u64 = 15_000;
-/// The same while the background has something to free. It is soon, but not so soon that each txg
-/// frees a few files only.
+/// A txg closes at this age while the background has something to free. That is soon, but not so
+/// soon that each txg frees a few files only.
 pub const TXG_BACKGROUND_MS: u64 = 100;
 /// A txg that takes longer than this to reach the disks is reported as slow. The next one stays
 /// open all that time, and its writers are slowed once it is full.
@@ -99,7 +99,8 @@ pub const SYNC_WINDOW_SHRINK_SHARE: usize = 2;
 /// A sync's write that takes longer than this shrinks the window, where batches of the log go to
 /// the same disks: each of them waits about as long.
 pub const SYNC_WRITE_BESIDE_LOG_MS: u64 = 4;
-/// The same where the log has disks of its own: only reads wait.
+/// A sync's write that takes longer than this shrinks the window, where the log has disks of its
+/// own: only reads wait.
 pub const SYNC_WRITE_ALONE_MS: u64 = 40;
 /// Longest single write of a sync, in sectors (512 KiB): devices gain nothing from longer ones, the
 /// kernel cuts them in pieces, and what waits beside one waits for all of it.

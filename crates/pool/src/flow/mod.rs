@@ -115,13 +115,13 @@ impl Flow {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct SyncWrite {
     pub sectors: u64,
-    /// What it had taken of the window, in sectors.
+    /// Sectors that it had taken of the window.
     pub entered: usize,
     /// From its start on; waiting for the window does not count.
     pub took: Duration,
 }
 
-/// What happens to the txg on its way to disk.
+/// Events of the txg on its way to disk.
 impl Flow {
     /// It has closed.
     pub fn txg_closed(&self, now: Duration, closed: Closed) {
@@ -184,7 +184,7 @@ impl Flow {
     }
 }
 
-/// What changes wait for.
+/// Conditions that changes wait for.
 impl Flow {
     /// A txg is full of so much dirty memory, beside the pools that are there now.
     pub fn txg_dirty_bytes(&self) -> u64 {
@@ -278,7 +278,7 @@ impl Flow {
     }
 }
 
-/// What clients leave to background work.
+/// The share that clients leave to background work.
 impl Flow {
     /// A client asks for a change, or for something that is not in memory.
     pub fn client_asks(&self) {

@@ -14,7 +14,7 @@ pub(crate) struct Times {
     pub bytes: u64,
 }
 
-/// What devices have done since import.
+/// Work of the devices since import: their writes and flushes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Devices {
     /// Writes and flushes of data vdevs.

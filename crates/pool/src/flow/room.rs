@@ -14,7 +14,7 @@ use super::limits::{
 use super::share;
 use crate::txg::{Demand, Lane};
 
-/// What txgs of a pool may hold.
+/// Dirty memory that txgs of a pool may hold.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
     /// One, in dirty bytes.
@@ -45,7 +45,7 @@ pub(crate) struct LogRoom {
     pub capacity_bytes: u64,
 }
 
-/// What becomes of a change that asks for room.
+/// Outcome for a change that asks for room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// There is none before a txg is on disk.
@@ -56,18 +56,18 @@ pub(crate) enum Entry {
     Passes,
 }
 
-/// What the open txg holds.
+/// Memory, bytes of the log and sectors that the open txg holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Held {
     /// Dirty memory.
     pub dirty_bytes: u64,
-    /// What the log has taken since it is open.
+    /// Bytes that the log has taken since the txg opened.
     pub logged_bytes: u64,
     /// Sectors reserved for its changes.
     pub sectors: u64,
 }
 
-/// What fills it, beside memory.
+/// Bounds that fill the open txg, beside memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
     /// Bytes that the log can hold.

@@ -25,7 +25,7 @@ fn life(seed: u64) -> World {
     world
 }
 
-/// What must hold is asserted at each step of [`World`].
+/// Each step of [`World`] asserts the rules that must hold.
 #[test]
 fn all_rules_together_hold_whatever_comes() {
     let mut seen: BTreeMap<_, u64> = BTreeMap::new();
@@ -59,7 +59,7 @@ fn flow() -> Flow {
     Flow::new(Limits::new(1 << 30, 32, Scale::REAL), Memory::new(1 << 30), true)
 }
 
-/// What only the disks hold up is not counted: more memory would change nothing.
+/// Changes that only the disks hold up are not counted: more memory would change nothing for them.
 #[test]
 fn changes_that_find_no_room_in_memory_are_counted() {
     let flow = flow();

@@ -44,7 +44,7 @@ pub(super) struct Throttle {
 pub(crate) struct Closed {
     /// How full it was.
     pub share: f64,
-    /// What it would take if all that is dirty were written as it is.
+    /// Sectors that the txg would take if all that is dirty were written as it is.
     pub sectors: u64,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Closed {
 struct Draining {
     begun: Duration,
     share: f64,
-    /// What it would take if all that is dirty were written as it is.
+    /// Sectors that the txg would take if all that is dirty were written as it is.
     sectors: u64,
     /// When its last write had come back; record, flush and uberblock follow.
     landed: Option<Duration>,
@@ -62,7 +62,7 @@ struct Draining {
     sectors_per_second: Option<f64>,
 }
 
-/// What earlier txgs have shown: means over the last few.
+/// Speeds that earlier txgs have shown: means over the last few.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     shares_per_second: f64,

@@ -12,7 +12,7 @@ use super::limits::{
     SYNC_WINDOW_SHRINK_SHARE, SYNC_WRITE_ALONE_MS, SYNC_WRITE_BESIDE_LOG_MS,
 };
 
-/// What becomes of the window after a write.
+/// Change of the window after a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resize {
     /// So many sectors more.
@@ -26,8 +26,8 @@ pub(super) fn entry(count: usize) -> usize {
     count.min(SYNC_WINDOW_SECTORS_MIN)
 }
 
-/// What becomes of a window of `sectors` when a write that had taken `entered` of them comes back
-/// after `took`. `log_beside`: batches of the log go to the same disks.
+/// Decides how a window of `sectors` changes when a write that had taken `entered` of them comes
+/// back after `took`. `log_beside`: batches of the log go to the same disks.
 pub(super) fn resize(sectors: usize, entered: usize, took: Duration, log_beside: bool) -> Resize {
     let long = if log_beside { SYNC_WRITE_BESIDE_LOG_MS } else { SYNC_WRITE_ALONE_MS };
     if took > Duration::from_millis(long) {

@@ -108,7 +108,7 @@ impl Pool {
         }
     }
 
-    /// What is lent to others is waited for, for a while.
+    /// Borrows the free runs of a piece. A piece that is lent to others is waited for, for a while.
     async fn borrow(&self, within: Run) -> Option<Arc<Loan>> {
         for _ in 0..BUSY_MAX {
             match self.lend(within, TRIM_SECTORS_MIN) {

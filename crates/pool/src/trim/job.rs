@@ -16,7 +16,7 @@ use aquifer_vdev::{Leaf, Vdev};
 use super::{Lending, TRIM_SECTORS_MIN};
 use crate::pool::Pool;
 
-/// What is done with free space.
+/// Kind of work on free space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FreeWork {
     /// It is discarded.
@@ -89,7 +89,7 @@ const BUSY: Duration = Duration::from_millis(10);
 const REFUSALS_MAX: u32 = 10;
 /// Pieces without anything to do after which others have their turn.
 const PIECES_AT_ONCE: u32 = 64;
-/// What free space is written over with, as ZFS does it.
+/// Pattern with which free space is written over, as ZFS does it.
 const PATTERN: u64 = 0xdead_beef_dead_beee;
 /// Sectors of one write: 1 MiB.
 const WRITE_SECTORS: u64 = 256;
@@ -123,7 +123,7 @@ pub(super) struct Standing {
     refusals: u32,
 }
 
-/// What a task does next.
+/// Next step of a task.
 enum Next {
     /// Goes on after so long.
     After(Duration),

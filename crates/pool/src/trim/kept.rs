@@ -1,5 +1,5 @@
-//! What is kept on disk of trims and initializations: of each disk, the newest of each kind that
-//! has ended. It is only shown. It reaches the disk with some later txg, as an item of the
+//! Records on disk of trims and initializations that have ended: of each disk, the newest of each
+//! kind. They are only shown. A record reaches the disk with some later txg, as an item of the
 //! namespace.
 
 use std::collections::{BTreeSet, HashMap, HashSet};

@@ -1,5 +1,5 @@
-//! What is kept on disk of trims and initializations that go on or are suspended: each disk's, as
-//! an item of the namespace. The next import goes on from there.
+//! Records on disk of trims and initializations that go on or are suspended: each disk's, as an
+//! item of the namespace. The next import goes on from there.
 //!
 //! It reaches the disk with the txg of each act, and while work goes on every 30 s. A place on disk
 //! is never ahead of the work. It may be behind: then free space is worked on once more.
@@ -102,7 +102,7 @@ impl Job {
         job
     }
 
-    /// What is kept of it while it has not ended.
+    /// Returns the record of the job that is kept while it has not ended.
     fn open(&self) -> Option<OpenWork> {
         let standing = self.standing.lock();
         let is_suspended = match standing.status.state {

@@ -39,7 +39,8 @@ pub enum SpaceClass {
 pub enum Lane {
     /// Slowed together with all others.
     Bulk,
-    /// The same, of work that no client waits for: it makes nobody think that clients are at work.
+    /// Slowed together with all others, but of work that no client waits for: it makes nobody think
+    /// that clients are at work.
     Behind,
     /// A small change of something that was idle for a while, such as the renewal of a lock, or the
     /// only write of an idle machine. It is never slowed, up to a share of each txg.

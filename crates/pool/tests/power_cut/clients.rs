@@ -130,8 +130,9 @@ pub async fn open(
     open_beside(world, disks, options, |path| path.starts_with("log")).await
 }
 
-/// The same, where a disk for which `may_be_torn` holds may be labelled in part: an act adds or
-/// removes it. A missing disk is refused too; any other refusal is damage without a cause.
+/// Opens the pool as [`open`] does, where a disk for which `may_be_torn` holds may be labelled in
+/// part: an act adds or removes it. A missing disk is refused too; any other refusal is damage
+/// without a cause.
 pub async fn open_beside(
     world: Arc<dyn World>,
     disks: Vec<NamedDisk>,

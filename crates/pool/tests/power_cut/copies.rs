@@ -38,7 +38,8 @@ fn killed_after_writes(fixture: &mut Fixture, slots: std::ops::Range<u64>) {
     });
 }
 
-/// What an import says, with these options.
+/// Imports the pool with these options, and returns the states of its leaves and the report, or the
+/// refusal.
 fn imported(
     fixture: &mut Fixture,
     options: &ImportOptions,

@@ -19,7 +19,7 @@ use crate::shapes::{Found, vdev_of};
 use crate::slots::{How, SLOTS, content};
 use crate::{Kind, story};
 
-/// What a seed has shown.
+/// Events that a seed has shown.
 #[derive(Default)]
 pub struct GrowthRun {
     pub cuts: u64,

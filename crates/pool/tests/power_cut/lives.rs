@@ -49,7 +49,8 @@ pub fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<Run, String> {
     Ok(machine.run)
 }
 
-/// The same, in lives that end with several batches of the log in progress.
+/// Runs a machine's lives as the seed decides; each life ends with several batches of the log in
+/// progress.
 pub fn run_tail_seed(seed: u64, bases: &[Vec<Image>]) -> Result<Run, String> {
     let mut machine = Machine::new(seed, Kind::Tails, bases);
     for _ in 0..12 {

@@ -151,7 +151,8 @@ fn a_resilvered_side_is_whole() {
     assert!(cuts < 100 || alone > 0, "no side was resilvered");
 }
 
-/// The same in pools that are nearly full, with small holes between blocks.
+/// Sides that come back in pools that are nearly full, with small holes between blocks, are
+/// resilvered, and then each does alone for good.
 #[test]
 fn a_resilvered_side_of_a_dense_pool_is_whole() {
     let bases = sides::dense_mirrors();
@@ -169,7 +170,8 @@ fn a_resilvered_side_of_a_dense_pool_is_whole() {
     assert!(cuts < 100 || alone > 0, "no side was resilvered");
 }
 
-/// The same with sides whose reads fail too often: they are taken out, and come back.
+/// Sides whose reads fail too often are taken out, and come back. They are resilvered, and then
+/// each does alone for good.
 #[test]
 fn a_side_that_errs_too_often_is_taken_out_and_comes_back() {
     let bases = sides::mirrors();
@@ -194,7 +196,8 @@ fn a_side_that_errs_too_often_is_taken_out_and_comes_back() {
     assert!(cuts < 100 || came_back.min(last_erred) > 0, "none came back, or none was the last");
 }
 
-/// The same while disks become larger and vdevs are added.
+/// Sides that come back while disks become larger and vdevs are added are resilvered, and then each
+/// does alone for good.
 #[test]
 fn a_side_that_is_resilvered_while_the_pool_grows_is_whole() {
     let bases = sides::growing_pools();
@@ -213,8 +216,9 @@ fn a_side_that_is_resilvered_while_the_pool_grows_is_whole() {
     assert!(cuts < 100 || added.min(grown) > 0, "no pool grew");
 }
 
-/// The same with sides that hang, fail for that, and come back. A seed takes a tenth of a second:
-/// clients write while a side hangs and rests, for a minute or more. So CI runs few of them.
+/// Sides that hang, fail for that, and come back are resilvered, and then each does alone for good.
+/// A seed takes a tenth of a second: clients write while a side hangs and rests, for a minute or
+/// more. So CI runs few of them.
 #[test]
 fn a_side_that_hung_is_whole_when_it_counts() {
     let bases = sides::mirrors();
@@ -233,7 +237,8 @@ fn a_side_that_hung_is_whole_when_it_counts() {
     assert!(cuts < 100 || hung > 0, "no side hung");
 }
 
-/// The same with spares, and with disks that stay offline over restarts.
+/// Sides that come back beside spares, and beside disks that stay offline over restarts, are
+/// resilvered, and then each does alone for good.
 #[test]
 fn a_spare_stands_in_and_gives_the_place_back() {
     let bases = sides::mirrors();

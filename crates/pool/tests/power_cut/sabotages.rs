@@ -37,13 +37,14 @@ const SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::ReadersHoldReuse], 1030..8000),
 ];
 
-/// The same with several batches of one size in progress at the end of each life.
+/// Sets of rules left out in lives that end with several batches of one size in progress, as in
+/// [`SABOTAGES`].
 const TAIL_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     // Each of the two hides the lack of the other.
     (&[Rule::PreviousChecksum, Rule::FixLogEnd], 0..2000),
 ];
 
-/// The same with log vdevs.
+/// Sets of rules left out in worlds with log vdevs, as in [`SABOTAGES`].
 const LOG_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::NewChainWaitsForItsTxg], 0..2000),
     (&[Rule::MoveHoldsBatches], 0..2000),
@@ -51,19 +52,22 @@ const LOG_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::NameOutdated], 310..2000),
 ];
 
-/// The same with log mirrors whose sides fail one soon after the other.
+/// Sets of rules left out in worlds with log mirrors whose sides fail one soon after the other, as
+/// in [`SABOTAGES`].
 const RIVAL_SABOTAGES: &[(&[Rule], Range<u64>)] =
     // Rare: found by seed 9,033 of these, so CI begins shortly before.
     &[(&[Rule::LostLogHoldsAcknowledgements], 9000..30_000)];
 
-/// The same with disks that an import does not take into use.
+/// Sets of rules left out in worlds with disks that an import does not take into use, as in
+/// [`SABOTAGES`].
 const UNUSED_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::UnusedIsNamed], 0..10)];
 
-/// The same with a pool that two hosts reach.
+/// Sets of rules left out in worlds with a pool that two hosts reach, as in [`SABOTAGES`].
 const HOST_SABOTAGES: &[(&[Rule], Range<u64>)] =
     &[(&[Rule::LookForOthers], 0..10), (&[Rule::SayInUse], 0..10)];
 
-/// The same with sides that are resilvered and then do alone.
+/// Sets of rules left out in worlds with sides that are resilvered and then do alone, as in
+/// [`SABOTAGES`].
 const SIDES_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::MarkFirst], 0..300),
     (&[Rule::MarkHasNoVote], 0..2000),
@@ -78,34 +82,36 @@ const SIDES_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::BridgesOnlyWhatIsFree], 0..100),
 ];
 
-/// The same with sides whose reads fail too often.
+/// Sets of rules left out in worlds with sides whose reads fail too often, as in [`SABOTAGES`].
 const ERR_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::LastSideWaits], 0..100)];
 
-/// The same while the pool grows.
+/// Sets of rules left out in worlds with sides that are resilvered while the pool grows, as in
+/// [`SABOTAGES`].
 const GROWING_SIDES_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::ResilveredHasLabels], 0..300)];
 
-/// The same in dense pools. Found by seed 5,101.
+/// Sets of rules left out in worlds with sides of dense pools, as in [`SABOTAGES`]. Found by seed
+/// 5,101.
 const DENSE_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::WritesWaitForHolds], 5090..8000)];
 
-/// The same with sides that hang.
+/// Sets of rules left out in worlds with sides that hang, as in [`SABOTAGES`].
 const HANG_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::LateSideFails], 0..2000)];
 
-/// The same with spares.
+/// Sets of rules left out in worlds with sides and spares, as in [`SABOTAGES`].
 const SPARE_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::SpareStandsOnce], 0..1000)];
 
-/// The same with all of that at once: found by seed 193. The second was a mistake of ours, found by
-/// seed 50,988.
+/// Sets of rules left out in the world of everything, which has all of that at once, as in
+/// [`SABOTAGES`]: found by seed 193. The second was a mistake of ours, found by seed 50,988.
 const EVERYTHING_SABOTAGES: &[(&[Rule], Range<u64>)] =
     &[(&[Rule::LeftLeavesAreLeft], 180..2000), (&[Rule::BroughtIsNoPast], 50_980..52_000)];
 
-/// The same with disks that are put back from copies.
+/// Sets of rules left out in worlds with disks that are put back from copies, as in [`SABOTAGES`].
 const COPIES_SABOTAGES: &[(&[Rule], Range<u64>)] =
     &[(&[Rule::BehindIsOutdated], 0..100), (&[Rule::NewestTwin], 0..100)];
 
 /// Rules left out, and a single test that finds it.
 type Directed = (&'static [Rule], fn());
 
-/// The same with single tests.
+/// Sets of rules left out, each with a single test that finds the loss.
 const DIRECTED_SABOTAGES: &[Directed] = &[
     (&[Rule::QuietBeforeResilver], hangs::a_side_that_hangs_must_answer_before_it_is_resilvered),
     (&[Rule::NewLeavesHaveNoPast], again::a_spare_that_is_put_in_once_more_has_no_past),
@@ -124,8 +130,9 @@ const DIRECTED_SABOTAGES: &[Directed] = &[
     (&[Rule::ConfigAsOfItsUberblock], copies::an_older_config_than_the_uberblock_names_is_refused),
 ];
 
-/// The same with sides that were in use apart from each other. From 0 on the third is
-/// found after 302 seeds. The last was found as a mistake of ours, by seed 3,701,673.
+/// Sets of rules left out in worlds with sides that were in use apart from each other, as in
+/// [`SABOTAGES`]. From 0 on the third is found after 302 seeds. The last was found as a mistake of
+/// ours, by seed 3,701,673.
 const SPLIT_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::SplitIsRefused], 0..100),
     (&[Rule::GoneStaysNamed], 0..2000),
@@ -133,17 +140,20 @@ const SPLIT_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::NamingPassesOver], 3_701_670..3_702_000),
 ];
 
-/// The same with single requests that hang on both sides of a mirror.
+/// Sets of rules left out in worlds with single requests that hang on both sides of a mirror, as in
+/// [`SABOTAGES`].
 const LAST_SIDE_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::LastSideWaits], 0..100)];
 
-/// The same with pools that grow. From 2,000 on the second is found after 928 seeds.
+/// Sets of rules left out in worlds with pools that grow, as in [`SABOTAGES`]. From 2,000 on the
+/// second is found after 928 seeds.
 const GROWTH_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::NewVdevIsListedFirst], 0..2000),
     (&[Rule::CopiesAsOfTheirTxg], 2900..6000),
     (&[Rule::MetaslabSizeStays], 0..2000),
 ];
 
-/// The same with trims. From 0 on the second is found after 95 seeds.
+/// Sets of rules left out in worlds with trims, as in [`SABOTAGES`]. From 0 on the second is found
+/// after 95 seeds.
 const TRIM_SABOTAGES: &[(&[Rule], Range<u64>)] =
     &[(&[Rule::DiscardAfterRelease], 0..500), (&[Rule::LentIsNotAllocated], 90..600)];
 

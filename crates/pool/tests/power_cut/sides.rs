@@ -55,7 +55,7 @@ struct Machine {
     sim: Sim,
     world: Arc<dyn World>,
     disks: Vec<SimDisk>,
-    /// The same, as the machine finds them.
+    /// The disks as the machine finds them.
     found: Vec<Found>,
     model: Arc<Mutex<Model>>,
     piece_blocks_max: usize,

@@ -21,7 +21,7 @@ use crate::shapes::{labels_of, named};
 use crate::sides::Base;
 use crate::{Kind, story};
 
-/// What a seed has shown.
+/// Events that a seed has shown.
 #[derive(Default)]
 pub struct SplitRun {
     pub cuts: u64,

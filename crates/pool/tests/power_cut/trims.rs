@@ -18,7 +18,7 @@ use crate::clients::{Model, Open, begin, check_space, end, sound, told, went_bac
 use crate::shapes::Found;
 use crate::{Kind, story};
 
-/// What a seed has shown.
+/// Events that a seed has shown.
 #[derive(Default)]
 pub struct TrimsRun {
     pub cuts: u64,

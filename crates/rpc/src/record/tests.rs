@@ -200,7 +200,8 @@ fn a_large_record_through_the_buffer() {
     assert_eq!(records(&mut reader, &stream, &[100_000]).len(), 2);
 }
 
-/// The same WRITE detached from the reader: the caller receives the rest, the next record follows.
+/// A 1 MiB WRITE is detached from the reader: the caller receives the rest, the next record
+/// follows.
 #[test]
 fn a_large_record_detached() {
     let record = bytes(1 << 20, 4);

@@ -408,8 +408,8 @@ impl Device {
         }
     }
 
-    /// What a discard stores: nothing, zeros, or garbage. A device may leave out any part of it, so
-    /// of a huge one only the beginning is carried out.
+    /// Returns the sectors that a discard stores: nothing, zeros, or garbage. A device may leave
+    /// out any part of it, so of a huge one only the beginning is carried out.
     fn discarded(&mut self, count: u64) -> Vec<Page> {
         let page = match self.fault_rng.below(3) {
             0 => return Vec::new(),

@@ -46,7 +46,7 @@ impl CutMode {
     ];
 }
 
-/// The same for one disk.
+/// Effect of a power cut on such writes of one disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loss {
     All,

@@ -56,7 +56,7 @@ pub enum Fault {
     /// One operation takes this much longer than others, which go on. Then it is carried out: a
     /// write lands late. [`Duration::MAX`] is for good.
     Late(Duration),
-    /// The same for discards alone.
+    /// One discard takes this much longer than others; otherwise as `Late`.
     LateDiscard(Duration),
 }
 

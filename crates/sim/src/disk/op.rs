@@ -56,7 +56,7 @@ pub(crate) enum Body {
     Flush {
         covered: u64,
     },
-    /// What the sectors hold after it, from the first on.
+    /// Content of the sectors after the discard, from the first on.
     Discard {
         pages: Vec<Page>,
     },

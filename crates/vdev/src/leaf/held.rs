@@ -17,7 +17,7 @@ use aquifer_sync::{Mutex, Notify};
 
 use super::{Act, Io, Leaf};
 
-/// What is held of a leaf.
+/// Sectors that are held of a leaf.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
     ranges: Mutex<Vec<Range<u64>>>,

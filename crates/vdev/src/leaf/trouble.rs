@@ -25,7 +25,7 @@ const MANY: usize = 10;
 /// ...within this time are too many.
 const WINDOW: Duration = Duration::from_secs(600);
 
-/// What is wrong with a leaf beside its state.
+/// Trouble of a leaf beside its state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeafTrouble {
     /// Too many of its reads failed: it is out of use, or was until it was brought up to date.
@@ -82,7 +82,7 @@ impl Trouble {
 }
 
 impl Leaf {
-    /// What is wrong with it.
+    /// Returns what is wrong with it.
     pub fn trouble(&self) -> LeafTrouble {
         LeafTrouble {
             is_faulted: self.is_faulted(),

@@ -36,11 +36,12 @@ pub(super) enum Longest {
     Ms(u64),
     /// Until it answers, or [`ALONE_MS`] if it is not in use.
     Read,
-    /// The same for what changes it, but no longer than the patience lasts if others answer.
+    /// As [`Longest::Read`], for what changes it, but no longer than the patience lasts if others
+    /// answer.
     Change(IoKind, Begun),
 }
 
-/// What a leaf is to do.
+/// Write or flush that a leaf is to do.
 pub(crate) enum Act {
     /// Write, to be made durable later.
     Write(u64, Vec<Page>),
@@ -76,7 +77,7 @@ impl Act {
         }
     }
 
-    /// The same for another leaf.
+    /// Copies the act for another leaf.
     pub(crate) fn again(&self) -> Act {
         match self {
             Act::Write(sector, pages) => Act::Write(*sector, pages.clone()),
@@ -219,7 +220,7 @@ impl Leaf {
         Box::pin(async move { leaf.carry_out(act).await })
     }
 
-    /// The same for a read.
+    /// Begins a read, which owns what it needs.
     pub(crate) fn begin_read(self: &Arc<Self>, sector: u64, count: usize) -> Io<Vec<Page>> {
         let leaf = self.clone();
         Box::pin(async move { leaf.get(sector, count).await })

@@ -25,7 +25,7 @@ struct Wanted<'v> {
     verify: &'v (dyn Fn(&[Page]) -> bool + Sync),
 }
 
-/// What was found so far.
+/// Bad and unreadable copies that were found so far.
 #[derive(Default)]
 struct Found {
     /// Leaves whose copy is bad or cannot be read.

@@ -1,4 +1,4 @@
-//! What is done on every side of a mirror at once, and a side that does not answer.
+//! Operations on every side of a mirror at once, and a side that does not answer.
 //!
 //! Patience begins once a side that holds everything has answered: before that, all may be slow
 //! for one cause, and all wait. It lasts half a second, or ten times what the leaf itself usually

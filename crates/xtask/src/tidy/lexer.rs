@@ -1,7 +1,6 @@
 //! Rust source without its comments and strings, so that searches for words see only code.
 
-/// The same text with comments, strings and character literals blanked: every other byte stays in
-/// its place.
+/// Blanks comments, strings and character literals of a text: every other byte stays in its place.
 pub fn code_of(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut code = Vec::with_capacity(bytes.len());

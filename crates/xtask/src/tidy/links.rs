@@ -49,7 +49,8 @@ fn links(page: &File) -> Vec<(usize, &str)> {
     all
 }
 
-/// What leads to the sections of a page, by GitHub's rule: a second one of a name has a number.
+/// Returns the anchors of the sections of a page, by GitHub's rule: a second one of a name has a
+/// number.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let mut all = BTreeSet::new();

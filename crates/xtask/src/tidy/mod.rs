@@ -2,6 +2,7 @@
 //!
 //! Every rule works on texts and lists, so that its own tests can show what it must refuse.
 
+mod circles;
 mod crates;
 mod decisions;
 pub(crate) mod lexer;
@@ -32,6 +33,7 @@ pub fn check(root: &Path) -> Result<Report, String> {
     rooms::check(&packages, &mut report);
     crates::check(&packages, &tree, &mut report);
     source::check(&tree, &mut report);
+    circles::check(&tree, &mut report);
     shared::check(&tree, &mut report);
     decisions::check(&tree, &mut report);
     pages::check(&packages, &tree, &mut report);

@@ -19,6 +19,9 @@ const MACROS: [(&str, &str); 3] = [
     ("dbg!", "use tracing, or an assertion"),
 ];
 
+/// Words that a page of one item leaves without sense.
+const PRONOUNS: [&str; 4] = ["What", "Who", "Whose", "The same"];
+
 /// The files with `unsafe`, each with the reason why no safe interface is enough.
 const UNSAFE: [(&str, &str); 11] = [
     ("crates/arc/tests/memory.rs", "a global allocator that counts, for one test"),
@@ -102,7 +105,16 @@ fn check_shape(file: &File, report: &mut Report) {
     } else if lines > LINES_WARN {
         report.warning(path, 0, format!("{lines} lines: more than {LINES_WARN}"));
     }
+    let mut before = None;
     for (number, line) in (1..).zip(file.text.lines()) {
+        let doc = doc(line);
+        if let (Some((mark, text)), true) = (doc, doc.map(|(mark, _)| mark) != before)
+            && let Some(pronoun) = PRONOUNS.iter().find(|pronoun| begins_with(text, pronoun))
+        {
+            let what = format!("docs begin with a noun or a verb, not with {pronoun:?}");
+            report.error(path, number, format!("{what}: {mark} is shown alone"));
+        }
+        before = doc.map(|(mark, _)| mark);
         let columns = line.chars().count();
         if columns > COLUMNS_MAX {
             report.error(path, number, format!("{columns} columns: at most {COLUMNS_MAX}"));
@@ -116,11 +128,22 @@ fn check_shape(file: &File, report: &mut Report) {
     }
 }
 
-/// What stands behind the fence of a block of code, in a comment that becomes a page.
-fn fence(line: &str) -> Option<&str> {
+/// A line of a comment that becomes a page: its mark, and its text.
+fn doc(line: &str) -> Option<(&'static str, &str)> {
     let line = line.trim_start();
-    let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;
-    text.trim().strip_prefix("```")
+    let marks = ["///", "//!"].into_iter();
+    let found = marks.filter_map(|mark| Some((mark, line.strip_prefix(mark)?))).next()?;
+    (!found.1.starts_with('/')).then_some((found.0, found.1.trim()))
+}
+
+/// The text behind the fence of a block of code in a comment that becomes a page.
+fn fence(line: &str) -> Option<&str> {
+    doc(line)?.1.strip_prefix("```")
+}
+
+fn begins_with(text: &str, words: &str) -> bool {
+    let rest = text.strip_prefix(words);
+    rest.is_some_and(|rest| rest.bytes().next().is_none_or(|byte| !is_word(byte)))
 }
 
 /// Whether a whole file contains only tests: `tests.rs`, or any file in a directory `tests`.

@@ -68,6 +68,12 @@ fn long_files_and_lines() {
     expect(SOURCE, &format!("\n{line}x"), &[(2, "101 columns: at")]);
     expect(SOURCE, "//! ```text\n//! a u8\n//! ```\n/// ```\n/// ```", &[]);
     expect(SOURCE, "//! ```text a u8\n/// b ```", &[(1, "a fence with")]);
+    expect(SOURCE, "/// Whatever it is.\n/// What follows.\n// What\nx();\n//// Who", &[]);
+    expect(
+        SOURCE,
+        "//! What\n\n  /// The same, twice.\n",
+        &[(1, "docs begin with"), (3, "docs begin with")],
+    );
     expect(SOURCE, &"\n".repeat(800), &[]);
     expect(SOURCE, &"\n".repeat(801), &[(0, "801 lines: at")]);
     let mut report = Report::default();
@@ -275,4 +281,34 @@ fn links_lead_to_pages_and_sections_that_are_there() {
     assert_eq!(found("x [a](b.md#c) y"), ["docs/a.md:1: links to b.md#c: no such section"]);
     assert_eq!(found("[a](#c) [b](../b.md#b)").len(), 2);
     assert_eq!(found("```\n# c\n```\n[a](#c)").len(), 1, "a comment is no section");
+}
+
+#[test]
+fn modules_in_a_circle_are_counted() {
+    let lib = "mod a; mod b; mod c;\npub use b::{Deep, inner::Name};\n";
+    let found = |a: &str, b: &str, c: &str, known: usize| {
+        let files = [("lib", lib), ("a", a), ("b", b), ("b/inner", ""), ("c", c)];
+        let files = files.map(|(at, text)| file(&format!("crates/some/src/{at}.rs"), text));
+        let mut report = Report::default();
+        circles::check_crate("some", &files.iter().collect::<Vec<_>>(), known, &mut report);
+        let lines = report.lines();
+        lines
+            .iter()
+            .map(|line| line.split_once(": some: ").unwrap().1.to_string())
+            .collect::<Vec<_>>()
+    };
+    assert!(found("use crate::b::X;", "use crate::c::{Y, Z};", "use std::fmt;", 1).is_empty());
+    let three = "3 modules in a circle, 1 before: a, b, c";
+    assert_eq!(
+        found("use crate::b::X;", "use super::{c::Y, d};", "fn f() { crate::a::g() }", 1),
+        [three]
+    );
+    assert!(
+        found("use crate::Deep;", "use crate::c::Y;", "pub(crate) use super::a;", 3).is_empty()
+    );
+    let two = "2 modules in a circle: lower the number";
+    assert_eq!(found("use crate::b::X;", "use crate::a::Y;", "", 3), [two]);
+    // A name that the root gives on is where it was made; tests and comments need nobody.
+    let inner = "use crate::Name; // crate::c\n#[cfg(test)]\nmod tests { use crate::c::Y; }";
+    assert!(found(inner, "use crate::a::Y;", "use crate::a::Z;", 1).is_empty());
 }

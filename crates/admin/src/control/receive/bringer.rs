@@ -1,4 +1,4 @@
-//! Who brings a stream.
+//! Callers that bring streams.
 
 use aquifer_api::HISTORY_ITSELF;
 use aquifer_dataset::Feeder;

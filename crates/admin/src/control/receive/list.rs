@@ -1,4 +1,4 @@
-//! What is being received, and what waits for its rest.
+//! List of the streams that are being received, and of those that wait for their rest.
 
 use aquifer_api::{ApiError, ReceiveInfo, ReceivesQuery, guid_text};
 use aquifer_dataset::Partial;

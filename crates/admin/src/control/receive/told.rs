@@ -1,4 +1,4 @@
-//! What is said of streams that come: how they ended, and why.
+//! Messages about streams that come: how they ended, and why.
 
 use aquifer_api::{ApiError, ReceiveSummary};
 use aquifer_files::{BundleProgress, ReceiveError, Received, TreeReceiver};

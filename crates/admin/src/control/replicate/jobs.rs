@@ -24,7 +24,7 @@ use super::source::{Has, Source};
 use super::standing::{self, How, Unit};
 use super::target::Target;
 
-/// What is wanted.
+/// Request for a replication.
 #[derive(Debug, Clone)]
 pub(super) struct Wish {
     /// The peer that has the dataset; `None`: it is here.
@@ -159,7 +159,7 @@ impl Job {
         Ok(())
     }
 
-    /// The same of one stream.
+    /// Adds up how many bytes will be sent of one stream, if somebody waits for the end.
     pub async fn measure_stream(
         &self,
         source: &Source,
@@ -277,7 +277,7 @@ impl Wish {
         }
     }
 
-    /// What of it is here, by its full name: the dataset, or the copy of one of a peer.
+    /// Returns the full name of the side that is here: the dataset, or the copy of one of a peer.
     pub fn here(&self) -> &str {
         if self.source.is_some() { &self.target.dataset } else { &self.dataset }
     }
@@ -347,7 +347,7 @@ pub(in super::super) struct Replication {
     pub(super) news: Notify,
     /// The failures that the log has, of copies by the property, until a run of them ends well.
     pub(super) told: Mutex<std::collections::BTreeMap<String, String>>,
-    /// What others fetch from here.
+    /// Fetches that others make from here.
     pub(super) pulls: Pulls,
 }
 

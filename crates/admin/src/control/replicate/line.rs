@@ -202,5 +202,5 @@ pub(super) const QUESTION: Duration = Duration::from_secs(30);
 pub(super) const ACT: Duration = Duration::from_secs(300);
 /// A part waits for the pace of the disks.
 pub(super) const PART: Duration = Duration::from_secs(120);
-/// What was removed is freed before the end of an increment.
+/// Longest wait for the end of an increment: what was removed is freed before.
 pub(super) const END: Duration = Duration::from_secs(1800);

@@ -1,4 +1,4 @@
-//! What is to be sent, from the snapshots of both sides alone.
+//! Plan of what is to be sent, from the snapshots of both sides alone.
 //!
 //! Snapshots are known by their guids, which travel with them; names may have been changed.
 
@@ -7,7 +7,7 @@
 pub(super) struct Known {
     /// Behind the `@`, or the `#`.
     pub name: String,
-    /// What changed since can be sent; it cannot be sent itself.
+    /// Whether it is a bookmark: what changed since can be sent; it cannot be sent itself.
     pub is_bookmark: bool,
     pub guid: String,
     /// It was taken by a replication: to other copies it goes if nothing else does.
@@ -21,20 +21,21 @@ impl Known {
     }
 }
 
-/// What brings a copy up to date.
+/// Steps that bring a copy up to date.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     /// The snapshot of the copy to which it is rolled back first, with its name there: later ones
     /// are destroyed.
     pub back_to: Option<String>,
-    /// What is sent, one after the other, by names here. None: the copy has it already.
+    /// Streams to send, one after the other, by names here. None: the copy has it already.
     pub steps: Vec<Step>,
 }
 
 /// A stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
-    /// What changed since this one, `@snapshot` or `#bookmark`; `None`: all.
+    /// Snapshot or bookmark since which changes are sent, `@snapshot` or `#bookmark`; `None`: all
+    /// is sent.
     pub from: Option<String>,
     pub to: String,
 }
@@ -55,7 +56,7 @@ pub(super) enum NoPlan {
          {common:?} and destroys what is later there"
     )]
     Later { newest: String, common: String },
-    /// What is wanted is older than what the copy has.
+    /// Snapshot that is wanted, and is older than what the copy has.
     #[error("it has {common:?} already, which is newer than {wanted:?}")]
     Older { common: String, wanted: String },
     /// The snapshot that was asked for.
@@ -63,7 +64,7 @@ pub(super) enum NoPlan {
     NotThere { dataset: String, wanted: String },
 }
 
-/// What is wanted.
+/// Request for a plan.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted<'a> {
     /// Full name of the dataset.
@@ -102,7 +103,7 @@ pub(super) fn check(
     }
 }
 
-/// What is to be sent. `there`: the snapshots of the copy; `None`: there is none.
+/// Plans what is to be sent. `there`: the snapshots of the copy; `None`: there is none.
 pub(super) fn plan(
     wanted: Wanted<'_>,
     here: &[Known],

@@ -92,7 +92,7 @@ impl Pulls {
 }
 
 impl Control {
-    /// What a copy of a dataset may have too.
+    /// Lists the snapshots and bookmarks that a copy of a dataset may have too.
     ///
     /// # Errors
     /// There is no such dataset in the scope.
@@ -227,7 +227,8 @@ impl Control {
     }
 }
 
-/// What several runs at a time have taken, and what is left of some that broke off.
+/// Most snapshots of a dataset that no copy has: those that several runs at a time have taken, and
+/// what is left of some that broke off.
 const PASSING_MAX: usize = 4;
 /// Copies of one dataset that one server makes.
 const COPIES_MAX: usize = 4;

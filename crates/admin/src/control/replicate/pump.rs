@@ -42,7 +42,7 @@ pub(super) struct Stream {
     pub query: SendQuery,
     /// Where it begins; `None`: at its beginning.
     pub start: Option<Start>,
-    /// What it must bring.
+    /// Snapshots that it must bring.
     pub expected: Expected,
     pub into: ReceiveRequest,
     /// Snapshots that the copy does not need when it has this one.
@@ -126,7 +126,7 @@ async fn write(
 struct Pace {
     rate_bytes: Option<u64>,
     part_bytes: usize,
-    /// What went before is paid for then.
+    /// Time at which all parts that went before are paid for.
     free_at: Instant,
 }
 

@@ -1,4 +1,4 @@
-//! What a copy has of a stream that broke off: the next run goes on with it.
+//! Part that a copy has of a stream that broke off: the next run goes on with it.
 //!
 //! Its snapshot is sent to the end first, and what changed since then behind it. So a first copy
 //! that takes longer than the line holds comes to its end. What nobody can send any more, since the
@@ -45,7 +45,7 @@ impl Rest {
     }
 }
 
-/// What a run begins with at a copy.
+/// State of a copy with which a run begins.
 #[derive(Debug, Default)]
 pub(super) struct Begun {
     pub rest: Option<Rest>,

@@ -29,14 +29,14 @@ use super::target::is_of_replication;
 /// A dataset, and what its copy has.
 struct Look {
     member: Member,
-    /// What the dataset has.
+    /// Snapshots and bookmarks that the dataset has.
     here: Vec<Known>,
     /// `None`: there is no copy yet.
     there: Option<There>,
     begun: Begun,
 }
 
-/// What a copy has.
+/// Snapshots that a copy has.
 struct There {
     snapshots: Vec<Known>,
     /// Those that it does not need when it has one more.
@@ -91,7 +91,7 @@ pub(super) async fn run(control: &Arc<Control>, job: &Job) -> Result<(), ApiErro
     all_of(errors)
 }
 
-/// What is there of the copies, by full name. Those that no dataset here goes to are noted.
+/// Lists the copies that are there, by full name. Those that no dataset here goes to are noted.
 async fn there(
     source: &Source,
     side: &Side,
@@ -150,7 +150,7 @@ fn refused(error: &plan::NoPlan) -> ApiError {
     ApiError::conflict(error.to_string())
 }
 
-/// What the copy has, if something can be sent to it.
+/// Looks up what a dataset and its copy have, if something can be sent to the copy.
 async fn look(
     (source, side): (&Source, &Side),
     (member, found): (&Member, Option<&DatasetInfo>),
@@ -288,7 +288,7 @@ async fn bring_rest(
     sides.0.settle(member, &to.guid).await
 }
 
-/// What the stream of a step must bring.
+/// Returns the snapshots that the stream of a step must bring.
 fn expected(known: &[Known], Step { from, to }: &Step) -> Result<Expected, ApiError> {
     let named = |is_it: &dyn Fn(&Known) -> bool| {
         let found = known.iter().find(|of| is_it(of));

@@ -83,8 +83,8 @@ impl Side {
         }
     }
 
-    /// What came of a stream into a dataset, if it may go on; `None`: the side is of an earlier
-    /// release, which keeps nothing.
+    /// Lists what came of a stream into a dataset, if it may go on; `None`: the side is of an
+    /// earlier release, which keeps nothing.
     pub async fn receives(&self, dataset: &str) -> Result<Option<Vec<ReceiveInfo>>, ApiError> {
         let query = ReceivesQuery { name: Some(dataset.into()), ..Default::default() };
         let found = match self {

@@ -32,7 +32,7 @@ pub(super) enum Source {
     },
 }
 
-/// What a source has of a dataset.
+/// State of a dataset at its source.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Has {
     /// It is a copy itself.
@@ -99,7 +99,7 @@ impl Source {
         }
     }
 
-    /// What it has of a dataset.
+    /// Looks up what it has of a dataset.
     pub async fn look(&self, dataset: &str) -> Result<Has, ApiError> {
         match self {
             Source::Here(control) => {
@@ -217,7 +217,7 @@ fn parsed(line: &Line, dataset: &str) -> Result<DatasetName, ApiError> {
     dataset.parse().map_err(|error| line.senseless(&format!("{error}")))
 }
 
-/// What a peer has, as far as it makes sense.
+/// Takes over a peer's list of what it has, as far as that makes sense.
 fn has(line: &Line, standby: bool, snapshots: Vec<PullKnown>) -> Result<Has, ApiError> {
     let mut has = Has { standby, ..Has::default() };
     for PullKnown { name, bookmark, guid, refer_bytes } in snapshots {

@@ -24,7 +24,7 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// What `[PEER:]DATASET` means. A colon behind the first slash is part of a name.
+    /// Parses `[PEER:]DATASET`. A colon behind the first slash is part of a name.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -52,7 +52,7 @@ impl Target {
         Target { peer: self.peer.clone(), dataset: format!("{}{below}", self.dataset) }
     }
 
-    /// What snapshots that are taken for it begin with, behind the `@`.
+    /// Returns the beginning, behind the `@`, of the names of snapshots that are taken for it.
     fn prefix(&self) -> String {
         format!("replicate-{}-", self.peer.as_deref().unwrap_or("local"))
     }
@@ -67,7 +67,7 @@ impl Target {
         name.strip_prefix(&self.prefix()).is_some_and(is_time)
     }
 
-    /// What a hold is called on the newest snapshot that the copy has.
+    /// Returns the tag of the hold on the newest snapshot that the copy has.
     pub fn tag(&self) -> String {
         let tag = format!("{TAG_OF_COPY}{self}");
         if tag.len() <= TAG_BYTES_MAX {

@@ -91,7 +91,7 @@ impl Control {
         Ok(SentPart { next: next.map(|next| next.to_string()), ..part })
     }
 
-    /// What a bundle has, and the name of the older snapshots, with its `@` or `#`.
+    /// Lists what a bundle has, and finds the name of the older snapshots, with its `@` or `#`.
     fn bundle(
         &self,
         full: &str,
@@ -138,7 +138,7 @@ impl Control {
     }
 }
 
-/// What is sent of a dataset.
+/// Snapshots that are sent of a dataset.
 struct Row {
     below: String,
     /// Of the snapshot since which the first one has what changed.

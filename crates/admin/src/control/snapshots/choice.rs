@@ -15,7 +15,7 @@ enum Part {
     Range(Option<String>, Option<String>),
 }
 
-/// What a choice means in one dataset.
+/// Meaning of a choice in one dataset.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Chosen {
     /// Places in the list, in order.

@@ -69,7 +69,7 @@ impl FromStr for Cursor {
     }
 }
 
-/// What a query asks for of all that there is.
+/// Page of a listing: the part of all snapshots for which a query asks.
 #[derive(Debug)]
 pub(super) struct Page {
     after: Option<Cursor>,

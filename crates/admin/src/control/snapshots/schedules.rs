@@ -78,5 +78,5 @@ async fn tend_files(serving: &Serving, found: Scheduled) -> Result<(), ApiError>
     done.map_err(api_error)
 }
 
-/// What the schedules do, in words.
+/// Description of the schedules' work, in words.
 const ROUND: &str = "snapshots by schedule";

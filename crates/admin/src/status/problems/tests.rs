@@ -328,7 +328,7 @@ fn a_pool_that_is_not_in_service_says_why() {
     says(absent(Health::Importing, None), "The pool is being imported.", "");
 }
 
-/// Who stands before the machine needs more than a path.
+/// People who stand before the machine need more than a path.
 #[test]
 fn a_slow_disk_is_told_with_what_it_is() {
     let mut pool = healthy();

@@ -13,7 +13,7 @@ pub(super) fn repaired(leaves: &[&LeafStatus]) -> String {
     }
 }
 
-/// What a person who looks for these disks goes by, as a sentence for each behind others.
+/// Describes by what a person finds these disks, as a sentence for each behind others.
 pub(super) fn to_find(leaves: &[&LeafStatus]) -> String {
     let sentence = |leaf: &&LeafStatus| {
         let found = leaf.disk.as_ref()?.to_find_it()?;

@@ -17,7 +17,7 @@ pub struct Browser {
     from: Receiver<Value>,
     last: u64,
     session: Option<String>,
-    /// What the page complained of.
+    /// Complaints of the page.
     pub complaints: Vec<String>,
     _profile: TempDir,
 }
@@ -185,8 +185,8 @@ impl Drop for Browser {
     }
 }
 
-/// What an event complains of: exceptions, errors of the console, what the policy forbade. That a
-/// server refused or did not answer is no fault of the page.
+/// Returns the complaint of an event: exceptions, errors of the console, what the policy forbade.
+/// That a server refused or did not answer is no fault of the page.
 fn complaint(event: &Value) -> Option<String> {
     let params = &event["params"];
     let text = || Some(params.to_string());

@@ -71,8 +71,8 @@ fn wrong(field: &Field<'_>) {
     });
 }
 
-/// The same beginning of a handshake again and again: it costs the attacker nothing, and the server
-/// a signature.
+/// Sends the same beginning of a handshake again and again: it costs the attacker nothing, and the
+/// server a signature.
 fn begun(field: &Field<'_>) {
     let Some(hello) = hello(&field.place.tls, TLS_NAME) else { return };
     let mut scrap = [0; 4096];

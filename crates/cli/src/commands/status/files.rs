@@ -33,7 +33,7 @@ pub(super) fn damaged(files: &[DamagedFile]) -> String {
     std::iter::once(head).chain(shown).chain(more).collect::<Vec<_>>().join("\n")
 }
 
-/// What a scrub has repaired, a line for each file.
+/// Lists what a scrub has repaired, a line for each file.
 pub(in crate::commands) fn repaired(scrub: &ScrubInfo, output: Output) -> Vec<String> {
     let files = &scrub.repaired_files;
     let line = |file: &RepairedFile| {

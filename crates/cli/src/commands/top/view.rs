@@ -1,4 +1,4 @@
-//! What is shown, as lines of text: pure.
+//! View of `aquifer top`, as lines of text: pure.
 
 use std::cmp::Reverse;
 
@@ -38,7 +38,7 @@ pub(super) struct Row {
     pub p99_ns: u64,
 }
 
-/// What is known, and how it is shown.
+/// State of the view: what is known, and how it is shown.
 #[derive(Debug)]
 pub(super) struct View {
     sort: Sort,

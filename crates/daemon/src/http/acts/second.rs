@@ -26,18 +26,18 @@ use crate::remote::tokens::Standing;
 pub(super) struct Waited {
     /// How it waited.
     how: TwoPersons,
-    /// What its names meant.
+    /// Meaning of its names when it was asked for.
     meant: Meant,
     /// Its token.
     token: Option<Standing>,
-    /// Who decided.
+    /// Name of the one who decided.
     by: String,
     confirmed: bool,
     reply: Option<Reply>,
 }
 
 impl Waited {
-    /// Who asks, and who decided.
+    /// Adds the one who decided to the one who asks.
     pub fn asker(&self, asker: Asker) -> Asker {
         Asker { who: format!("{}, {}", asker.who, self.by), ..asker }
     }
@@ -164,7 +164,7 @@ fn dropped(why: &str) -> Response {
     refusal(ApiError::conflict(format!("it was dropped: {why}")))
 }
 
-/// What the caller hears.
+/// Makes the answer that the caller hears while the act waits.
 fn waits(shown: &WaitingAct, how: TwoPersons) -> ApiError {
     let WaitingAct { number, act, who, until_s, then, .. } = shown;
     let until = text_s(*until_s);

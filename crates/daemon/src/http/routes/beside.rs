@@ -1,7 +1,7 @@
 //! Routes that callers may ask for beside the row of roles, and those for which a scope is judged.
 
-/// What a caller of [`Role::Receive`](super::Role::Receive) may ask for beyond the metrics: what a
-/// replication asks the side of the copy.
+/// Routes that a caller of [`Role::Receive`](super::Role::Receive) may ask for beyond the metrics:
+/// those by which a replication asks the side of the copy.
 pub(super) const OF_RECEIVERS: [(&str, &str); 7] = [
     ("GET", "/datasets"),
     ("GET", "/snapshots"),
@@ -12,8 +12,8 @@ pub(super) const OF_RECEIVERS: [(&str, &str); 7] = [
     ("POST", "/receives/give-up"),
 ];
 
-/// What a caller of [`Role::Send`](super::Role::Send) may ask for beyond the metrics: what a server
-/// that fetches copies asks this one.
+/// Routes that a caller of [`Role::Send`](super::Role::Send) may ask for beyond the metrics: those
+/// by which a server that fetches copies asks this one.
 pub(super) const OF_SENDERS: [(&str, &str); 7] = [
     ("GET", "/session"),
     ("GET", "/datasets"),
@@ -24,9 +24,10 @@ pub(super) const OF_SENDERS: [(&str, &str); 7] = [
     ("POST", "/send"),
 ];
 
-/// What a token may ask for that counts for some datasets alone, as far as its role has it. Each of
-/// these judges by the names of datasets: an act says them ([`Told`](super::super::acts::Told)), a
-/// question leaves out what is not among them. No other route lets such a token in.
+/// Routes that a token may ask for that counts for some datasets alone, as far as its role has
+/// them. Each of these judges by the names of datasets: an act says them
+/// ([`Told`](super::super::acts::Told)), a question leaves out what is not among them. No other
+/// route lets such a token in.
 pub(super) const OF_SCOPED: [(&str, &str); 26] = [
     ("GET", "/openapi.json"),
     ("GET", "/session"),

@@ -54,7 +54,7 @@ pub(super) async fn refuse(
     acting.carry_out(told, async { control.refuse_act(number, &request.act, &by) }).await
 }
 
-/// What somebody should know who sets `two_persons` where nobody can be the second one.
+/// Returns a note for one who sets `two_persons` where nobody can be the second person.
 pub(super) fn note_on_alone(request: &api::SetProperties, tokens: &Tokens) -> Option<String> {
     let value = request.properties.get("two_persons")?.as_deref().unwrap_or("off");
     let is_admins = |token: &api::TokenInfo| token.role == api::Role::Admin && !token.expired;

@@ -40,7 +40,8 @@ impl Table {
         self.add_at_home(Route::new("POST", path, role), false, post(handler))
     }
 
-    /// The same of a part of a stream, which starts nothing: it is not carried to another thread.
+    /// Adds a route for a part of a stream. The request has a body, changes nothing, and starts
+    /// nothing: it is not carried to another thread.
     pub fn part<H: Handler<T, Api>, T: 'static>(
         self,
         role: Role,

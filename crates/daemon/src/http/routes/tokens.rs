@@ -30,8 +30,8 @@ pub(super) async fn create(
     acting.carry_out(words::create_token(&request), async { tokens.create(&request) }).await
 }
 
-/// Who has an administrator's token does not get another one, or that of a feeder, nor takes one
-/// from others, alone.
+/// Guards an act on a token: one who has an administrator's token does not get another one, or that
+/// of a feeder, nor takes one from others, alone.
 fn guarded(told: Told, acting: &Acting, tokens: &Tokens) -> Told {
     match &told.about {
         About::Token(name) if tokens.takes_two(name) && !acting.has_token(name) => {
@@ -73,7 +73,7 @@ pub(super) async fn revoke(
     acting.carry_out(told, async { ended(&control, &name, tokens.revoke(&name)) }).await
 }
 
-/// What a token asked for and what waits ends with it.
+/// Drops the acts that a token asked for and that wait, once the token has ended.
 fn ended<T>(control: &Control, name: &str, ended: Result<T, ApiError>) -> Result<T, ApiError> {
     ended.inspect(|_| control.drop_acts_of(&principal_of(name)))
 }

@@ -55,7 +55,7 @@ const JS: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// What a browser keeps is right for as long as the files have this name.
+/// Tag of all files: a file that a browser keeps is right for as long as the files have this tag.
 static TAG: LazyLock<String> = LazyLock::new(|| {
     let all: Vec<u8> = FILES.iter().flat_map(|file| file.bytes).copied().collect();
     format!("\"{}\"", Hash::of(&all).text())
@@ -72,7 +72,7 @@ pub(super) async fn index(request: Request) -> Response {
     give("index.html", request.headers())
 }
 
-/// What it loads.
+/// Serves a file that the page loads.
 pub(super) async fn file(Path(path): Path<String>, request: Request) -> Response {
     give(&path, request.headers())
 }

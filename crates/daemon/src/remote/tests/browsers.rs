@@ -120,7 +120,7 @@ async fn a_session_does_what_its_token_does_until_either_ends() {
     assert!(is(&head, 401), "{head}");
 }
 
-/// What a page of another site makes a browser send.
+/// Requests that a page of another site makes a browser send are refused.
 #[tokio::test]
 async fn no_other_site_acts_by_the_cookie() {
     let served = serve_here();

@@ -79,7 +79,7 @@ impl Served {
         TlsConnector::from(Arc::new(tls.with_client_cert_resolver(resolver)))
     }
 
-    /// What is answered to who shows this; nothing, if TLS ends before.
+    /// Returns the answer to a caller who shows this certificate; nothing, if TLS ends before.
     async fn ask_showing(&self, shows: &Arc<Shows>, token: &str) -> String {
         self.ask_by(&self.showing(shows), at(1), token).await.unwrap_or_default()
     }

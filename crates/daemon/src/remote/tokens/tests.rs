@@ -1,4 +1,4 @@
-//! What holds a token, and for how long.
+//! Tests of tokens: which texts hold as one, and for how long.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -283,7 +283,7 @@ fn what_is_no_fingerprint_binds_nothing() {
     assert_eq!(bind("ci", &[&colons]).unwrap().certificates, [good]);
 }
 
-/// What bounds a token stays with it: over restarts, and when it is rotated.
+/// Bounds of a token stay with it: over restarts, and when it is rotated.
 #[test]
 fn a_token_counts_for_the_datasets_that_it_was_made_for() {
     let home = tempfile::tempdir().unwrap();

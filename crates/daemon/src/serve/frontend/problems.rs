@@ -1,4 +1,4 @@
-//! What of NFS is off, in words for people.
+//! Problems of NFS, in words for people.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ pub(super) fn not_started(why: &str) -> Problem {
     Problem::new(codes::NFS_NOT_SERVED, Severity::Error, status, Some(action.into()))
 }
 
-/// What of a running server is off.
+/// Returns the problems of a running server.
 pub(super) fn of_server(server: &Observer) -> Vec<Problem> {
     let mut all = Vec::new();
     let closed = server.closed();

@@ -53,8 +53,8 @@ pub(crate) fn is_control(file: FileHandle) -> bool {
     matches!(Unstored::of(file.object), Some(Unstored::Control(_)))
 }
 
-/// What came of the lines that were written, by the file. It is in memory only; the history of the
-/// pool has it too.
+/// Outcomes of the lines that were written, by the file. They are in memory only; the history of
+/// the pool has them too.
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes(BTreeMap<(Guid, ObjectId), Outcome>);
 
@@ -345,7 +345,7 @@ impl Outcomes {
 }
 
 impl Outcome {
-    /// What a reader sees.
+    /// Returns the text that a reader sees.
     fn text(&self) -> String {
         let lines = self.lines.iter().map(String::as_str);
         std::iter::once(USAGE).chain(lines).collect()

@@ -122,7 +122,8 @@ pub fn an_id_that_comes_back_waits_until_it_is_free() {
     bed.assert_clean();
 }
 
-/// The same as it happens: a removed file comes back, and each copy follows, also in one step.
+/// A removed file comes back by an act of the service, not a made-up stream, and each copy follows,
+/// also in one step.
 #[test]
 fn a_file_that_comes_back_travels() {
     let mut bed = Bed::new(1, 131_072);

@@ -147,7 +147,7 @@ fn a_snapshot_is_refused_if_what_lacks_is_not_there() {
     });
 }
 
-/// What a copy receives is a snapshot of it. Without room for another one, it is as it was.
+/// A receive makes a snapshot of the copy. Without room for another one, the copy is as it was.
 #[test]
 fn what_is_received_asks_for_room() {
     in_a_pool(async |service| {

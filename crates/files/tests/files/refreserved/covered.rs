@@ -42,8 +42,8 @@ async fn roll_file_back(service: &Service, name: &str) {
     settle(service, 20).await;
 }
 
-/// What lacks is exact from one snapshot to the next. When the newest one goes, it is at most what
-/// the one before it refers to.
+/// Bytes that a dataset lacks are exact from one snapshot to the next. When the newest one goes,
+/// they are at most what the one before it refers to.
 #[test]
 fn what_lacks_follows_the_newest_snapshot() {
     in_a_pool(async |service| {
@@ -94,8 +94,8 @@ fn an_older_version_of_a_file_takes_nothing_from_what_lacks() {
     });
 }
 
-/// What was born after the newest snapshot of the dataset is in no sum of the dataset. So its end
-/// takes nothing from what the dataset lacks.
+/// Blocks that were born after the newest snapshot of the dataset are in no sum of the dataset. So
+/// their end takes nothing from what the dataset lacks.
 #[test]
 fn what_only_a_snapshot_of_a_file_shows_leaves_the_sum_of_the_dataset_alone() {
     in_a_pool(async |service| {
@@ -133,7 +133,7 @@ fn what_one_snapshot_of_a_file_shows_is_covered_when_another_goes() {
     });
 }
 
-/// What a file goes back to is what its snapshot shows, and maybe one of the dataset too.
+/// Content that a file goes back to is what its snapshot shows, and maybe one of the dataset too.
 #[test]
 fn what_a_file_goes_back_to_is_covered() {
     for of_dataset in [false, true] {

@@ -224,7 +224,7 @@ pub(super) async fn carry_out(service: &Service, at: usize, act: &Act) -> Result
     }
 }
 
-/// What clients do.
+/// Carries out an act of clients.
 async fn client(service: &Service, of: &str, act: &Act) -> Result<(), FsError> {
     let (files, cred) = (&service.files, Credentials::root());
     let root = files.root(of).ok_or(FsError::Stale)?;

@@ -1,5 +1,5 @@
-//! What a client does to a file of its own, by names and lines in `.aquifer/FILE`, and what must
-//! come of it.
+//! Acts of a client on a file of its own, by names and lines in `.aquifer/FILE`, and what must come
+//! of them.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ pub struct State {
     clones: BTreeMap<String, u64>,
 }
 
-/// What a client knows of its file.
+/// Knowledge that a client has of its file.
 #[derive(Clone, Debug, Default)]
 pub struct KnownFile {
     state: State,
@@ -113,7 +113,8 @@ impl KnownFile {
         Ok(())
     }
 
-    /// What is there must be what the client knows, or what its open operation makes of that.
+    /// Checks that what is there is what the client knows, or what its open operation makes of
+    /// that.
     pub async fn check(
         &self,
         service: &Service,
@@ -163,7 +164,7 @@ async fn read(service: &Service, file: FileHandle) -> Result<u64, FsError> {
 
 type Found = (State, BTreeMap<String, FileHandle>);
 
-/// What is there of a client's file, and the handles of its versions.
+/// Finds what is there of a client's file, and the handles of its versions.
 async fn find(service: &Service, at: usize) -> Result<Option<Found>, FsError> {
     let name = name_of(at);
     let file = match look(service, &[&name]).await {

@@ -14,7 +14,7 @@ use super::{Model, PAGE, Run, Tree, compare, tell};
 /// Bookmarks of a dataset at a time: more would hide which one keeps a node.
 const BOOKMARKS: usize = 4;
 
-/// What is known of a bookmark.
+/// Facts known of a bookmark.
 #[derive(Debug, Clone)]
 struct Mark {
     /// The state of its snapshot, and its txg.

@@ -18,7 +18,7 @@ pub(super) struct Step {
     pub(super) act: Act,
 }
 
-/// What is done to a file.
+/// Act on a file.
 #[derive(Debug, Clone)]
 pub(super) enum Act {
     Create,
@@ -35,7 +35,7 @@ pub(super) enum Act {
 }
 
 impl Step {
-    /// The same by the handle of a file that has this name now; `None`: it goes by names.
+    /// Returns the step by the handle of a file that has this name now; `None`: it goes by names.
     pub(super) fn of_another(self, name: String) -> Option<Step> {
         matches!(self.act, Act::Cut(_) | Act::Write(..)).then_some(Step { name, ..self })
     }

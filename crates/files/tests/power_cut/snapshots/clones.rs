@@ -14,7 +14,7 @@ use super::{Model, Run, Top, compare, tell};
 /// Clones at a time.
 const CLONES_MAX: usize = 2;
 
-/// What is known of a clone.
+/// Facts known of a clone.
 #[derive(Debug, Clone)]
 pub(super) struct Clone {
     pub model: Arc<Mutex<Model>>,

@@ -14,7 +14,7 @@ use super::files::{FileSet, gone};
 use super::schedules::QUARTER_NS;
 use super::{DATASET, Model, Tree, tell};
 
-/// What the schedule keeps.
+/// Schedule for the snapshots of files, which keeps `KEPT` of each file.
 const SCHEDULE: &str = "* frequently=1";
 const KEPT: usize = 1;
 
@@ -87,7 +87,7 @@ async fn due(
     }
 }
 
-/// What schedules took of each file, in order.
+/// Returns the snapshots that schedules took of each file, in order.
 fn marked(dataset: &Dataset) -> BTreeMap<ObjectId, Vec<Arc<FileSnapshot>>> {
     let mut marked: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for of in dataset.file_snapshots(aquifer_ondisk::Txg(u64::MAX)) {

@@ -53,7 +53,7 @@ impl FileSet {
     }
 }
 
-/// What a snapshot of a file shows.
+/// Reads the content that a snapshot of a file shows.
 pub(crate) async fn content(
     service: &Service,
     dataset: &Dataset,

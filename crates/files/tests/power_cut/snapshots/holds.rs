@@ -14,7 +14,7 @@ use aquifer_sim::Rng;
 use super::acts::full_name;
 use super::{Known, Model, files, tell};
 
-/// What is known of a hold.
+/// Facts known of a hold.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held {
     /// Placing it was answered.

@@ -1,4 +1,4 @@
-//! What was there at some time: a rewind may bring it back.
+//! States that were there at some time: a rewind may bring them back.
 
 use std::sync::{Arc, Mutex};
 

@@ -9,7 +9,7 @@ use aquifer_ondisk::inode::Time;
 
 use super::{DATASET, Holds, Known, Model, Tree, clones, tell};
 
-/// What the schedule keeps.
+/// Schedule for the snapshots of the dataset, which keeps `KEPT`.
 const SCHEDULE: &str = "frequently=2";
 const KEPT: usize = 2;
 pub(super) const QUARTER_NS: u64 = 900 * 1_000_000_000;

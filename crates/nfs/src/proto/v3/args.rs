@@ -31,7 +31,7 @@ xdr_table! {
     struct Setattr3Args {
         /// The object.
         object: NfsFh3,
-        /// What to set.
+        /// Attributes to set.
         new_attributes: Sattr3,
         /// `sattrguard3`: only if this is still the object's ctime.
         guard: Option<Nfstime3>,

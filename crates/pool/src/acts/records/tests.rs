@@ -105,7 +105,7 @@ async fn read_all(pool: &Pool, pointer: &RecordPointer) -> TxgRecord {
     found.unwrap()
 }
 
-/// What the newest roots need is there, in every copy.
+/// Checks that every record that the newest roots need is there, in every copy.
 async fn are_whole(pool: &Pool, roots: &VecDeque<RecordPointer>) {
     for root in roots {
         let mut record = read_all(pool, root).await;
@@ -194,7 +194,8 @@ fn a_new_pool_spreads_its_records_without_more_segments() {
     }
 }
 
-/// What an import must not overwrite is what the process before it would not have overwritten.
+/// The records that an import must not overwrite are those that the process before it would not
+/// have overwritten.
 #[test]
 fn an_import_knows_which_records_are_needed() {
     let mut bed = Bed::new(Redundancy::Single);
@@ -233,7 +234,7 @@ fn a_ring_grows_with_its_pool() {
     });
 }
 
-/// What clients may write into stays theirs.
+/// Room that clients may write into stays theirs.
 #[test]
 fn a_full_pool_keeps_its_records_where_they_are() {
     for redundancy in [Redundancy::Single, Redundancy::Mirror] {

@@ -4,7 +4,7 @@ use super::*;
 
 const US: u64 = 1000;
 
-/// What the devices of a model take, in microseconds, and how large a batch of the log is.
+/// Times that the devices of a model take, in microseconds, and the size of a batch of the log.
 #[derive(Clone, Copy)]
 struct Takes {
     write: u64,

@@ -22,7 +22,7 @@ const STEP: Duration = Duration::from_micros(500);
 /// However slow the disks were, all is let in so long after the last came.
 const REST: Duration = Duration::from_secs(120);
 
-/// What must have happened in some world.
+/// Names of events, each of which must have happened in some world.
 pub const SIGHTS: [&str; 13] = [
     "delayed",
     "calm",

@@ -1,6 +1,6 @@
-//! What a world of sides is about, and what it shows.
+//! Parameters of a world of mirror sides, and the events that it shows.
 
-/// What a seed has shown.
+/// Events that a seed has shown.
 #[derive(Default)]
 pub struct SidesRun {
     pub cuts: u64,
@@ -53,7 +53,7 @@ impl SidesRun {
     }
 }
 
-/// What a world is about.
+/// Theme of a world of mirror sides.
 #[derive(Clone, Copy, PartialEq)]
 pub enum About {
     Sides,

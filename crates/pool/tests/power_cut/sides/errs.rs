@@ -18,7 +18,7 @@ use super::Machine;
 use crate::clients::{Open, sound};
 use crate::slots::SLOTS;
 
-/// What the watcher has seen in a life.
+/// Events that the watcher has seen in a life.
 #[derive(Default)]
 struct Seen {
     /// Since when a side is taken out.

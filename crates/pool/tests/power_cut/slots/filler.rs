@@ -1,4 +1,4 @@
-//! What an aged pool holds beside its slots, so that little of it is free, in small holes.
+//! Content of an aged pool beside its slots, which leaves little of it free, in small holes.
 //!
 //! Most of it belongs to nobody: it stays allocated for good, as if leaked. The rest are pages
 //! below a node of their own, with holes between them. All that is written later goes there.
@@ -41,7 +41,7 @@ fn of(at: u64) -> Page {
 #[derive(Debug, Default)]
 pub struct Filling {
     runs: Vec<Run>,
-    /// What the next sync does.
+    /// Work of the next sync.
     next: Option<Step>,
 }
 

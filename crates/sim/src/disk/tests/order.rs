@@ -1,4 +1,4 @@
-//! What completion, flush and durable writes promise, and what they do not promise.
+//! Promises of completion, flush and durable writes, and what they do not promise.
 
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};

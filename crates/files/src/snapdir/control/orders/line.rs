@@ -18,7 +18,7 @@ use crate::ops::names::{check_name, is_dot};
 /// Bytes that a WRITE has at most: the longest path, and more than the longest text of `control`.
 pub(super) const LINE_BYTES_MAX: usize = 16 << 10;
 
-/// What a line asks for.
+/// Order that a line gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Order {
     /// To roll the file back to this snapshot.
@@ -84,7 +84,8 @@ pub(super) fn parse(data: &[u8]) -> Result<Order, BadLine> {
     }
 }
 
-/// What is before the first such byte, and what is behind all that follow it.
+/// Returns the text before the first byte that `ends` accepts, and the text behind all such bytes
+/// that follow it.
 fn cut(text: &[u8], ends: impl Fn(&u8) -> bool) -> Option<(&[u8], &[u8])> {
     let (before, behind) = text.split_at(text.iter().position(&ends)?);
     let from = behind.iter().position(|byte| !ends(byte))?;

@@ -13,7 +13,7 @@ use super::World;
 /// Steps of a sync in that time, and what each hands out.
 const STEPS: usize = 32;
 const STEP_SECTORS: u64 = 16;
-/// What follows the last write of a sync: record, flush, uberblock.
+/// Time of all that follows the last write of a sync: record, flush, uberblock.
 const TAIL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct Syncing {
