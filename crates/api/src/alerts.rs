@@ -135,7 +135,7 @@ pub struct OutletInfo {
 pub struct AlertsInfo {
     /// Problems that exist now, the worst first.
     pub active: Vec<ActiveAlert>,
-    /// Where it is sent.
+    /// Outlets to which they are sent.
     pub outlets: Vec<OutletInfo>,
 }
 

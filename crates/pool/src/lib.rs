@@ -79,7 +79,7 @@ pub use silence::SILENT_AFTER;
 pub use status::{LeafFreeSpace, LeafStatus, PoolStatus, SpareStatus, VdevStatus};
 pub use suspend::Whole;
 pub use sync::SyncContext;
-pub use sync::pace::Turns;
+pub use sync::pace::{Parts, Turns};
 pub use trim::{FreeWork, FreeWorkError, FreeWorkState, FreeWorkStatus};
 pub use txg::{Admission, Demand, Lane, SpaceClass, TxHold};
 pub use walk::{Span, Visitor};

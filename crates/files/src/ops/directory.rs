@@ -6,6 +6,7 @@ use aquifer_dataset::{Dataset, ORPHANS};
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::inode::FileKind;
+use aquifer_pool::Parts;
 
 use crate::core::{Files, Target, attributes, require};
 use crate::error::FsError;
@@ -22,8 +23,6 @@ pub(crate) const DOT_DOT: u64 = 2;
 
 /// Entries whose attributes are read together: small calls of others wait for no more of a listing.
 const AT_ONCE: usize = 24;
-/// After so many of these, some 100 us, other threads of the machine have their turn, too.
-const TURNS: usize = 5;
 
 impl Files {
     /// Lists at most `limit` entries after `cookie` (0: from the start, `.` and `..` first). Also
@@ -106,15 +105,13 @@ impl Files {
 
     /// Adds the attributes of what entries name, as far as they can be read.
     async fn add_attributes(&self, dataset: &Dataset, entries: &mut [DirectoryEntry]) {
-        for (at, some) in entries.chunks_mut(AT_ONCE).enumerate() {
+        let mut parts = Parts::default();
+        for some in entries.chunks_mut(AT_ONCE) {
             let all = some.iter_mut().map(|entry| async {
                 entry.attributes = self.attributes(dataset, entry.handle.object).await;
             });
             join_all(all).await;
-            match at % TURNS == TURNS - 1 {
-                true => self.pool.turn_of_others().await,
-                false => self.pool.turn_of_tasks().await,
-            }
+            parts.step(&self.pool).await;
         }
     }
 

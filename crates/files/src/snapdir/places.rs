@@ -7,6 +7,7 @@ use std::sync::Arc;
 use aquifer_dataset::{Dataset, ROOT_DIRECTORY};
 use aquifer_ondisk::shown_name::shown;
 use aquifer_ondisk::{Guid, ObjectId};
+use aquifer_pool::Parts;
 
 use crate::core::Files;
 use crate::damage::SEARCH_ENTRIES_MAX;
@@ -73,7 +74,7 @@ impl Files {
         let mut above = self.stored(dataset, directory).await.ok()?;
         let found = self.find(&Credentials::root(), &above, &name).await.ok()?;
         found.entry.filter(|entry| entry.object == file)?;
-        let mut path = shown(&name);
+        let (mut path, mut parts) = (shown(&name), Parts::default());
         for _ in 0..DEPTH_MAX {
             if directory == ROOT_DIRECTORY {
                 return Some(path);
@@ -87,7 +88,7 @@ impl Files {
                     break entry.name.clone();
                 }
                 from = entries.last()?.key.checked_add(1)?;
-                self.pool.turn_of_others().await;
+                parts.step(&self.pool).await;
             };
             path = format!("{}/{path}", shown(&name));
             directory = above.object.id;

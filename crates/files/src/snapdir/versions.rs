@@ -23,6 +23,7 @@ use aquifer_ondisk::shown_name::{meant, shown};
 use aquifer_ondisk::types::HIDDEN_DIRECTORY;
 use aquifer_ondisk::unstored::Unstored;
 use aquifer_ondisk::{Guid, ObjectId};
+use aquifer_pool::Parts;
 
 use super::{CONTROL, COOKIE, SNAPSHOT, control, fixed, is_in};
 use crate::core::{Files, Target, require};
@@ -265,6 +266,7 @@ impl Files {
         if is_root && cookie < COOKIE && limit > 0 {
             list.push(fixed(SNAPSHOT, &self.list_of(dataset)?, with_attributes));
         }
+        let mut parts = Parts::default();
         loop {
             let room = limit - list.len();
             let (entries, eof) = self.list_stored(above, cookie, room, false).await?;
@@ -289,7 +291,7 @@ impl Files {
             if eof || list.len() >= limit {
                 return Ok((list, eof));
             }
-            self.pool.turn_of_others().await;
+            parts.step(&self.pool).await;
         }
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use aquifer_blockio::buf::Filling;
 use aquifer_files::{DirectoryEntry, FileHandle, Piece, Service, Stability};
-use aquifer_pool::Memory;
+use aquifer_pool::{Memory, SILENT_AFTER};
+use futures_util::future::join;
 
 use crate::bed::{Bed, find, make, noise, read, root, write};
 
@@ -120,6 +121,39 @@ fn a_listing_brings_no_file_into_memory_and_gives_others_their_turns() {
         let (entries, _) = list(&service, "tank").await;
         let listed = entries.iter().find(|entry| entry.name == b"f0").unwrap();
         assert_eq!(listed.attributes, Some(now), "what is not on disk yet");
+    });
+}
+
+/// A call that waits while the disks are silent hears "later": a listing from memory does not wait.
+#[test]
+fn a_listing_does_not_pause_while_the_disks_are_silent() {
+    let mut bed = Bed::new(1, 65_536);
+    let disk = bed.disks[0].clone();
+    bed.life(async |service| {
+        let top = service.files.root("tank").unwrap();
+        for at in 0..FILES {
+            make(&service, top, &format!("f{at}")).await;
+        }
+        service.pool.sync().await.unwrap();
+        let listed = list(&service, "tank").await.0;
+        let file = find(&service, "tank", "f0").await.unwrap();
+        disk.stall(Duration::from_secs(5));
+        let data = noise(0, 1);
+        let written = write(&service, file, 0, &data, Stability::FileSync);
+        let silent = async {
+            for _ in 0..2 * SILENT_AFTER {
+                service.pool.world().sleep(Duration::from_millis(1)).await;
+                service.pool.listen();
+            }
+            assert!(service.pool.is_silent());
+            let (seen, polls) = list(&service, "tank").await;
+            assert_eq!(seen.len(), listed.len());
+            assert_eq!(polls, 1);
+        };
+        join(written, silent).await.0.unwrap();
+        service.pool.listen();
+        assert!(!service.pool.is_silent());
+        assert!(list(&service, "tank").await.1 > 1);
     });
 }
 

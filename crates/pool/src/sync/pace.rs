@@ -84,7 +84,7 @@ impl Pool {
 
     /// Lets the other tasks of this thread run. Where processors are busy, a thread that gives its
     /// own away may wait 100 us for it: this does not.
-    pub async fn turn_of_tasks(&self) {
+    async fn turn_of_tasks(&self) {
         let mut waited = false;
         poll_fn(|context| {
             if std::mem::replace(&mut waited, true) {
@@ -99,6 +99,32 @@ impl Pool {
     fn sync_is_ahead(&self) -> bool {
         let (fill, awaited) = self.open_look();
         self.flow.sync_is_ahead(self.world.now(), fill, awaited)
+    }
+}
+
+/// Parts of a call, of some 20 us, between two turns of other threads.
+const PARTS_OF_A_THREAD: u32 = 5;
+
+/// A client's call that is carried out in parts. The other tasks of its thread have their turn
+/// between two of them, and other threads of the machine now and then.
+#[derive(Debug, Default)]
+pub struct Parts {
+    done: u32,
+}
+
+impl Parts {
+    /// Ends a part.
+    pub async fn step(&mut self, pool: &Pool) {
+        self.done = self.done.wrapping_add(1);
+        // While the disks do not answer, a call that is not done counts as one that waits for them:
+        // its client hears "later" (NFS), although all that it wants may be in memory.
+        if pool.is_silent() {
+            return;
+        }
+        match self.done.is_multiple_of(PARTS_OF_A_THREAD) {
+            true => pool.turn_of_others().await,
+            false => pool.turn_of_tasks().await,
+        }
     }
 }
 
