@@ -9,9 +9,9 @@
 //! - A bookmark is made of a snapshot that is in the list of its own dataset and on its line. So
 //!   all its nodes are the head's then, or in the dead tree.
 //! - There is one to a snapshot at most: it is known by its txg.
-//! - A rollback of the dataset takes it away if its snapshot is later: it may need nodes of the old
-//!   head. One of a file leaves it. It may then need less than the lives of nodes say; that much
-//!   stays until it is destroyed.
+//! - A rollback of the dataset in line takes it away if its snapshot is later: it may need nodes of
+//!   the old head. One that begins a line leaves it, and so does one of a file. It may then need
+//!   less than the lives of nodes say; that much stays until it is destroyed.
 //! - Clones of files that it shows stay pinned as for a snapshot: their nodes may be their
 //!   origin's.
 

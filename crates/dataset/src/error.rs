@@ -58,8 +58,8 @@ pub enum DatasetError {
     },
     /// Files of other datasets began as snapshots of its files.
     #[error(
-        "{name:?} keeps what files of {} began as, which were cloned from files in it: destroy \
-         these, and the snapshots that show them, first",
+        "{name:?} is the origin of files cloned into {}. Destroy those clones, and the snapshots \
+         that show them, first",
         by.join(", ")
     )]
     NeededByFiles {
@@ -175,8 +175,8 @@ pub enum DatasetError {
     },
     /// A rollback would drop it.
     #[error(
-        "clients have written to {0:?} what waits for their COMMIT, and would be lost: stop them, \
-         or use -f"
+        "clients have data in {0:?} that waits for their COMMIT, and would be lost: stop them, or \
+         use -f"
     )]
     WaitsForCommit(String),
     /// Clients hold locks there.
@@ -192,8 +192,8 @@ pub enum DatasetError {
     },
     /// Blocks that snapshots keep cannot be read.
     #[error(
-        "what the snapshots of {0:?} keep cannot be read: bring the missing disks back and import \
-         the pool again"
+        "blocks that snapshots of {0:?} keep cannot be read: bring the missing disks back and \
+         import the pool again"
     )]
     DeadUnreadable(String),
     /// The labels of the disks could not name what snapshots need.

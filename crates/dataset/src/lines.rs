@@ -12,10 +12,10 @@
 //!   clone of.
 //! - A snapshot with which a line begins is *pinned*: it stays on its line. Destroyed while it is
 //!   pinned, it is hidden.
-//! - A line of which a snapshot stays outlives its dataset, as a *hidden line*, without snapshots
-//!   of files. Its head is its newest snapshot, by a rollback ([`crate::rollback`]). So the dead
-//!   tree names all that the
-//!   other snapshots show, and the line frees what is let go as any other does.
+//! - A line of which a snapshot stays outlives its dataset, as a *hidden line*. Of snapshots of its
+//!   files only pinned ones stay, hidden. Its head is its newest snapshot, by a rollback
+//!   ([`crate::rollback`]). So the dead tree names all that the other snapshots show, and the line
+//!   frees what is let go as any other does.
 //! - A hidden line without a snapshot is emptied. So its origin may be pinned no longer: what it
 //!   pinned alone, and what is hidden, goes with it, in the same txg.
 

@@ -175,15 +175,14 @@ impl Dataset {
 }
 
 impl Datasets {
-    /// Rolls a dataset back to a snapshot, given as `dataset@name`: the newest one, or with
-    /// `destroy_later` one whose later ones are destroyed with it, in the same txg. It is on disk
-    /// when this returns. Later snapshots of its files count too. Returns the names of the
-    /// destroyed snapshots, in full those of files.
+    /// Rolls a dataset back to a snapshot, given as `dataset@name`. Later snapshots, those of its
+    /// files too, stay, and the head begins a line ([`crate::head_lines`]); with `destroy_later`
+    /// they are destroyed in the same txg. It is on disk when this returns. Returns the names of
+    /// the destroyed snapshots, in full those of files.
     ///
     /// # Errors
-    /// There is no such snapshot, there are later ones, one of these is held or has clones, a
-    /// client may lose data that waits for COMMIT, or something cannot be read. Then nothing has
-    /// changed.
+    /// There is no such snapshot, one that would be destroyed is held or has clones, a client may
+    /// lose data that waits for COMMIT, or something cannot be read. Then nothing has changed.
     pub async fn rollback(
         &self,
         full: &str,

@@ -472,7 +472,6 @@ pub(crate) fn labels_error(error: ImportError) -> DatasetError {
     }
 }
 
-/// Dataset and snapshot of a full name.
 /// The record of a snapshot that is to be taken. The sync adds the tree, and the size of what it
 /// refers to.
 pub(crate) fn to_be_taken(

@@ -54,9 +54,6 @@ pub enum FsError {
     /// A guarded change found another ctime (NFS3ERR_NOT_SYNC).
     #[error("the file has changed since")]
     NotSync,
-    /// The READDIR cookie belongs to no place in this directory.
-    #[error("bad cookie")]
-    BadCookie,
     /// Link or rename across datasets (EXDEV).
     #[error("crosses a dataset")]
     CrossDevice,

@@ -28,7 +28,6 @@ pub(crate) fn nfsstat3(error: &FsError) -> Nfsstat3 {
         FsError::NotEmpty => Nfsstat3::NotEmpty,
         FsError::Stale => Nfsstat3::Stale,
         FsError::NotSync => Nfsstat3::NotSync,
-        FsError::BadCookie => Nfsstat3::BadCookie,
         FsError::CrossDevice => Nfsstat3::Xdev,
         FsError::NotSupported => Nfsstat3::NotSupp,
         FsError::TryLater => Nfsstat3::Jukebox,

@@ -7,9 +7,9 @@
 //!   class 1   a property; number = property, value = text
 //!   class 2   a snapshot; number = its txg
 //!   class 3   a line of history; number = line id
+//!   class 4   the record of a destroyed dataset that is being emptied, in the place of class 0
 //!   dataset 0, class 5   what is damaged (see [`crate::damage`]); number = slot
 //!   dataset 0, class 6   the newest scrub (see [`crate::scrub`]); number = 0
-//!   class 4   the record of a destroyed dataset that is being emptied, in the place of class 0
 //!   class 7   a sweep: what a destroyed snapshot alone showed is freed; number = its txg
 //!   class 8   the newest rollback; number = 0
 //!   class 10  why a snapshot stays or goes (see [`crate::keeping`]); number = its txg
@@ -17,17 +17,22 @@
 //!   class 12  which dataset lists a snapshot, if not this one; number = its txg
 //!   class 13  the record of a hidden line, in the place of class 0
 //!   class 14  what a clone has of its origin; number = txg of a snapshot of it, 0 for the head
+//!   dataset 0, class 15  see [`crate::free_work`]; number = the low 56 bits of a disk's guid
 //!   class 16  a snapshot of a file (see [`crate::file_snapshot`]); number = txg << 16 | index
 //!   class 17  what such a one alone showed is freed; the same number
-//!   class 30  why such a one stays, a keep record; the same number
-//!   class 20  a file was rolled back to such a one; the same number
+//!   dataset 0, class 19  see [`crate::open_work`]; number = the low 56 bits of a disk's guid
+//!   class 20  a file was rolled back to such a one; the number of that one
 //!   class 21  a clone of a file (see [`crate::file_clone`]); number = its object id
-//!   class 27  a clone of a file of another dataset; the same number
 //!   class 22  what is being received into the head (see [`crate::receiving`]); number = 0
 //!   class 23  how far a stream has come that may go on (see [`crate::resume`]); number = 0
+//!   class 24  a bookmark (see [`crate::bookmark`]); number = the txg of its snapshot
 //!   class 25  a piece of a property that a user made up (see [`crate::user_property`])
+//!   class 26  a line of a file (see [`crate::file_clone`])
+//!   class 27  a clone of a file of another dataset; number = its object id
+//!   class 28  a line that the head began (see [`crate::head_line`]); number = the txg of that
+//!   class 29  where what an old head had belongs (see [`crate::head_line`]); number = 0
+//!   class 30  why a snapshot of a file stays, a keep record; the number of that one
 //!   class 31  how much of the head snapshots show (see [`crate::covered`])
-//!   dataset 0, class 15  see [`crate::free_work`]; number = the low 56 bits of a disk's guid
 //! entry: key 16 bytes, value string (u16 length)
 //!
 //! dataset record:

@@ -6,15 +6,15 @@
 //!   or, where compression saved any: count u16 (65535)  sectors u64  blocks u64  saved_sectors u64
 //! list: key  count u16 (1 to 80), each block: place u64  birth u40  sectors u16  kind u8
 //! ```
-//! `hi` is the newest snapshot of the group's list when the blocks died, `lo` the newest one before
-//! their birth, 0 for none. `group` is the object if a snapshot of that file lies in the life of a
-//! block, else 0. Nodes that no snapshot shows, but bookmarks need, are in group 2^63 - 2: there,
-//! `hi` is the newest bookmark when they died, and `lo` is 0.
-//! All blocks with one group, hi and lo are a *bucket*. Its first entry holds its sums; those of
-//! the whole tree stand at (0, 0, 0). A list names the blocks of one object that died in one txg.
-//! The object of what was cut off a file is the file, and the index is 2^31 at least. (Earlier
-//! releases have the id of what was cut off there, which does not say of which file it was. A pool
-//! that never did names the feature `tails-by-file`.)
+//! `hi` is the newest snapshot of the group's list when the blocks died (or the txg of a rollback
+//! that was bringing blocks back then), `lo` the newest one before their birth, 0 for none. `group`
+//! is the object if a snapshot of that file lies in the life of a block, else 0. Nodes that no
+//! snapshot shows, but bookmarks need, are in group 2^63 - 2: there, `hi` is the newest bookmark
+//! when they died, and `lo` is 0. All blocks with one group, hi and lo are a *bucket*. Its first
+//! entry holds its sums; those of the whole tree stand at (0, 0, 0). A list names the blocks of one
+//! object that died in one txg. The object of what was cut off a file is the file, and the index is
+//! 2^31 at least. (Earlier releases have the id of what was cut off there, which does not say of
+//! which file it was. A pool that never did names the feature `tails-by-file`.)
 //!
 //! Kinds: 1 an extent's sectors, 2 a tree node (one place of it). The upper four bits of an
 //! extent's say how many sectors compression saved of it.

@@ -112,7 +112,7 @@ fn a_disk_is_cloned_into_another_dataset() {
     place.must(&["destroy", "-f", "tank/vms:disk.raw@v1"]);
     client.remove(&root, "disk.raw");
     let said = place.ask(&["destroy", "-f", "-r", "tank/vms"]);
-    let why = "keeps what files of tank/web began as";
+    let why = "is the origin of files cloned into tank/web";
     assert!(said.code != 0 && said.err.contains(why), "{said:?}");
     daemon.kill9();
     let _daemon = place.serve();

@@ -23,7 +23,7 @@ fn a_file_is_rolled_back_while_others_go_on() {
 
     place.refuses(
         &["rollback", "-r", "tank/vms:disk.raw@a"],
-        "clients have written to \"tank/vms:disk.raw@a\" what waits for their COMMIT, and would be \
+        "clients have data in \"tank/vms:disk.raw@a\" that waits for their COMMIT, and would be \
          lost: stop them, or use -f",
     );
     client.commit(&file);
@@ -153,7 +153,7 @@ fn a_mounted_dataset_is_rolled_back() {
     client.write(&file, 0, &noise(3, 4096), false);
     place.refuses(
         &["rollback", "-r", "tank/vms@a"],
-        "clients have written to \"tank/vms\" what waits for their COMMIT, and would be lost: stop \
+        "clients have data in \"tank/vms\" that waits for their COMMIT, and would be lost: stop \
          them, or use -f",
     );
     client.commit(&file);
