@@ -70,6 +70,8 @@ pub fn play(work: &WorkDir, machines: &Machines<'_>, stage: &Stage) -> Result<Sn
 /// A second machine, whose kernel has the datastore mounted: as a hypervisor has it.
 pub fn mounted(work: &WorkDir, machines: &Machines<'_>, stage: &Stage) -> Result<Guest> {
     stage.aquifer(&["set", "snapcontrol=127.0.0.1", "tank/vms"])?;
+    // Only the superuser of a host takes snapshots.
+    stage.netns().connect_from_low_ports()?;
     let config =
         GuestConfig { netns: Some(stage.netns().clone()), memory_mib: 256, ..Default::default() };
     let client = Guest::boot(work, machines.scratch, &config)?;

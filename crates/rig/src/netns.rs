@@ -90,6 +90,18 @@ impl NetNs {
         shell.check(Duration::from_secs(10)).map(|_| ())
     }
 
+    /// Makes programs in the namespace connect from ports that only a host's superuser has, as its
+    /// kernel does for a mount. QEMU passes connections of its guest on from such ports then.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] where the system has no such settings.
+    pub fn connect_from_low_ports(&self) -> Result<()> {
+        let set = "echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start && \
+                   echo 600 1000 >/proc/sys/net/ipv4/ip_local_port_range";
+        let shell = Invocation::new("sh").args(["-c", set]).inside(self);
+        shell.check(Duration::from_secs(10)).map(|_| ())
+    }
+
     /// The command line prefix that enters the namespace.
     pub(crate) fn enter(&self) -> Vec<OsString> {
         let pid = self.holder.0.pid();

@@ -21,9 +21,10 @@ use crate::programs::{self, Program};
 
 /// Programs whose tests wait, the longest first. Another program may stand anywhere: only time is
 /// lost.
-const WAITERS: [(&str, &str); 5] = [
+const WAITERS: [(&str, &str); 6] = [
     ("conformance", "aquifer"),
     ("aquifer", "aquifer"),
+    ("demo", "demo"),
     ("bench", "attacks"),
     ("nfsd", "clients"),
     ("nfsd", "overload"),

@@ -1,7 +1,6 @@
 //! The Linux kernel's client over our server, in a guest.
 
 use aquifer_conformance::guest::{Guest, GuestConfig};
-use aquifer_rig::process::Invocation;
 use aquifer_rig::work::WorkDir;
 
 use crate::{SOON, Served};
@@ -12,21 +11,12 @@ const V3: &str = "vers=3,proto=tcp,mountproto=tcp,nolock,hard";
 fn mounted(name: &str, schedule: Option<&str>) -> (Served, Guest) {
     let mut served = Served::with(name, schedule);
     served.server.start(SOON).unwrap();
-    low_ports(&served);
+    // Operations on snapshots take calls from low ports alone.
+    served.netns.connect_from_low_ports().unwrap();
     let config = GuestConfig { netns: Some(served.netns.clone()), ..GuestConfig::default() };
     let guest = Guest::boot(&WorkDir::open().unwrap(), &served.scratch, &config).unwrap();
     guest.mount("/vms", "/mnt", V3).unwrap();
     (served, guest)
-}
-
-/// QEMU passes connections of its guest on from ports of its own: those of the superuser, since
-/// acts on snapshots take no others.
-fn low_ports(served: &Served) {
-    let set = "echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start && \
-               echo 600 1000 >/proc/sys/net/ipv4/ip_local_port_range";
-    let set = Invocation::new("sh").args(["-c", set]).inside(&served.netns);
-    let set = set.run(SOON).unwrap();
-    assert!(set.status.success(), "{}", set.said());
 }
 
 fn fails(guest: &Guest, command: &str, why: &str) {
