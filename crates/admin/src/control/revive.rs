@@ -1,7 +1,7 @@
 //! Pools without their disks come back by themselves.
 //!
 //! Two kinds of pools are looked for: those that were suspended because disks failed them, and
-//! those that the start could not import because disks were missing. The disks are looked at at
+//! those that the start could not import, whatever the reason was. The disks are looked at at
 //! growing intervals, and at once on request. When enough of them are there, a suspended pool's old
 //! instance ends, and the pool is imported as after `kill -9`.
 //!
