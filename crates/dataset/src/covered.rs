@@ -74,10 +74,19 @@ impl Snapshots {
         self.covered.of_dataset = Some(own_bytes);
     }
 
-    /// The head went back: the newest snapshot says how much it shows.
+    /// A part of the head went back: the newest snapshot says how much it shows.
     pub fn covers_what_is_newest(&mut self) {
         if !left_out(Rule::RollbackCovers) {
             self.covered.of_dataset = None;
+        }
+    }
+
+    /// The head went back, with all its files: the newest snapshots of these say how much they
+    /// show, too. A block that died since has left the sum of its file, and is in the head again.
+    pub fn covers_as_it_was(&mut self) {
+        self.covers_what_is_newest();
+        if !left_out(Rule::RollbackCovers) {
+            self.files.covers_what_is_newest();
         }
     }
 

@@ -392,7 +392,7 @@ impl Datasets {
             let mut snapshots = dataset.snapshots.lock();
             snapshots.rollback = Some(record);
             match dies_here && !is_line {
-                true => snapshots.covers_what_is_newest(),
+                true => snapshots.covers_as_it_was(),
                 // Nothing of it is its own yet.
                 false => snapshots.covers_all_of(0),
             }

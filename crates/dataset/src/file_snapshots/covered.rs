@@ -45,6 +45,16 @@ impl FileSnapshots {
         self.covered.insert(snapshot.object(), snapshot.own_bytes());
     }
 
+    /// All files went back: the newest one of each says how much it shows at most.
+    pub fn covers_what_is_newest(&mut self) {
+        let files: Vec<ObjectId> = self.covered.keys().copied().collect();
+        for object in files {
+            if let Some(newest) = self.of_file(object).last().cloned() {
+                self.covers_again(&newest);
+            }
+        }
+    }
+
     /// One of a file has left the list.
     pub(super) fn covers_less(&mut self, object: ObjectId) {
         let newest = self.of_file(object).last().map(|newest| newest.own_bytes());

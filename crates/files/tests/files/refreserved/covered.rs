@@ -112,6 +112,28 @@ fn what_only_a_snapshot_of_a_file_shows_leaves_the_sum_of_the_dataset_alone() {
     });
 }
 
+/// A rollback of the dataset brings back blocks that had left the sum of their file.
+#[test]
+fn a_rollback_of_the_dataset_covers_what_snapshots_of_its_files_show() {
+    in_a_pool(async |service| {
+        let vm = create(&service, "tank/vm", &[OFF, SIZE]).await;
+        let of = dataset(&service, "tank/vm");
+        write_whole(&service, vm, 1).await;
+        take_file(&service, "f").await;
+        snapshot(&service, "tank/vm@d").await.unwrap();
+        write_half(&service, vm, 2).await;
+        let options = RollbackOptions { destroy_later: true, force: true };
+        drop(service.datasets.rollback("tank/vm@d", options).await.unwrap());
+        settle(&service, 20).await;
+        assert_eq!(lacking(&service), SIZE_PAGES);
+        let (_, whole) = service.datasets.snapshot_by_name("tank/vm@d").unwrap();
+        let these = [(of.clone(), [whole.txg].into())];
+        service.datasets.destroy_snapshots(&these, false).await.unwrap();
+        settle(&service, 20).await;
+        assert_eq!(lacking(&service), SIZE_PAGES, "the snapshot of the file shows all of it");
+    });
+}
+
 #[test]
 fn what_one_snapshot_of_a_file_shows_is_covered_when_another_goes() {
     in_a_pool(async |service| {
