@@ -30,7 +30,7 @@ use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::receiving::ReceivingRecord;
 use aquifer_ondisk::tree_node::Objects;
 use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg};
-use aquifer_pool::{Pool, PoolError};
+use aquifer_pool::{Pool, PoolError, Turns};
 
 use crate::dataset::{Dataset, ORPHANS};
 use crate::datasets::Datasets;
@@ -339,11 +339,12 @@ impl Datasets {
         let _reading = self.pool.reading();
         let (old, new) = (from.record.objects, dataset.table.lock().committed);
         let mut compare = btree::compare::<Objects, Pool>(&self.pool, old, new)?;
+        let mut turns = Turns::new(&self.pool);
         while let Some(Difference { old, new, .. }) = compare.next().await? {
             if seen(old) != seen(new) {
                 return Ok(true);
             }
-            self.pool.turn_of_others().await;
+            turns.step(&self.pool).await;
         }
         Ok(false)
     }

@@ -293,11 +293,6 @@ impl Dataset {
         self.listing.lock().on_disk(committed)
     }
 
-    /// How many [`Dataset::snapshots`] are.
-    pub fn snapshots_shown(&self, committed: Txg) -> usize {
-        self.listing.lock().count_on_disk(committed)
-    }
-
     /// The last change of [`Dataset::snapshots`]; if there was none since it was made, all zeros.
     pub fn snapshots_changed(&self, committed: Txg) -> ListChange {
         self.listing.lock().last_change(committed)

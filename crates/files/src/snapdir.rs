@@ -188,7 +188,7 @@ impl Files {
         // Before the list: what it gets meanwhile shows as a change later.
         let changed = dataset.snapshots_changed(committed);
         let at = changed.at.max(dataset.created());
-        let below = dataset.snapshots_shown(committed);
+        let below = dataset.snapshots(committed).len();
         let inode = Inode {
             mode: control::mode(dataset),
             nlink: u32::try_from(below).unwrap_or(u32::MAX).saturating_add(2),

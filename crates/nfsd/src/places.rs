@@ -65,9 +65,8 @@ pub struct Places<H> {
     of_principals: HashMap<(Rank, Principal), usize>,
     /// The principal that each place counts for, with its rank.
     principals: HashMap<u64, (Rank, Principal)>,
-    /// Places that each principal has of each rank: those with most come first. A place goes in a
-    /// moment: whoever looks for it may be a thread of low priority, and those that serve clients
-    /// wait.
+    /// Places that each principal has of each rank: those with most come first. A place is found in
+    /// a moment: the thread that looks may have a low priority, and those that serve clients wait.
     by_count: BTreeMap<(Rank, Reverse<usize>, Principal), Group<H>>,
 }
 

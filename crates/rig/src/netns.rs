@@ -86,8 +86,7 @@ impl NetNs {
                 " && ip tuntap add dev {tap} mode tap && ip link set {tap} master bridge up"
             ));
         }
-        let shell = Invocation::new("sh").args(["-c", &script]).inside(self);
-        shell.check(Duration::from_secs(10)).map(|_| ())
+        self.shell(&script)
     }
 
     /// Makes programs in the namespace connect from ports that only a host's superuser has, as its
@@ -98,7 +97,11 @@ impl NetNs {
     pub fn connect_from_low_ports(&self) -> Result<()> {
         let set = "echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start && \
                    echo 600 1000 >/proc/sys/net/ipv4/ip_local_port_range";
-        let shell = Invocation::new("sh").args(["-c", set]).inside(self);
+        self.shell(set)
+    }
+
+    fn shell(&self, script: &str) -> Result<()> {
+        let shell = Invocation::new("sh").args(["-c", script]).inside(self);
         shell.check(Duration::from_secs(10)).map(|_| ())
     }
 

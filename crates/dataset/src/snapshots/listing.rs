@@ -71,13 +71,6 @@ impl Listing {
         shown.into_values().collect()
     }
 
-    /// How many are on disk.
-    pub fn count_on_disk(&self, committed: Txg) -> usize {
-        let is_as_on_disk = self.changed[0].txg <= committed
-            && self.list.keys().next_back().is_none_or(|last| *last <= committed);
-        if is_as_on_disk { self.list.len() } else { self.on_disk(committed).len() }
-    }
-
     /// The name of one.
     pub fn name_of(&self, txg: Txg) -> Option<String> {
         self.list.get(&txg).map(|snapshot| snapshot.record.name.clone())

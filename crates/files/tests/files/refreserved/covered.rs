@@ -35,6 +35,13 @@ async fn destroy_file(service: &Service, name: &str) {
     settle(service, 20).await;
 }
 
+async fn destroy(service: &Service, snapshot: &str) {
+    let (of, found) = service.datasets.snapshot_by_name(snapshot).unwrap();
+    let these = [(of, [found.txg].into())];
+    service.datasets.destroy_snapshots(&these, false).await.unwrap();
+    settle(service, 20).await;
+}
+
 async fn roll_file_back(service: &Service, name: &str) {
     let (of, found) =
         service.files.listed_file_snapshots(&format!("tank/vm:disk@{name}")).await.unwrap();
@@ -48,7 +55,6 @@ async fn roll_file_back(service: &Service, name: &str) {
 fn what_lacks_follows_the_newest_snapshot() {
     in_a_pool(async |service| {
         let vm = create(&service, "tank/vm", &[OFF, SIZE]).await;
-        let of = dataset(&service, "tank/vm");
         write_half(&service, vm, 0).await;
         assert_eq!(lacking(&service), SIZE_PAGES / 2);
         snapshot(&service, "tank/vm@half").await.unwrap();
@@ -60,10 +66,7 @@ fn what_lacks_follows_the_newest_snapshot() {
         snapshot(&service, "tank/vm@whole").await.unwrap();
         assert_eq!(lacking(&service), SIZE_PAGES);
 
-        let (_, whole) = service.datasets.snapshot_by_name("tank/vm@whole").unwrap();
-        let these = [(of.clone(), [whole.txg].into())];
-        service.datasets.destroy_snapshots(&these, false).await.unwrap();
-        settle(&service, 20).await;
+        destroy(&service, "tank/vm@whole").await;
         assert_eq!(lacking(&service), SIZE_PAGES / 2);
         snapshot(&service, "tank/vm@again").await.unwrap();
         assert_eq!(lacking(&service), SIZE_PAGES);
@@ -117,19 +120,14 @@ fn what_only_a_snapshot_of_a_file_shows_leaves_the_sum_of_the_dataset_alone() {
 fn a_rollback_of_the_dataset_covers_what_snapshots_of_its_files_show() {
     in_a_pool(async |service| {
         let vm = create(&service, "tank/vm", &[OFF, SIZE]).await;
-        let of = dataset(&service, "tank/vm");
         write_whole(&service, vm, 1).await;
         take_file(&service, "f").await;
         snapshot(&service, "tank/vm@d").await.unwrap();
         write_half(&service, vm, 2).await;
-        let options = RollbackOptions { destroy_later: true, force: true };
-        drop(service.datasets.rollback("tank/vm@d", options).await.unwrap());
+        drop(service.datasets.rollback("tank/vm@d", GENTLY).await.unwrap());
         settle(&service, 20).await;
         assert_eq!(lacking(&service), SIZE_PAGES);
-        let (_, whole) = service.datasets.snapshot_by_name("tank/vm@d").unwrap();
-        let these = [(of.clone(), [whole.txg].into())];
-        service.datasets.destroy_snapshots(&these, false).await.unwrap();
-        settle(&service, 20).await;
+        destroy(&service, "tank/vm@d").await;
         assert_eq!(lacking(&service), SIZE_PAGES, "the snapshot of the file shows all of it");
     });
 }
