@@ -7,6 +7,7 @@ mod crates;
 mod decisions;
 pub(crate) mod lexer;
 mod links;
+mod names;
 mod outside;
 mod pages;
 mod report;
@@ -34,6 +35,7 @@ pub fn check(root: &Path) -> Result<Report, String> {
     crates::check(&packages, &tree, &mut report);
     source::check(&tree, &mut report);
     circles::check(&tree, &mut report);
+    names::check(&tree, &mut report);
     shared::check(&tree, &mut report);
     decisions::check(&tree, &mut report);
     pages::check(&packages, &tree, &mut report);

@@ -1,8 +1,7 @@
 //! Objects that threads share come from one crate: others are never permuted.
 
-use super::lexer::code_of;
 use super::report::Report;
-use super::source::{is_test, line_of, test_modules};
+use super::source::{code_without_tests, is_test, line_of};
 use super::tree::{File, Tree};
 
 /// Rooms that must take locks, atomics and notices from `aquifer_sync`.
@@ -32,13 +31,10 @@ fn is_meant(path: &str) -> bool {
 
 /// Checks one source.
 pub fn check_file(file: &File, report: &mut Report) {
-    let code = code_of(&file.text);
-    let tests = test_modules(&code);
+    let code = code_without_tests(&file.text);
     let mut refuse = |at: usize, what: &str| {
-        if !tests.iter().any(|range| range.contains(&at)) {
-            let what = format!("{what}: take it from aquifer_sync, where tests permute it");
-            report.error(&file.path, line_of(&code, at), what);
-        }
+        let what = format!("{what}: take it from aquifer_sync, where tests permute it");
+        report.error(&file.path, line_of(&code, at), what);
     };
     for around in ["parking_lot", "tokio::sync"] {
         code.match_indices(around).for_each(|(at, _)| refuse(at, around));

@@ -175,8 +175,19 @@ fn find_spaced(code: &str, words: &str) -> Vec<usize> {
     starts.into_iter().filter(matches).collect()
 }
 
+/// A source without comments, strings and modules of tests: every other byte stays in its place.
+pub fn code_without_tests(text: &str) -> String {
+    let mut code = code_of(text);
+    for range in test_modules(&code) {
+        let module = code.get(range.clone()).unwrap_or_default();
+        let blank: String = module.bytes().map(|of| if of == b'\n' { '\n' } else { ' ' }).collect();
+        code.replace_range(range, &blank);
+    }
+    code
+}
+
 /// The bodies of `#[cfg(test)] mod name { .. }`.
-pub fn test_modules(code: &str) -> Vec<Range<usize>> {
+fn test_modules(code: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for (start, attribute) in code.match_indices("#[cfg(test)]") {
         let after = start + attribute.len();

@@ -3,7 +3,7 @@
 use super::crates::Package;
 use super::report::Report;
 use super::tree::{File, Tree};
-use super::{circles, crates, decisions, links, pages, shared, source, words};
+use super::{circles, crates, decisions, links, names, pages, shared, source, words};
 
 #[test]
 fn the_workspace_is_tidy() {
@@ -311,4 +311,32 @@ fn modules_in_a_circle_are_counted() {
     // A name that the root gives on is where it was made; tests and comments need nobody.
     let inner = "use crate::Name; // crate::c\n#[cfg(test)]\nmod tests { use crate::c::Y; }";
     assert!(found(inner, "use crate::a::Y;", "use crate::a::Z;", 1).is_empty());
+}
+
+#[test]
+fn a_name_of_types_is_in_few_crates() {
+    let found = |texts: [&str; 4], known: &[(&str, usize)]| {
+        let rooms = ["a", "b", "c", "d"].into_iter().zip(texts);
+        let file = |(room, text)| file(&format!("crates/{room}/src/lib.rs"), text);
+        let files: Vec<File> = rooms.map(file).collect();
+        let mut report = Report::default();
+        names::check_files(files.iter(), known, &mut report);
+        let lines = report.lines();
+        lines.iter().map(|line| line.rsplit_once("rs: ").unwrap().1.to_string()).collect::<Vec<_>>()
+    };
+    let three = ["struct State;", "pub enum State {}", "pub(crate) trait State {}"];
+    let with = |last| [three[0], three[1], three[2], last];
+    let all = "State: a, b, c, d declare types of this name";
+    assert_eq!(found(with("pub(in super::super) struct State<T> {}"), &[]), [all]);
+    assert!(found(with("pub struct State;"), &[("State", 4)]).is_empty());
+    assert_eq!(found(with(""), &[("State", 4)]), ["State: in 3 crates: lower the number"]);
+    // Uses, comments, other names and tests declare nothing.
+    for other in [
+        "use a::State; // struct State",
+        "struct States;",
+        "fn of(struct_State: State) {}",
+        "#[cfg(test)]\nmod tests { struct State; }",
+    ] {
+        assert!(found(with(other), &[]).is_empty(), "{other}");
+    }
 }
