@@ -240,6 +240,12 @@ pub enum Rule {
     OrphansAreReadAgain,
     /// A snapshot that has clones is not destroyed.
     PinsAreKept,
+    /// A dataset that was woken for a later txg does not go to rest with an earlier one.
+    WokenStayAwake,
+    /// A dataset is awake as long as syncs free something of it.
+    WorkKeepsAwake,
+    /// A dataset that an item of a sync names is awake.
+    ItemsWake,
     /// The record of a dataset is written after the acts of its txg.
     RecordsFollowActs,
     /// A held snapshot is not destroyed.

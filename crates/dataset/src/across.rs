@@ -23,6 +23,7 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::dataset::{Item, ItemKey};
 use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::{DatasetId, Txg};
+use aquifer_sync::atomic::Ordering;
 
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
@@ -77,15 +78,22 @@ impl Datasets {
     }
 
     /// Drops the hidden snapshots that no other dataset needs any more. Called by a sync, behind
-    /// its acts. `datasets`: all of them.
+    /// its acts. `awake`: those of which something may have changed.
     pub(crate) fn settle_needs(
         &self,
         txg: Txg,
-        datasets: &[Arc<Dataset>],
+        awake: &[Arc<Dataset>],
     ) -> Vec<(ItemKey, Option<Item>)> {
-        let mut needed = needed_by(datasets);
+        let changed = |of: &Arc<Dataset>| of.snapshots.lock().files.take_needs_changed();
+        // Each is asked, so that none is asked again for one change.
+        let changed = awake.iter().map(changed).fold(false, |any, one| any | one);
+        if !self.needs_changed.swap(false, Ordering::Relaxed) && !changed {
+            return Vec::new();
+        }
+        let datasets: Vec<Arc<Dataset>> = self.state.lock().datasets.values().cloned().collect();
+        let mut needed = needed_by(&datasets);
         let mut items = Vec::new();
-        for dataset in datasets {
+        for dataset in &datasets {
             let files = &mut dataset.snapshots.lock().files;
             let of_it = needed.remove(&dataset.id).unwrap_or_default();
             let over = files.set_needed_by_others(of_it);

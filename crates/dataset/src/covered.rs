@@ -160,6 +160,11 @@ impl Dataset {
         self.covered_bytes.store(bytes, Ordering::SeqCst);
     }
 
+    /// Whether the disk knows sums of it.
+    pub(crate) fn has_sums_on_disk(&self) -> bool {
+        !self.snapshots.lock().covered.on_disk.is_empty()
+    }
+
     /// Sums what snapshots show of its head, behind the acts of a sync. Returns the items that
     /// change.
     pub(crate) fn settle_covered(&self, txg: Txg) -> Vec<(ItemKey, Option<Item>)> {
@@ -168,7 +173,7 @@ impl Dataset {
         if are_kept {
             self.snapshots.lock().know_covered();
             self.sum_covered();
-        } else if self.snapshots.lock().covered.on_disk.is_empty() {
+        } else if !self.has_sums_on_disk() {
             return Vec::new();
         }
         self.snapshots.lock().settle_covered(self.id, are_kept)

@@ -1,6 +1,5 @@
 //! Making datasets.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey, LineRecord};
@@ -64,7 +63,7 @@ impl Datasets {
             let hold = self.hold_act().await?;
             let Some(own) = self.own() else { return Ok(()) };
             own.record.lock().name = name.into();
-            self.state.lock().renamed.entry(hold.txg()).or_default().insert(own.id);
+            self.state.lock().queue.rename(hold.txg(), own.id);
         }
         Ok(self.act_on_disk().await?)
     }
@@ -193,22 +192,24 @@ impl Datasets {
             origin_snapshot: origin.map_or(0, |origin| origin.snapshot.0),
             floor: record.floor,
         };
-        let items = state.items.entry(txg).or_default();
-        put(items, ItemKey::new(id, ItemClass::Line, record.line), line.encode());
+        let key = ItemKey::new(id, ItemClass::Line, record.line);
+        state.queue.write(txg, [(key, Some(Item { key, value: line.encode() }))]);
         for (name, value) in &local {
-            items.extend(value_items(id, name, Some(value)));
+            state.queue.write(txg, value_items(id, name, Some(value)));
         }
         let defaults = Properties::from_values(|property| property.default_value().into());
         let created = record.created;
-        put(items, ItemKey::new(id, ItemClass::Record, 0), record.encode());
-        let dataset = Arc::new(Dataset::new(self.pool.shelf(), id, record, local, defaults));
+        let key = ItemKey::new(id, ItemClass::Record, 0);
+        state.queue.write(txg, [(key, Some(Item { key, value: record.encode() }))]);
+        let rooms = (self.pool.shelf(), state.queue.awake());
+        let dataset = Arc::new(Dataset::new(rooms, id, record, local, defaults));
         *dataset.origin.lock() = origin;
         let is_empty = beginning.is_none();
         if let Some(Beginning { orphans, .. }) = beginning {
             *dataset.orphans.lock() = orphans;
             // At first all of it.
             *dataset.inherited.lock() = Some(dataset.refer());
-            items.extend([inherited_item(id, Txg(0), dataset.refer())]);
+            state.queue.write(txg, [inherited_item(id, Txg(0), dataset.refer())]);
         }
         for object in [ROOT_DIRECTORY, ORPHANS].into_iter().filter(|_| is_empty) {
             let inode = directory_inode(object, created, hash_seed);
@@ -234,10 +235,6 @@ fn check_together(local: &LocalValues) -> Result<(), DatasetError> {
         }
     }
     Ok(())
-}
-
-fn put(items: &mut BTreeMap<ItemKey, Option<Item>>, key: ItemKey, value: Vec<u8>) {
-    items.insert(key, Some(Item { key, value }));
 }
 
 /// The record of a dataset that has nothing yet, on a line of its own.

@@ -17,6 +17,7 @@ use aquifer_pool::{Pool, PoolError, Shelf, TxHold};
 use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use aquifer_sync::{Mutex, RwLock};
 
+use crate::awake::Awake;
 use crate::clones::Origin;
 use crate::dead::DeadTree;
 use crate::entrance::{Entrance, Passage};
@@ -61,6 +62,8 @@ pub struct Dataset {
     pub(crate) left: Mutex<Option<LeftHeadRecord>>,
     pub(crate) unlogged: Unlogged,
     pub(crate) entrance: Arc<Entrance>,
+    /// Those of the pool that are awake.
+    awake: Arc<Awake>,
     /// Increment that is being received into it: see [`crate::increment`].
     pub(crate) increment: Slot,
     /// How far that is, or all of it, if the stream may go on: see [`crate::resume`].
@@ -101,6 +104,9 @@ pub struct Dataset {
     pub(crate) table: Objects,
 }
 
+/// `emptied_to` of a dataset whose rest is damaged, so that no more can be freed.
+pub(crate) const STUCK: u64 = u64::MAX;
+
 /// Stage of a dataset's life: how much of it is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -115,9 +121,9 @@ pub(crate) enum Phase {
 }
 
 impl Dataset {
-    /// One that keeps clean objects on this shelf.
+    /// One that keeps clean objects on this shelf, and wakes among these.
     pub(crate) fn new(
-        shelf: &Arc<Shelf>,
+        (shelf, awake): (&Arc<Shelf>, &Arc<Awake>),
         id: DatasetId,
         record: DatasetRecord,
         local: LocalValues,
@@ -146,6 +152,7 @@ impl Dataset {
             left: Mutex::default(),
             unlogged: Unlogged::no(),
             entrance: Entrance::new(),
+            awake: awake.clone(),
             increment: Slot::default(),
             resume: Mutex::default(),
             destroyed: AtomicU64::new(0),
@@ -282,6 +289,7 @@ impl Dataset {
 
     /// Destroys it in this txg, and keeps its line.
     pub(crate) fn leave_line(&self, txg: Txg) {
+        self.awake.wake(self.id, txg);
         self.destroyed.store(txg.0.max(1), Ordering::SeqCst);
         for object in self.table.lock().objects.values() {
             object.state.lock().destroyed = true;
@@ -290,6 +298,7 @@ impl Dataset {
 
     /// Empties its line from this txg on.
     pub(crate) fn let_go(&self, txg: Txg) {
+        self.awake.wake(self.id, txg);
         self.emptied_since.store(txg.0.max(1), Ordering::SeqCst);
     }
 
@@ -313,6 +322,7 @@ impl Dataset {
 
     /// This txg gives it its name.
     pub(crate) fn set_named(&self, txg: Txg) {
+        self.awake.wake(self.id, txg);
         self.named.store(txg.0, Ordering::SeqCst);
     }
 
@@ -341,7 +351,10 @@ impl Dataset {
     /// Notes bytes that the sync of `txg` may add to what the dataset refers to. Under a hold.
     pub(crate) fn note_dirty(&self, txg: Txg, bytes: u64) {
         let mut dirty = self.dirty.lock();
-        let sum = dirty.entry(txg).or_default();
+        let sum = dirty.entry(txg).or_insert_with(|| {
+            self.awake.wake(self.id, txg);
+            0
+        });
         *sum = sum.saturating_add(bytes);
     }
 
@@ -365,6 +378,28 @@ impl Dataset {
 
     pub(crate) fn is_being_swept(&self) -> bool {
         self.snapshots.lock().are_swept() && !self.dead.lock().damaged
+    }
+
+    /// Whether no sync after that of a txg has anything to free or to forget of it, as it is now.
+    pub(crate) fn waits_for_nothing(&self, txg: Txg) -> bool {
+        let is_dropped = self.destroyed_in().is_none_or(|destroyed| destroyed.next() < txg);
+        // A walk may need them, and no commit tells of its end.
+        let rollbacks = self.snapshots.lock().files.has_rollbacks();
+        is_dropped && !rollbacks && !self.is_worked_on()
+    }
+
+    /// Whether syncs free something of it, txg by txg.
+    pub(crate) fn is_worked_on(&self) -> bool {
+        match self.phase(Txg(u64::MAX - 1)) {
+            Phase::Emptied { .. } => self.emptied_to.load(Ordering::Relaxed) != STUCK,
+            Phase::Line { .. } => self.is_being_swept(),
+            Phase::Dataset | Phase::Received => self.is_being_freed(),
+        }
+    }
+
+    /// Whether a txg changed it.
+    pub(crate) fn is_dirty_in(&self, txg: Txg) -> bool {
+        self.dirty.lock().contains_key(&txg) || self.table.lock().dirty.contains_key(&txg)
     }
 
     pub(crate) fn next_object(&self) -> u64 {
@@ -494,12 +529,20 @@ impl Dataset {
 
     /// Notes that an object has a version of `txg`. Under a hold of that txg.
     pub fn mark_dirty(&self, txg: Txg, id: ObjectId) {
-        self.table.lock().dirty.entry(txg).or_default().insert(id);
+        let mut table = self.table.lock();
+        let dirty = table.dirty.entry(txg).or_insert_with(|| {
+            self.awake.wake(self.id, txg);
+            BTreeSet::new()
+        });
+        dirty.insert(id);
     }
 
     /// An object lost its last name.
     pub fn mark_orphan(&self, id: ObjectId) {
-        self.orphans.lock().insert(id);
+        let mut orphans = self.orphans.lock();
+        orphans.insert(id);
+        // Behind that: a commit that did not see it does not put the dataset to rest.
+        self.awake.wake(self.id, Txg(0));
     }
 
     /// An object without a name got one.

@@ -10,17 +10,17 @@ use aquifer_ondisk::keeping::Cadence;
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::resume::ResumeRecord;
 use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Space, Txg, Writer};
-use aquifer_pool::{Admission, BoxFuture, Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
+use aquifer_pool::{
+    Admission, BoxFuture, Demand, Lane, Pool, PoolError, Shelf, SpaceClass, TxHold,
+};
 use aquifer_sync::atomic::{AtomicBool, Ordering};
 use aquifer_sync::{AsyncMutex, Mutex, RwLock};
 
+use crate::awake::Awake;
 use crate::clones::Origin;
 use crate::damage::{DamageList, only};
 use crate::dataset::Dataset;
 use crate::dead::DeadTree;
-use crate::file_clones::NewClone;
-use crate::file_rollback::FileBack;
-use crate::file_snapshots::Take;
 use crate::history::History;
 use crate::holds::Clock;
 use crate::increment::{Coming, Stage};
@@ -28,13 +28,13 @@ use crate::lines::OnLine;
 use crate::locks::LockCount;
 use crate::namespace::Found;
 use crate::property::{LocalValues, PROPERTIES, Properties, Property, SyncMode};
+use crate::queue::Queue;
 use crate::quota::Usage;
-use crate::refreserved::Asked;
 use crate::replies::Replies;
 use crate::retain::LeftHeld;
-use crate::schedule::Told;
+use crate::scheduled::Told;
 use crate::scrub::Scrubbed;
-use crate::snapshots::{Act, Snapshots, Views};
+use crate::snapshots::{Snapshots, Views};
 
 /// Facts about a dataset that `aquifer list` shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,21 +77,8 @@ pub(crate) struct State {
     pub next_dataset: u64,
     /// Names below datasets that new ones will have: see [`crate::places`].
     pub reserved_names: BTreeSet<(DatasetId, String)>,
-    /// Items to be written with each txg.
-    pub items: BTreeMap<Txg, BTreeMap<ItemKey, Option<Item>>>,
-    /// Acts on snapshots that the sync of each txg carries out.
-    pub snapshot_acts: BTreeMap<Txg, Vec<Act>>,
-    /// The room that snapshots of each txg asked for.
-    pub asked: BTreeMap<Txg, Vec<Asked>>,
-    /// Snapshots of files that it takes.
-    pub file_takes: BTreeMap<Txg, Vec<Take>>,
-    /// Files that it rolls back.
-    pub file_backs: BTreeMap<Txg, Vec<FileBack>>,
-    /// Clones of files that it makes.
-    pub file_clones: BTreeMap<Txg, Vec<NewClone>>,
-    /// Datasets of which each txg writes the record since they have another name. They are shown by
-    /// it when it is on disk.
-    pub renamed: BTreeMap<Txg, BTreeSet<DatasetId>>,
+    /// Work that acts ask of the sync of each txg.
+    pub queue: Queue,
     pub root: Option<BlockPointer>,
     /// Destroyed datasets of which the running sync frees the last.
     pub emptied: Vec<DatasetId>,
@@ -104,6 +91,10 @@ pub(crate) struct State {
 pub struct Datasets {
     pub(crate) pool: Arc<Pool>,
     pub(crate) state: Mutex<State>,
+    /// Datasets that the next syncs look at.
+    pub(crate) awake: Arc<Awake>,
+    /// Needs of others ([`crate::across`]) may have changed with a dataset that is gone.
+    pub(crate) needs_changed: AtomicBool,
     /// Whether any dataset has a quota or a reservation. Every write looks at it first.
     pub(crate) limited: AtomicBool,
     /// Serialises each look at quotas and reservations with the promise that it makes.
@@ -140,13 +131,7 @@ impl State {
             hidden: BTreeSet::new(),
             next_dataset: 1,
             reserved_names: BTreeSet::new(),
-            items: BTreeMap::new(),
-            snapshot_acts: BTreeMap::new(),
-            asked: BTreeMap::new(),
-            file_takes: BTreeMap::new(),
-            file_backs: BTreeMap::new(),
-            file_clones: BTreeMap::new(),
-            renamed: BTreeMap::new(),
+            queue: Queue::default(),
             root,
             emptied: Vec::new(),
             gone: BTreeMap::new(),
@@ -154,6 +139,8 @@ impl State {
     }
 
     pub(crate) fn insert(&mut self, id: DatasetId, dataset: Arc<Dataset>) {
+        // The next sync looks at it at least once.
+        self.queue.awake().wake(id, Txg(0));
         self.guids.entry(dataset.fs_guid).or_default().push(id);
         self.datasets.insert(id, dataset);
     }
@@ -191,7 +178,9 @@ impl Datasets {
             for (id, record) in records {
                 let of = (id, record, values.remove(&id).unwrap_or_default());
                 let listed = snapshots.remove(&id).unwrap_or_default();
-                let (dataset, unreadable) = load(&pool, of, listed, &found.inherited).await?;
+                let rooms = (pool.shelf(), state.queue.awake());
+                let inherited = &found.inherited;
+                let (dataset, unreadable) = load(&pool, rooms, of, listed, inherited).await?;
                 damaged.extend(unreadable.map(|error| (id, error)));
                 *dataset.keeping.lock() = keeping.remove(&id).unwrap_or_default();
                 *dataset.origin.lock() = found.lines.get(&id).and_then(Origin::of);
@@ -212,6 +201,8 @@ impl Datasets {
             let hold_clock = Clock::new(found.hold_clock, pool.world().now());
             let datasets = Datasets {
                 pool,
+                awake: state.queue.awake().clone(),
+                needs_changed: AtomicBool::new(true),
                 state: Mutex::new(state),
                 limited: AtomicBool::new(false),
                 promises: Mutex::new(()),
@@ -416,6 +407,7 @@ fn load_receive(
 /// Import: a dataset, and why its dead tree cannot be read, if it cannot.
 async fn load(
     pool: &Pool,
+    rooms: (&Arc<Shelf>, &Arc<Awake>),
     (id, record, local): (DatasetId, DatasetRecord, LocalValues),
     mut snapshots: Snapshots,
     inherited: &BTreeMap<OnLine, Space>,
@@ -423,7 +415,7 @@ async fn load(
     let properties = Properties::from_values(|property| property.default_value().into());
     snapshots.load_inherited(id, inherited);
     let (dead, unreadable) = DeadTree::open(pool, record.dead, &snapshots).await?;
-    let dataset = Dataset::new(pool.shelf(), id, record, local, properties);
+    let dataset = Dataset::new(rooms, id, record, local, properties);
     *dataset.dead.lock() = dead;
     *dataset.snapshots.lock() = snapshots;
     *dataset.inherited.lock() = inherited.get(&(id, Txg(0))).copied();

@@ -31,7 +31,7 @@ use aquifer_pool::{PoolError, SyncContext};
 use aquifer_sync::atomic::Ordering;
 
 use crate::damage::only;
-use crate::dataset::{Dataset, Phase};
+use crate::dataset::{Dataset, STUCK};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::lines::{Ending, OnLine};
@@ -48,8 +48,6 @@ const EMPTY_OBJECTS_MAX: usize = 4_000;
 /// Objects of a dataset with a floor looked at in one round, and rounds of a txg.
 const ROUND_OBJECTS_MAX: usize = 200;
 const ROUNDS_MAX: usize = 20;
-/// `emptied_to` of a dataset whose rest is damaged, so that no more can be freed.
-const STUCK: u64 = u64::MAX;
 
 impl Datasets {
     /// Destroys a dataset, with `recursive` also all below it. It is gone, on disk, when this
@@ -122,21 +120,24 @@ impl Datasets {
             let hold = self.hold_act_of(by).await?;
             let txg = hold.txg();
             let mut state = self.state.lock();
-            let items = state.items.entry(txg).or_default();
             for dataset in doomed {
                 dataset.leave_line(txg);
                 for name in dataset.local.lock().keys() {
-                    items.extend(value_items(dataset.id, name, None));
+                    state.queue.write(txg, value_items(dataset.id, name, None));
                 }
-                for class in [ItemClass::Record, ItemClass::Receiving, ItemClass::Resume] {
-                    items.insert(ItemKey::new(dataset.id, class, 0), None);
-                }
+                let classes = [ItemClass::Record, ItemClass::Receiving, ItemClass::Resume];
+                let gone = classes.map(|class| (ItemKey::new(dataset.id, class, 0), None));
+                state.queue.write(txg, gone);
             }
             for line in &gone {
                 line.let_go(txg);
             }
-            state.snapshot_acts.entry(txg).or_default().extend(acts);
+            state.queue.act(txg, acts);
             state.hidden.extend(doomed.iter().map(|dataset| dataset.id));
+        }
+        // Snapshots have no properties, and most ends are those of snapshots alone.
+        if doomed.is_empty() {
+            return Ok(self.act_on_disk().await?);
         }
         self.refresh_properties();
         self.act_on_disk().await?;
@@ -150,12 +151,12 @@ impl Datasets {
         if self.damages.waits() || self.history.waits() {
             return true;
         }
-        let state = self.state.lock();
-        state.datasets.values().any(|dataset| match dataset.phase(Txg(u64::MAX - 1)) {
-            Phase::Emptied { .. } => dataset.emptied_to.load(Ordering::Relaxed) != STUCK,
-            Phase::Line { .. } => dataset.is_being_swept(),
-            Phase::Dataset | Phase::Received => dataset.is_being_freed(),
-        })
+        self.awake().iter().any(|(dataset, _)| dataset.is_worked_on())
+    }
+
+    /// Datasets that the next sync looks at: those that changed, or wait for something.
+    pub fn awake_count(&self) -> usize {
+        self.awake.all().len()
     }
 
     /// The part of a txg for a destroyed dataset: returns the items that change. The first one

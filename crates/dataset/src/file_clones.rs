@@ -48,7 +48,7 @@ pub const FILE_CLONES_MAX: usize = 1000;
 /// A clone that a sync is to make.
 #[derive(Debug, Clone)]
 pub(crate) struct NewClone {
-    dataset: Arc<Dataset>,
+    pub dataset: Arc<Dataset>,
     /// The dataset of the snapshot.
     origin: Arc<Dataset>,
     pub snapshot: Arc<FileSnapshot>,
@@ -193,7 +193,7 @@ impl Datasets {
         {
             let admission = self.pool.admit(demand).await?;
             let hold = self.pool.hold(admission)?;
-            self.state.lock().file_clones.entry(hold.txg()).or_default().extend(queued);
+            self.state.lock().queue.clone_files(hold.txg(), queued);
         }
         self.act_on_disk().await?;
         let all = made.clones.iter().all(|clone| *clone.stage.lock() == Stage::Made);
@@ -262,7 +262,7 @@ impl Datasets {
 
     fn clones_in(&self, dataset: &Dataset, txg: Txg) -> Vec<NewClone> {
         let state = self.state.lock();
-        let clones = state.file_clones.get(&txg).into_iter().flatten();
+        let clones = state.queue.file_clones(txg).iter();
         clones.filter(|clone| clone.dataset.id == dataset.id).cloned().collect()
     }
 
@@ -395,11 +395,6 @@ impl Datasets {
             }
         }
         items
-    }
-
-    /// `txg` is on disk.
-    pub(crate) fn clones_are_made(&self, txg: Txg) {
-        self.state.lock().file_clones.remove(&txg);
     }
 }
 

@@ -60,7 +60,7 @@ use crate::sync::Gathered;
 /// A file that a sync rolls back.
 #[derive(Debug, Clone)]
 pub(crate) struct FileBack {
-    dataset: DatasetId,
+    pub dataset: DatasetId,
     object: Arc<Object>,
     snapshot: Arc<FileSnapshot>,
     /// It begins a line.
@@ -185,7 +185,7 @@ impl Datasets {
                 back.reply = called.join(self, (&hold, 0))?;
             }
             let all = backs.iter().map(|(_, back)| back.clone());
-            self.state.lock().file_backs.entry(hold.txg()).or_default().extend(all);
+            self.state.lock().queue.roll_files_back(hold.txg(), all);
         }
         // From here on the commit opens the doors, also if this is cut off.
         shut.iter_mut().for_each(|shut| shut.0 = None);
@@ -364,7 +364,7 @@ impl Datasets {
             backs.iter().flat_map(|back| back.later.iter().copied()).collect();
         if !later.is_empty() {
             let act = Act::DestroyFiles { line: dataset.id, ids: later, at_once: true };
-            self.state.lock().snapshot_acts.entry(sync.txg()).or_default().push(act);
+            self.state.lock().queue.act(sync.txg(), [act]);
         }
         if backs.is_empty() || left_out(Rule::FileRollbackRevives) {
             return Ok(Vec::new());
@@ -388,13 +388,12 @@ impl Datasets {
 
     fn backs_of(&self, dataset: &Dataset, txg: Txg) -> Vec<FileBack> {
         let state = self.state.lock();
-        let backs = state.file_backs.get(&txg).into_iter().flatten();
+        let backs = state.queue.file_backs(txg).iter();
         backs.filter(|back| back.dataset == dataset.id).cloned().collect()
     }
 
-    /// `txg` is on disk: memory takes the files over that it rolled back.
-    pub(crate) fn files_are_back(&self, txg: Txg) {
-        let backs = self.state.lock().file_backs.remove(&txg).unwrap_or_default();
+    /// A txg is on disk: memory takes the files over that it rolled back.
+    pub(crate) fn files_are_back(backs: Vec<FileBack>) {
         for FileBack { object, done, .. } in backs {
             if let Some(inode) = done.lock().clone() {
                 object.roll_back(inode);

@@ -76,7 +76,7 @@ pub struct NewFileSnapshot {
 /// Snapshot of a file that a sync is to take.
 #[derive(Debug, Clone)]
 pub(crate) struct Take {
-    new: NewFileSnapshot,
+    pub new: NewFileSnapshot,
     guid: Guid,
     /// Among those of its dataset and txg.
     index: u16,
@@ -238,8 +238,8 @@ impl Datasets {
                 take.reply = called.join(self, (&hold, take.index))?;
             }
             let mut state = self.state.lock();
-            state.asked.entry(hold.txg()).or_default().push(asked);
-            state.file_takes.entry(hold.txg()).or_default().extend(takes.clone());
+            state.queue.keep_room(hold.txg(), asked);
+            state.queue.take_files(hold.txg(), takes.iter().cloned());
             hold.txg()
         };
         self.act_on_disk().await?;
@@ -374,7 +374,7 @@ impl Datasets {
         &self,
         sync: &SyncContext,
     ) -> Result<Vec<(ItemKey, Option<Item>)>, PoolError> {
-        let takes = self.state.lock().file_takes.remove(&sync.txg()).unwrap_or_default();
+        let takes = self.state.lock().queue.take_file_takes(sync.txg());
         let mut items = Vec::new();
         for Take { new, guid, index, reply, created, schedule, hold, tails_known } in takes {
             let Some(inode) = self.file_of(sync, &new).await? else {

@@ -34,6 +34,7 @@ use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::feeder::is_mark;
+use crate::hold_span::{HOLD_YEARS_MAX, YEAR_S};
 use crate::property::Property;
 use crate::snapshots::labels_error;
 
@@ -41,9 +42,6 @@ use crate::snapshots::labels_error;
 const NOTED: Duration = Duration::from_secs(600);
 /// A txg that is written anyhow notes it this often.
 const NOTED_BY_THE_WAY: Duration = Duration::from_secs(60);
-/// A hold ends within so many years. It cannot be taken back, also if its year was a slip.
-pub const HOLD_YEARS_MAX: u64 = 10;
-pub(crate) const YEAR_S: u64 = 366 * 86_400;
 
 /// Time in service.
 #[derive(Debug)]
@@ -396,7 +394,7 @@ impl Datasets {
         {
             let hold = self.hold_act().await?;
             let items: Vec<_> = changes.into_iter().map(keep_one).collect();
-            self.state.lock().items.entry(hold.txg()).or_default().extend(items);
+            self.state.lock().queue.write(hold.txg(), items);
         }
         Ok(self.act_on_disk().await?)
     }

@@ -313,7 +313,7 @@ impl Datasets {
                 let key = ItemKey::new(dataset.id, ItemClass::Receiving, 0);
                 let value = ReceivingRecord { from: from.txg }.encode();
                 let mut state = self.state.lock();
-                state.items.entry(hold.txg()).or_default().insert(key, Some(Item { key, value }));
+                state.queue.write(hold.txg(), [(key, Some(Item { key, value }))]);
             }
             let of = (Some(wanted.from.1), false);
             self.begin_resumable((dataset, hold.txg()), wanted.resumable.as_ref(), of);
@@ -400,22 +400,20 @@ impl Datasets {
             keep.holds.extend(retained);
             let take = Act::Take { dataset: dataset.id, record, keep };
             let mut state = self.state.lock();
-            state.asked.entry(hold.txg()).or_default().push(asked);
-            let items = state.items.entry(hold.txg()).or_default();
-            items.extend([no_record(dataset.id)]);
-            items.extend(moved);
+            state.queue.keep_room(hold.txg(), asked);
+            state.queue.write(hold.txg(), [no_record(dataset.id)]);
+            state.queue.write(hold.txg(), moved);
             self.end_resumable(&mut state, dataset, hold.txg());
-            let items = state.items.entry(hold.txg()).or_default();
             for name in before.keys().chain(after.keys()) {
-                items.extend(value_items(dataset.id, name, after.get(name)));
+                state.queue.write(hold.txg(), value_items(dataset.id, name, after.get(name)));
             }
             *dataset.local.lock() = after;
             // Its record is written whatever else changes.
-            state.renamed.entry(hold.txg()).or_default().insert(dataset.id);
+            state.queue.rename(hold.txg(), dataset.id);
             dataset.increment.set(Some(Coming { stage: Stage::Ends, ..coming }));
             match left_out(Rule::IncrementIsOneTxg) {
                 true => taken_later.push(take),
-                false => state.snapshot_acts.entry(hold.txg()).or_default().push(take),
+                false => state.queue.act(hold.txg(), [take]),
             }
         }
         self.refresh_properties();

@@ -16,6 +16,7 @@
 //!   itself.
 
 mod across;
+mod awake;
 mod bookmarks;
 mod clones;
 mod covered;
@@ -35,6 +36,7 @@ mod file_schedule;
 mod file_snapshots;
 mod head_lines;
 pub mod history;
+mod hold_span;
 mod holds;
 mod increment;
 mod limits;
@@ -46,6 +48,7 @@ mod places;
 mod promote;
 pub mod property;
 mod property_name;
+mod queue;
 mod quota;
 mod reap;
 mod receive;
@@ -58,6 +61,7 @@ mod retain;
 mod rollback;
 mod room;
 mod schedule;
+mod scheduled;
 mod scrub;
 mod snapshots;
 mod space;
@@ -86,7 +90,8 @@ pub use file_schedule::{FileRule, FileSchedule};
 pub use file_snapshots::{
     FileSnapshot, FileVersion, NewFileSnapshot, ScheduledFile, ScheduledFiles,
 };
-pub use holds::{HOLD_YEARS_MAX, Holdable, Standing};
+pub use hold_span::HOLD_YEARS_MAX;
+pub use holds::{Holdable, Standing};
 pub use increment::{Increment, IncrementError, Wanted as IncrementWanted};
 pub use promote::Promoted;
 pub use property::{Properties, Property, Snapdir, SyncMode};

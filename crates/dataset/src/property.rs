@@ -8,8 +8,8 @@ use aquifer_ondisk::extent::Compression;
 
 use crate::error::DatasetError;
 use crate::file_schedule::FileSchedule;
+use crate::hold_span::parse_retain;
 use crate::property_name::PropertyName;
-use crate::retain;
 use crate::schedule::Schedule;
 use crate::two_persons::TwoPersons;
 
@@ -281,7 +281,7 @@ impl Property {
                 _ if time::parse_span(value).is_some_and(|span_s| span_s > 0) => Ok(value.into()),
                 _ => Err(self.bad(format!("{value:?} is no span: say 30d, 12h or none"))),
             },
-            Property::Retain => retain::parse(value).map_err(|why| self.bad(why)),
+            Property::Retain => parse_retain(value).map_err(|why| self.bad(why)),
             Property::TwoPersons => match TwoPersons::parse(value) {
                 Ok(_) => Ok(value.into()),
                 Err(why) => Err(self.bad(why)),

@@ -6,15 +6,12 @@
 use std::collections::BTreeMap;
 
 use aquifer_ondisk::DatasetId;
-use aquifer_ondisk::config::{FEATURE_REFRESERVATION, FEATURE_USER_PROPERTIES};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::user_property::{
     USER_VALUE_BYTES_MAX, UserProperty, check_user_name, check_user_properties, user_name_number,
     user_property_keys,
 };
 
-use crate::dataset::Dataset;
-use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::property::{LocalValues, Property};
 
@@ -126,40 +123,6 @@ pub(crate) fn check_values(values: &LocalValues) -> Result<(), DatasetError> {
 
 fn bad(property: &str, why: String) -> DatasetError {
     DatasetError::BadProperty { property: property.into(), why }
-}
-
-impl Datasets {
-    /// Names the features in the label that these properties need.
-    pub(crate) async fn admit_names<'a>(
-        &self,
-        names: impl Iterator<Item = &'a PropertyName>,
-    ) -> Result<(), DatasetError> {
-        let names: Vec<_> = names.collect();
-        if names.iter().any(|name| **name == Property::Refreservation.into()) {
-            self.use_feature(FEATURE_REFRESERVATION).await?;
-        }
-        match names.into_iter().any(PropertyName::is_users) {
-            true => self.use_feature(FEATURE_USER_PROPERTIES).await,
-            false => Ok(()),
-        }
-    }
-
-    /// The properties of users that are in force for a dataset: name, value, and where it comes
-    /// from.
-    pub fn user_values(&self, dataset: &Dataset) -> Vec<(String, String, String)> {
-        let mut all: BTreeMap<String, (String, String)> = BTreeMap::new();
-        let mut take = |of: &Dataset, source: &str| {
-            for (name, value) in of.local.lock().iter().filter(|(name, _)| name.is_users()) {
-                let value = || (value.clone(), source.to_string());
-                all.entry(name.name().to_string()).or_insert_with(value);
-            }
-        };
-        take(dataset, "local");
-        for above in self.above(dataset) {
-            take(&above, &format!("inherited from {}", self.full_name(&above)));
-        }
-        all.into_iter().map(|(name, (value, source))| (name, value, source)).collect()
-    }
 }
 
 #[cfg(test)]

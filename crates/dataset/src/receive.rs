@@ -165,7 +165,8 @@ impl Datasets {
         state.next_dataset += 1;
         let defaults = Properties::from_values(|property| property.default_value().into());
         let (created, is_named) = (record.created, left_out(Rule::ReceivedIsNamedLast));
-        let dataset = Arc::new(Dataset::new(self.pool.shelf(), id, record, local, defaults));
+        let rooms = (self.pool.shelf(), state.queue.awake());
+        let dataset = Arc::new(Dataset::new(rooms, id, record, local, defaults));
         if !is_named {
             dataset.set_received();
         }
@@ -177,7 +178,7 @@ impl Datasets {
         }
         if is_named {
             let item = line_item(&dataset, txg);
-            state.items.entry(txg).or_default().insert(item.key, Some(item));
+            state.queue.write(txg, [(item.key, Some(item))]);
         }
         state.hidden.insert(id);
         state.insert(id, dataset.clone());
@@ -210,20 +211,19 @@ impl Datasets {
             keep.holds.extend(retained);
             let take = Act::Take { dataset: dataset.id, record, keep };
             let mut state = self.state.lock();
-            let items = state.items.entry(txg).or_default();
-            items.insert(ItemKey::new(dataset.id, ItemClass::Destroyed, 0), None);
+            let destroyed = ItemKey::new(dataset.id, ItemClass::Destroyed, 0);
             let line = line_item(dataset, *begun);
-            items.insert(line.key, Some(line));
+            state.queue.write(txg, [(destroyed, None), (line.key, Some(line))]);
             for (name, value) in &local {
-                items.extend(value_items(dataset.id, name, Some(value)));
+                state.queue.write(txg, value_items(dataset.id, name, Some(value)));
             }
             // Its record is written whatever else changes.
-            state.renamed.entry(txg).or_default().insert(dataset.id);
+            state.queue.rename(txg, dataset.id);
             self.end_resumable(&mut state, dataset, txg);
             dataset.set_named(txg);
             match left_out(Rule::ReceivedIsOneTxg) {
                 true => taken_later.push(take),
-                false => state.snapshot_acts.entry(txg).or_default().push(take),
+                false => state.queue.act(txg, [take]),
             }
         }
         self.act_on_disk().await?;

@@ -46,7 +46,7 @@ impl Datasets {
             let hold = self.hold_act().await?;
             let _one = self.promises.lock();
             self.put(&dataset, parent.id, last, &above)?;
-            self.state.lock().renamed.entry(hold.txg()).or_default().insert(dataset.id);
+            self.state.lock().queue.rename(hold.txg(), dataset.id);
             self.refresh_properties();
         }
         self.act_on_disk().await?;

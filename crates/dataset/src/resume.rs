@@ -97,7 +97,7 @@ pub(crate) fn no_resume(id: DatasetId) -> (ItemKey, Option<Item>) {
 fn note(state: &mut State, id: DatasetId, txg: Txg, record: &ResumeRecord) {
     let key = key(id);
     let item = Item { key, value: record.encode() };
-    state.items.entry(txg).or_default().insert(key, Some(item));
+    state.queue.write(txg, [(key, Some(item))]);
 }
 
 impl Datasets {
@@ -365,7 +365,7 @@ impl Datasets {
     /// Takes the record away in the txg that ends a receive.
     pub(crate) fn end_resumable(&self, state: &mut State, dataset: &Dataset, txg: Txg) {
         if dataset.is_resumable() && !left_out(Rule::ResumeEndsWithItsTxg) {
-            state.items.entry(txg).or_default().extend([no_resume(dataset.id)]);
+            state.queue.write(txg, [no_resume(dataset.id)]);
         }
     }
 }

@@ -24,32 +24,12 @@ use aquifer_sync::Mutex;
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
-use crate::holds::{HOLD_YEARS_MAX, YEAR_S};
 use crate::property::{LocalValues, Property};
 
 /// The tag of the hold that a new snapshot gets.
 pub const RETAIN: &str = "retain";
 /// A schedule that left nothing for so long tells of what it leaves again.
 const TOLD_FOR_S: u64 = 86_400;
-
-/// Reads a value of the property: `off`, or a span.
-///
-/// # Errors
-/// Why it is none.
-pub(crate) fn parse(value: &str) -> Result<String, String> {
-    if value == "off" {
-        return Ok(value.into());
-    }
-    match parse_span(value) {
-        Some(span_s) if span_s > HOLD_YEARS_MAX * YEAR_S => Err(format!(
-            "{value:?} is more than {HOLD_YEARS_MAX} years, and no hold could be taken back"
-        )),
-        Some(span_s) if span_s > 0 && value.starts_with(|first: char| first.is_ascii_digit()) => {
-            Ok(value.into())
-        }
-        _ => Err(format!("{value:?} is no span: say 30d, 12h or off")),
-    }
-}
 
 impl Datasets {
     /// The hold that a new snapshot of a dataset gets, if it gets one. All that must be on disk

@@ -440,7 +440,8 @@ impl Datasets {
         let record = DatasetRecord { fs_guid, dead: None, floor, ..head };
         let defaults = Properties::from_values(|property| property.default_value().into());
         let local = LocalValues::new();
-        let old = Arc::new(Dataset::new(self.pool.shelf(), id, record, local, defaults));
+        let rooms = (self.pool.shelf(), &self.awake);
+        let old = Arc::new(Dataset::new(rooms, id, record, local, defaults));
         old.set_destroyed(txg);
         let of = of.filter(|_| !left_out(Rule::LeftHeadsAreFiled));
         *old.left.lock() = of;

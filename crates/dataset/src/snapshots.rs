@@ -153,6 +153,24 @@ pub(crate) enum Act {
     },
 }
 
+impl Act {
+    /// The dataset, or the line, that it is about.
+    pub fn dataset(&self) -> DatasetId {
+        match self {
+            Act::Take { dataset, .. }
+            | Act::Rename { dataset, .. }
+            | Act::Rollback { dataset, .. }
+            | Act::Promote { dataset, .. } => *dataset,
+            Act::Destroy { line, .. }
+            | Act::Hide { line, .. }
+            | Act::Bookmark { line, .. }
+            | Act::DestroyBookmarks { line, .. }
+            | Act::DestroyFiles { line, .. }
+            | Act::RenameFiles { line, .. } => *line,
+        }
+    }
+}
+
 impl Snapshots {
     /// Import: an item from disk, of one of their classes.
     pub fn load(
@@ -446,8 +464,8 @@ impl Datasets {
         let asked = self.ask_for_acts(&acts).await?;
         let hold = self.hold_act_of(by).await?;
         let mut state = self.state.lock();
-        state.asked.entry(hold.txg()).or_default().push(asked);
-        state.snapshot_acts.entry(hold.txg()).or_default().extend(acts);
+        state.queue.keep_room(hold.txg(), asked);
+        state.queue.act(hold.txg(), acts);
         Ok(())
     }
 }

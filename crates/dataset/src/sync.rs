@@ -14,13 +14,14 @@ use aquifer_ondisk::open_work::OpenWorkRecord;
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::scrub::WalkPosition;
 use aquifer_ondisk::tree_node::{Directory, Namespace, NodeOwner, Objects};
-use aquifer_ondisk::{BlockPointer, Corruption, Guid, ObjectId, Txg};
+use aquifer_ondisk::{BlockPointer, Corruption, DatasetId, ObjectId, Txg};
 use aquifer_pool::{BoxFuture, PoolError, Roots, SyncContext, Trees, Visitor};
 
 use crate::damage::only;
 use crate::dataset::{Dataset, ORPHANS, Phase};
 use crate::datasets::Datasets;
 use crate::file_clones::Began;
+use crate::queue::{Committed, Items};
 use crate::rollback::rollback_item;
 use crate::space::SpaceChange;
 use crate::walk::walk;
@@ -67,34 +68,34 @@ impl Trees for Datasets {
     }
 
     fn committed(&self, txg: Txg) {
+        let Committed { file_backs, renamed } = self.state.lock().queue.committed(txg);
         // Before its version of this txg goes: a reader sees all of it as before, or as it is now.
-        self.files_are_back(txg);
-        self.clones_are_made(txg);
+        Self::files_are_back(file_backs);
         self.replies.committed(txg);
         self.history.committed();
-        let (datasets, mut gone, renamed): (Vec<Arc<Dataset>>, _, _) = {
+        let mut gone = {
             let mut state = self.state.lock();
-            state.items.remove(&txg);
-            state.asked = state.asked.split_off(&txg.next());
-            let renamed = state.renamed.remove(&txg).unwrap_or_default();
-            let gone = std::mem::take(&mut state.gone);
             for id in std::mem::take(&mut state.emptied) {
                 self.damages.forget_dataset(id);
                 state.remove(id);
                 state.hidden.remove(&id);
             }
-            (state.datasets.values().cloned().collect(), gone, renamed)
+            std::mem::take(&mut state.gone)
         };
-        for dataset in datasets.iter().filter(|of| renamed.contains(&of.id)) {
+        let awake = self.awake();
+        for (dataset, _) in awake.iter().filter(|(of, _)| renamed.contains(&of.id)) {
             *dataset.was.lock() = None;
             self.rename_views(dataset);
         }
-        for dataset in datasets {
+        for (dataset, times) in &awake {
             let gone = gone.remove(&dataset.id).unwrap_or_default();
             dataset.committed(txg, &gone);
             // No change can come to it any more.
             if dataset.destroyed_in().is_some_and(|destroyed| destroyed.next() < txg) {
                 dataset.drop_objects();
+            }
+            if dataset.waits_for_nothing(txg) || left_out(Rule::WorkKeepsAwake) {
+                self.awake.rest((dataset.id, *times), txg);
             }
         }
         // What was changed may be clean now.
@@ -106,25 +107,11 @@ impl Trees for Datasets {
     }
 }
 
-/// The last work on the free space of a disk, as an item.
-fn free_work_item((leaf, record): (Guid, Option<FreeWorkRecord>)) -> (ItemKey, Option<Item>) {
-    let key = FreeWorkRecord::key(leaf);
-    (key, record.map(|record| Item { key, value: record.encode() }))
-}
-
-/// The work on the free space of a disk that goes on, as an item.
-fn open_work_item((leaf, record): (Guid, Option<OpenWorkRecord>)) -> (ItemKey, Option<Item>) {
-    let key = OpenWorkRecord::key(leaf);
-    (key, record.map(|record| Item { key, value: record.encode() }))
-}
-
 impl Datasets {
     async fn sync_all(&self, sync: &SyncContext) -> Result<Roots, PoolError> {
-        let (datasets, mut items, renamed, root) = {
+        let ((mut items, renamed), root) = {
             let state = self.state.lock();
-            let items = state.items.get(&sync.txg()).cloned().unwrap_or_default();
-            let renamed = state.renamed.get(&sync.txg()).cloned().unwrap_or_default();
-            (state.datasets.values().cloned().collect::<Vec<_>>(), items, renamed, state.root)
+            (state.queue.written(sync.txg()), state.root)
         };
         if left_out(Rule::SnapshotsComeLast) {
             items.extend(self.carry_out(sync.txg()));
@@ -132,7 +119,7 @@ impl Datasets {
         if left_out(Rule::FileSnapshotsComeLast) {
             items.extend(self.take_files(sync).await?);
         }
-        for dataset in &datasets {
+        for (dataset, _) in &self.awake() {
             let changed = match dataset.phase(sync.txg()) {
                 Phase::Emptied { first } => {
                     items.extend(self.empty(sync, dataset, first).await?);
@@ -152,12 +139,12 @@ impl Datasets {
         self.sum_returning(sync).await?;
         items.extend(self.take_files(sync).await?);
         items.extend(self.carry_out(sync.txg()));
-        self.settle_pins(sync.txg(), &datasets, &mut items);
-        items.extend(datasets.iter().flat_map(|of| of.settle_covered(sync.txg())));
+        self.settle_lists(sync.txg(), &mut items);
+        self.check_rest(sync.txg());
         items.extend(self.damages.take_items());
         items.extend(self.scrub.take_item());
-        items.extend(self.pool.take_free_work().into_iter().map(free_work_item));
-        items.extend(self.pool.take_open_work().into_iter().map(open_work_item));
+        items.extend(self.pool.take_free_work().into_iter().map(FreeWorkRecord::item));
+        items.extend(self.pool.take_open_work().into_iter().map(OpenWorkRecord::item));
         items.extend(self.hold_clock.take_item(self.pool.world().now()));
         let mut roots = self.pool.roots();
         let replies = self.replies.sync(sync).await?;
@@ -183,23 +170,55 @@ impl Datasets {
         Ok(roots)
     }
 
-    /// Lets go what nothing needs any more behind the acts of a txg.
-    fn settle_pins(
-        &self,
-        txg: Txg,
-        datasets: &[Arc<Dataset>],
-        items: &mut BTreeMap<ItemKey, Option<Item>>,
-    ) {
+    /// Lets go what nothing needs any more behind the acts of a txg, and sums what snapshots show.
+    fn settle_lists(&self, txg: Txg, items: &mut Items) {
         loop {
+            // What items change of a dataset, this commit takes over.
+            let named: BTreeSet<DatasetId> = items.keys().map(|key| key.dataset).collect();
+            for id in named.into_iter().filter(|_| !left_out(Rule::ItemsWake)) {
+                self.awake.wake(id, txg);
+            }
+            let awake: Vec<_> = self.awake().into_iter().map(|(of, _)| of).collect();
             let pins = |of: &Arc<Dataset>| self.settle_file_pins(txg, of);
             let lines = |of: &Arc<Dataset>| self.settle_head_lines(txg, of);
-            let mut settled: Vec<_> = datasets.iter().flat_map(pins).collect();
-            settled.extend(datasets.iter().flat_map(lines));
-            settled.extend(self.settle_needs(txg, datasets));
+            let mut settled: Vec<_> = awake.iter().flat_map(pins).collect();
+            settled.extend(awake.iter().flat_map(lines));
+            settled.extend(self.settle_needs(txg, &awake));
             if settled.is_empty() {
+                items.extend(awake.iter().flat_map(|of| of.settle_covered(txg)));
                 return;
             }
             items.extend(settled);
+        }
+    }
+
+    /// The datasets that are awake, in order, each with how often it was woken.
+    pub(crate) fn awake(&self) -> Vec<(Arc<Dataset>, u64)> {
+        let awake = self.awake.all().into_iter();
+        let state = self.state.lock();
+        let found = |(id, times)| Some((state.datasets.get(&id)?.clone(), times));
+        awake.filter_map(found).collect()
+    }
+
+    /// In debug builds: all others have nothing for the sync of this txg.
+    fn check_rest(&self, txg: Txg) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let all: Vec<Arc<Dataset>> = self.state.lock().datasets.values().cloned().collect();
+        for dataset in &all {
+            let id = dataset.id;
+            let has_work = !dataset.waits_for_nothing(txg) || dataset.is_dirty_in(txg);
+            // Behind the look: it may have been woken just now.
+            if self.awake.has(id) {
+                continue;
+            }
+            assert!(!has_work, "dataset {id} rests, and has work");
+            assert!(!dataset.snapshots.lock().files.take_needs_changed(), "{id}: needs changed");
+            let mut left = self.settle_file_pins(txg, dataset);
+            left.extend(self.settle_head_lines(txg, dataset));
+            left.extend(dataset.settle_covered(txg));
+            assert!(left.is_empty(), "dataset {id} rests, and items change: {left:?}");
         }
     }
 
@@ -229,7 +248,7 @@ impl Datasets {
         &self,
         sync: &SyncContext,
         dataset: &Arc<Dataset>,
-        items: &mut BTreeMap<ItemKey, Option<Item>>,
+        items: &mut Items,
     ) -> Result<bool, PoolError> {
         let gate = Gate::new(sync, dataset.shown());
         let synced = self.sync_objects(&gate, dataset).await?;
@@ -250,7 +269,7 @@ impl Datasets {
         &self,
         sync: &SyncContext,
         line: &Dataset,
-        items: &mut BTreeMap<ItemKey, Option<Item>>,
+        items: &mut Items,
     ) -> Result<bool, PoolError> {
         free_dirty(sync, line);
         match sync.is_replay() {
@@ -264,7 +283,7 @@ impl Datasets {
         &self,
         sync: &SyncContext,
         dataset: &Dataset,
-        items: &mut BTreeMap<ItemKey, Option<Item>>,
+        items: &mut Items,
     ) -> Result<bool, PoolError> {
         let budget = sync.pool().limits().scale.reap_entries_max.min(sync.frees_left() / 2);
         let (done, changed) = self.sweep(sync, dataset, budget).await?;

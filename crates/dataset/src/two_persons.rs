@@ -7,9 +7,6 @@ use std::fmt;
 
 use aquifer_meter::time::parse_span;
 
-use crate::datasets::Datasets;
-use crate::property::Property;
-
 /// Longest delay, in seconds. An act that waits is kept in memory: a restart forgets it.
 const DELAY_S_MAX: u64 = 30 * 86_400;
 
@@ -59,15 +56,6 @@ impl fmt::Display for TwoPersons {
             TwoPersons::Delay(seconds) => write!(f, "delay={seconds}s"),
             TwoPersons::On => f.write_str("on"),
         }
-    }
-}
-
-impl Datasets {
-    /// The pool's own value. One that cannot be read, as of a later release, is the strictest.
-    pub fn two_persons(&self) -> TwoPersons {
-        let Some(own) = self.by_name(self.pool.name()) else { return TwoPersons::On };
-        let (value, _) = self.value(&own, Property::TwoPersons);
-        TwoPersons::parse(&value).unwrap_or(TwoPersons::On)
     }
 }
 

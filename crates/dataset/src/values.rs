@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_ondisk::config::FEATURE_RECEIVE;
+use aquifer_ondisk::config::{FEATURE_RECEIVE, FEATURE_REFRESERVATION, FEATURE_USER_PROPERTIES};
 use aquifer_ondisk::{DatasetId, Txg};
 use aquifer_pool::PoolError;
 use aquifer_sync::atomic::Ordering;
@@ -16,8 +16,49 @@ use crate::error::DatasetError;
 use crate::limits::NewLimits;
 use crate::property::{LocalValues, Properties, Property, SyncMode};
 use crate::property_name::{PropertyName, check_values, items_of, value_items};
+use crate::two_persons::TwoPersons;
 
 impl Datasets {
+    /// Names the features in the label that these properties need.
+    pub(crate) async fn admit_names<'a>(
+        &self,
+        names: impl Iterator<Item = &'a PropertyName>,
+    ) -> Result<(), DatasetError> {
+        let names: Vec<_> = names.collect();
+        if names.iter().any(|name| **name == Property::Refreservation.into()) {
+            self.use_feature(FEATURE_REFRESERVATION).await?;
+        }
+        match names.into_iter().any(PropertyName::is_users) {
+            true => self.use_feature(FEATURE_USER_PROPERTIES).await,
+            false => Ok(()),
+        }
+    }
+
+    /// The properties of users that are in force for a dataset: name, value, and where it comes
+    /// from.
+    pub fn user_values(&self, dataset: &Dataset) -> Vec<(String, String, String)> {
+        let mut all: BTreeMap<String, (String, String)> = BTreeMap::new();
+        let mut take = |of: &Dataset, source: &str| {
+            for (name, value) in of.local.lock().iter().filter(|(name, _)| name.is_users()) {
+                let value = || (value.clone(), source.to_string());
+                all.entry(name.name().to_string()).or_insert_with(value);
+            }
+        };
+        take(dataset, "local");
+        for above in self.above(dataset) {
+            take(&above, &format!("inherited from {}", self.full_name(&above)));
+        }
+        all.into_iter().map(|(name, (value, source))| (name, value, source)).collect()
+    }
+
+    /// The pool's own value of `two_persons`. One that cannot be read, as of a later release, is
+    /// the strictest.
+    pub fn two_persons(&self) -> TwoPersons {
+        let Some(own) = self.by_name(self.pool.name()) else { return TwoPersons::On };
+        let (value, _) = self.value(&own, Property::TwoPersons);
+        TwoPersons::parse(&value).unwrap_or(TwoPersons::On)
+    }
+
     /// Sets a property; it is on disk when this returns. `None` restores the inherited value.
     ///
     /// # Errors
@@ -150,11 +191,10 @@ impl Datasets {
     /// Sets values in `txg`. Under a hold of it.
     fn note_values(&self, dataset: &Dataset, txg: Txg, changes: &Changes) {
         let mut state = self.state.lock();
-        let items = state.items.entry(txg).or_default();
         // What goes first: its number may be that of a name that comes.
         let (come, go): (Vec<_>, Vec<_>) = changes.iter().partition(|(_, value)| value.is_some());
         for (name, value) in go.into_iter().chain(come) {
-            items.extend(value_items(dataset.id, name, value.as_ref()));
+            state.queue.write(txg, value_items(dataset.id, name, value.as_ref()));
         }
         let standby = changes.get(&Property::Standby.into());
         if standby.is_some_and(|standby| standby.as_deref() != Some("on")) {
@@ -217,6 +257,10 @@ impl Datasets {
             let is_standby = self.value(&dataset, Property::Standby).0 == "on";
             let is_standby = is_standby || dataset.steps_back.load(Ordering::SeqCst);
             dataset.standby.store(is_standby, Ordering::SeqCst);
+            // A sync that begins from now on keeps, or drops, its sums.
+            if dataset.refreserved_bytes() > 0 || dataset.has_sums_on_disk() {
+                self.awake.wake(dataset.id, self.pool.open_txg());
+            }
         }
         let limits = |of: &Arc<Dataset>| {
             let reserves = of.reserved_bytes() > 0 || of.refreserved_bytes() > 0;

@@ -2,9 +2,7 @@
 //! that have ended.
 //!
 //! ```text
-//! item of dataset 0, class 15, number = the low 56 bits of the disk's guid
-//!   version u16  flags u16 (0)  leaf_guid u64
-//!   trim  initialize, each:
+//! item of class 15 (crate::disk_work), its trim and its initialization each:
 //!     state u8 (0 none, 1 finished, 2 canceled, 3 failed)
 //!     begun i64+u32  ended i64+u32
 //!     total_bytes u64  passed_bytes u64  done_bytes u64  skipped_bytes u64   (all 0 of state 0)
@@ -12,12 +10,9 @@
 //! It is only told: nothing is decided by it.
 
 use crate::codec::{FormatError, Reader, Writer};
-use crate::dataset::{ItemClass, ItemKey};
+use crate::dataset::ItemClass;
+use crate::disk_work::{DiskWork, WorkKind};
 use crate::inode::Time;
-use crate::types::{DatasetId, Guid};
-
-const WHAT: &str = "free work record";
-const VERSION: u16 = 1;
 
 /// How work on free space ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,74 +45,45 @@ pub struct EndedWork {
     pub skipped_bytes: u64,
 }
 
-/// Record of the work on the free space of a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FreeWorkRecord {
-    /// The disk.
-    pub leaf: Guid,
-    /// The newest trim.
-    pub trim: Option<EndedWork>,
-    /// The newest initialization.
-    pub initialize: Option<EndedWork>,
-}
+/// Record of the work on the free space of a disk that has ended: the newest of each.
+pub type FreeWorkRecord = DiskWork<EndedWork>;
 
-impl FreeWorkRecord {
-    /// The key of a disk's item.
-    pub fn key(leaf: Guid) -> ItemKey {
-        ItemKey::new(DatasetId(0), ItemClass::FreeWork, leaf.0 & ((1 << 56) - 1))
+impl WorkKind for EndedWork {
+    const WHAT: &'static str = "free work record";
+    const FLAGS: &'static str = "free work record: flags";
+    const CLASS: ItemClass = ItemClass::FreeWork;
+
+    fn encode(work: Option<EndedWork>, w: &mut Writer) {
+        let none = Time { seconds: 0, nanoseconds: 0 };
+        w.u8(work.map_or(0, |work| work.end as u8));
+        work.map_or(none, |work| work.begun).encode(w);
+        work.map_or(none, |work| work.ended).encode(w);
+        let counts = work.map_or([0; 4], |work| {
+            [work.total_bytes, work.passed_bytes, work.done_bytes, work.skipped_bytes]
+        });
+        counts.into_iter().for_each(|count| w.u64(count));
     }
 
-    /// The item's value.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::new();
-        w.u16(VERSION);
-        w.u16(0);
-        w.u64(self.leaf.0);
-        for work in [self.trim, self.initialize] {
-            encode_work(work, &mut w);
-        }
-        w.into_bytes()
+    fn decode(r: &mut Reader<'_>) -> Result<Option<EndedWork>, FormatError> {
+        let state = r.u8()?;
+        let (begun, ended) = (Time::decode(r)?, Time::decode(r)?);
+        let [total_bytes, passed_bytes, done_bytes, skipped_bytes] =
+            [r.u64()?, r.u64()?, r.u64()?, r.u64()?];
+        let end = match state {
+            0 => return Ok(None),
+            1 => WorkEnd::Finished,
+            2 => WorkEnd::Canceled,
+            3 => WorkEnd::Failed,
+            other => return Err(FormatError::invalid("free work record: state", other)),
+        };
+        Ok(Some(EndedWork {
+            end,
+            begun,
+            ended,
+            total_bytes,
+            passed_bytes,
+            done_bytes,
+            skipped_bytes,
+        }))
     }
-
-    /// Reads an item's value.
-    pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
-        let mut r = Reader::new(value, WHAT);
-        let version = r.u16()?;
-        if version != VERSION {
-            return Err(FormatError::NewerVersion { what: WHAT, version: version.into() });
-        }
-        let flags = r.u16()?;
-        if flags != 0 {
-            return Err(FormatError::invalid("free work record: flags", flags));
-        }
-        let leaf = Guid(r.u64()?);
-        let (trim, initialize) = (decode_work(&mut r)?, decode_work(&mut r)?);
-        Ok(FreeWorkRecord { leaf, trim, initialize })
-    }
-}
-
-fn encode_work(work: Option<EndedWork>, w: &mut Writer) {
-    let none = Time { seconds: 0, nanoseconds: 0 };
-    w.u8(work.map_or(0, |work| work.end as u8));
-    work.map_or(none, |work| work.begun).encode(w);
-    work.map_or(none, |work| work.ended).encode(w);
-    let counts = work.map_or([0; 4], |work| {
-        [work.total_bytes, work.passed_bytes, work.done_bytes, work.skipped_bytes]
-    });
-    counts.into_iter().for_each(|count| w.u64(count));
-}
-
-fn decode_work(r: &mut Reader<'_>) -> Result<Option<EndedWork>, FormatError> {
-    let state = r.u8()?;
-    let (begun, ended) = (Time::decode(r)?, Time::decode(r)?);
-    let [total_bytes, passed_bytes, done_bytes, skipped_bytes] =
-        [r.u64()?, r.u64()?, r.u64()?, r.u64()?];
-    let end = match state {
-        0 => return Ok(None),
-        1 => WorkEnd::Finished,
-        2 => WorkEnd::Canceled,
-        3 => WorkEnd::Failed,
-        other => return Err(FormatError::invalid("free work record: state", other)),
-    };
-    Ok(Some(EndedWork { end, begun, ended, total_bytes, passed_bytes, done_bytes, skipped_bytes }))
 }

@@ -13,6 +13,7 @@ pub mod damage;
 pub mod dataset;
 pub mod dead;
 pub mod dirent;
+pub mod disk_work;
 pub mod extent;
 pub mod file_clone;
 pub mod file_snapshot;

@@ -2,9 +2,7 @@
 //! or suspended.
 //!
 //! ```text
-//! item of dataset 0, class 19, number = the low 56 bits of the disk's guid
-//!   version u16  flags u16 (0)  leaf_guid u64
-//!   trim  initialize, each:
+//! item of class 19 (crate::disk_work), its trim and its initialization each:
 //!     state u8 (0 none, 1 under way, 2 suspended)
 //!     begun i64+u32  rate u64 (bytes a second; 0: no limit)
 //!     next_sector u64  done_bytes u64  skipped_bytes u64   (all 0 of state 0)
@@ -13,12 +11,9 @@
 //! written over once more, which is free then.
 
 use crate::codec::{FormatError, Reader, Writer};
-use crate::dataset::{ItemClass, ItemKey};
+use crate::dataset::ItemClass;
+use crate::disk_work::{DiskWork, WorkKind};
 use crate::inode::Time;
-use crate::types::{DatasetId, Guid};
-
-const WHAT: &str = "open work record";
-const VERSION: u16 = 1;
 
 /// Work on the free space of a disk that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,72 +32,36 @@ pub struct OpenWork {
     pub skipped_bytes: u64,
 }
 
-/// The work on the free space of a disk that has not ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OpenWorkRecord {
-    /// The disk.
-    pub leaf: Guid,
-    /// Its trim.
-    pub trim: Option<OpenWork>,
-    /// Its initialization.
-    pub initialize: Option<OpenWork>,
-}
+/// Record of the work on the free space of a disk that has not ended.
+pub type OpenWorkRecord = DiskWork<OpenWork>;
 
-impl OpenWorkRecord {
-    /// The key of a disk's item.
-    pub fn key(leaf: Guid) -> ItemKey {
-        ItemKey::new(DatasetId(0), ItemClass::OpenWork, leaf.0 & ((1 << 56) - 1))
+impl WorkKind for OpenWork {
+    const WHAT: &'static str = "open work record";
+    const FLAGS: &'static str = "open work record: flags";
+    const CLASS: ItemClass = ItemClass::OpenWork;
+
+    fn encode(work: Option<OpenWork>, w: &mut Writer) {
+        let none = Time { seconds: 0, nanoseconds: 0 };
+        w.u8(work.map_or(0, |work| 1 + u8::from(work.is_suspended)));
+        work.map_or(none, |work| work.begun).encode(w);
+        let counts = work.map_or([0; 4], |work| {
+            [work.rate.unwrap_or(0), work.next_sector, work.done_bytes, work.skipped_bytes]
+        });
+        counts.into_iter().for_each(|count| w.u64(count));
     }
 
-    /// The item's value.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::new();
-        w.u16(VERSION);
-        w.u16(0);
-        w.u64(self.leaf.0);
-        for work in [self.trim, self.initialize] {
-            encode_work(work, &mut w);
-        }
-        w.into_bytes()
+    fn decode(r: &mut Reader<'_>) -> Result<Option<OpenWork>, FormatError> {
+        let state = r.u8()?;
+        let begun = Time::decode(r)?;
+        let [rate, next_sector, done_bytes, skipped_bytes] =
+            [r.u64()?, r.u64()?, r.u64()?, r.u64()?];
+        let is_suspended = match state {
+            0 => return Ok(None),
+            1 => false,
+            2 => true,
+            other => return Err(FormatError::invalid("open work record: state", other)),
+        };
+        let rate = Some(rate).filter(|rate| *rate > 0);
+        Ok(Some(OpenWork { is_suspended, begun, rate, next_sector, done_bytes, skipped_bytes }))
     }
-
-    /// Reads an item's value.
-    pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
-        let mut r = Reader::new(value, WHAT);
-        let version = r.u16()?;
-        if version != VERSION {
-            return Err(FormatError::NewerVersion { what: WHAT, version: version.into() });
-        }
-        let flags = r.u16()?;
-        if flags != 0 {
-            return Err(FormatError::invalid("open work record: flags", flags));
-        }
-        let leaf = Guid(r.u64()?);
-        let (trim, initialize) = (decode_work(&mut r)?, decode_work(&mut r)?);
-        Ok(OpenWorkRecord { leaf, trim, initialize })
-    }
-}
-
-fn encode_work(work: Option<OpenWork>, w: &mut Writer) {
-    let none = Time { seconds: 0, nanoseconds: 0 };
-    w.u8(work.map_or(0, |work| 1 + u8::from(work.is_suspended)));
-    work.map_or(none, |work| work.begun).encode(w);
-    let counts = work.map_or([0; 4], |work| {
-        [work.rate.unwrap_or(0), work.next_sector, work.done_bytes, work.skipped_bytes]
-    });
-    counts.into_iter().for_each(|count| w.u64(count));
-}
-
-fn decode_work(r: &mut Reader<'_>) -> Result<Option<OpenWork>, FormatError> {
-    let state = r.u8()?;
-    let begun = Time::decode(r)?;
-    let [rate, next_sector, done_bytes, skipped_bytes] = [r.u64()?, r.u64()?, r.u64()?, r.u64()?];
-    let is_suspended = match state {
-        0 => return Ok(None),
-        1 => false,
-        2 => true,
-        other => return Err(FormatError::invalid("open work record: state", other)),
-    };
-    let rate = Some(rate).filter(|rate| *rate > 0);
-    Ok(Some(OpenWork { is_suspended, begun, rate, next_sector, done_bytes, skipped_bytes }))
 }

@@ -24,7 +24,7 @@ impl Datasets {
     /// it is filed.
     pub(crate) async fn sum_returning(&self, sync: &SyncContext) -> Result<(), PoolError> {
         let txg = sync.txg();
-        let acts = self.state.lock().snapshot_acts.get(&txg).cloned().unwrap_or_default();
+        let acts = self.state.lock().queue.acts(txg).to_vec();
         for act in acts {
             let Act::Rollback { dataset, to, kind: RollbackKind::InLine } = act else { continue };
             let Some(dataset) = self.by_id(dataset) else { continue };

@@ -96,6 +96,9 @@ impl Datasets {
         recursive: bool,
         with_clones: bool,
     ) -> Result<Vec<Arc<Dataset>>, DatasetError> {
+        if doomed.is_empty() {
+            return Ok(doomed);
+        }
         let clones = self.all_clones();
         let mut below: BTreeMap<DatasetId, Vec<Arc<Dataset>>> = BTreeMap::new();
         for dataset in self.living() {

@@ -326,7 +326,7 @@ impl FileSnapshots {
         })
     }
 
-    pub(super) fn has_rollbacks(&self) -> bool {
+    pub fn has_rollbacks(&self) -> bool {
         !self.rollbacks.is_empty()
     }
 

@@ -39,6 +39,8 @@ pub(crate) struct Pins {
     counts: BTreeMap<FileSnapshotId, usize>,
     /// Those of them that need one of another dataset.
     across: usize,
+    /// These may have changed since somebody looked.
+    across_changed: bool,
     /// Snapshots that files of other datasets began as.
     of_others: BTreeSet<FileSnapshotId>,
 }
@@ -95,7 +97,10 @@ impl Pins {
         self.take(key);
         self.lines.insert(key, line);
         match line.across {
-            Some(_) => self.across += 1,
+            Some(_) => {
+                self.across += 1;
+                self.across_changed = true;
+            }
             None => *self.counts.entry(line.record.snapshot).or_default() += 1,
         }
     }
@@ -103,7 +108,10 @@ impl Pins {
     fn take(&mut self, key: (ObjectId, Txg)) {
         if let Some(line) = self.lines.remove(&key) {
             match line.across {
-                Some(_) => self.across -= 1,
+                Some(_) => {
+                    self.across -= 1;
+                    self.across_changed = true;
+                }
                 None => unpin(&mut self.counts, line.record.snapshot),
             }
         }
@@ -181,6 +189,11 @@ impl FileSnapshots {
     /// Snapshots of files of other datasets that files of this one began as.
     pub fn needs_of_others(&self) -> Vec<(DatasetId, FileSnapshotId)> {
         self.needs_left(&Ended::default())
+    }
+
+    /// Whether what it needs of others may have changed since this was asked.
+    pub fn take_needs_changed(&mut self) -> bool {
+        std::mem::take(&mut self.pins.across_changed)
     }
 
     /// A file of another dataset began as one.

@@ -18,7 +18,7 @@ impl Datasets {
     /// Gives each an index of its own. An act that was cut off may have some in the same txg.
     pub(super) fn number(&self, txg: Txg, takes: &mut [Take]) -> Result<(), DatasetError> {
         let mut next: BTreeMap<DatasetId, usize> = BTreeMap::new();
-        for before in self.state.lock().file_takes.get(&txg).into_iter().flatten() {
+        for before in self.state.lock().queue.file_takes(txg) {
             *next.entry(before.new.dataset.id).or_default() += 1;
         }
         for take in takes {

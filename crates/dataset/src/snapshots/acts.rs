@@ -17,7 +17,7 @@ use crate::datasets::Datasets;
 impl Datasets {
     /// Carries out the acts of a txg. Called by its sync, when all else of the datasets is written.
     pub(crate) fn carry_out(&self, txg: Txg) -> Vec<(ItemKey, Option<Item>)> {
-        let acts = self.state.lock().snapshot_acts.remove(&txg).unwrap_or_default();
+        let acts = self.state.lock().queue.take_acts(txg);
         acts.into_iter().flat_map(|act| self.carry_out_one(txg, act)).collect()
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use aquifer_ondisk::dataset::{DatasetRecord, SnapshotRecord};
 use aquifer_ondisk::{DatasetId, Guid, Txg};
 use aquifer_pool::Room;
+use aquifer_sync::atomic::Ordering;
 
 use super::Snapshot;
 use crate::dataset::Dataset;
@@ -130,8 +131,9 @@ impl Dataset {
             ..record
         };
         let properties = Properties { readonly: true, ..Properties::clone(&self.properties()) };
-        let shelf = self.table.shelf();
-        let mut view = Dataset::new(shelf, self.id, record, LocalValues::new(), properties);
+        // No sync looks at it.
+        let rooms = (self.table.shelf(), &Arc::default());
+        let mut view = Dataset::new(rooms, self.id, record, LocalValues::new(), properties);
         view.snapshot = Some(snapshot.txg);
         view
     }
@@ -243,6 +245,9 @@ impl Datasets {
     pub(crate) fn forget_snapshots(&self, line: &Dataset, txg: Txg) {
         let mut snapshots = std::mem::take(&mut *line.snapshots.lock());
         snapshots.files.close();
+        if !snapshots.files.needs_of_others().is_empty() {
+            self.needs_changed.store(true, Ordering::Relaxed);
+        }
         snapshots.bookmarks.close(txg);
         for snapshot in snapshots.all() {
             self.leave_listing(txg, &snapshot);

@@ -64,3 +64,52 @@ fn an_idle_pool_frees_without_long_pauses() {
         assert!(took < Duration::from_secs(15 * (txgs - 1)), "{txgs} txgs in {took:?}");
     });
 }
+
+/// Among many datasets a sync looks at those that changed, and at those for which work waits.
+#[test]
+fn a_sync_looks_at_what_changed() {
+    let mut bed = Bed::new(1, 65536);
+    bed.options.scale.reap_entries_max = 100;
+    bed.life(async |service| {
+        for number in 0..50 {
+            let name = format!("tank/of{number}");
+            service.datasets.create(&name, &[]).await.unwrap();
+        }
+        pass(&service, 120).await;
+        assert_eq!(service.datasets.awake_count(), 0, "all rest");
+        let of = async |number: u32| {
+            let top = service.files.root(&format!("tank/of{number}")).unwrap();
+            let file = make(&service, top, "file").await;
+            write(&service, file, 0, &noise(0, 1), Stability::Unstable).await.unwrap();
+            top
+        };
+        of(7).await;
+        let top = of(8).await;
+        assert_eq!(service.datasets.awake_count(), 2);
+        service.pool.sync().await.unwrap();
+        service.pool.sync().await.unwrap();
+        assert_eq!(service.datasets.awake_count(), 0, "they are on disk");
+        // Its end takes several txgs.
+        let file = make(&service, top, "large").await;
+        for at in 0..1000 {
+            write(&service, file, at * 2, &noise(at, 1), Stability::Unstable).await.unwrap();
+        }
+        service.pool.sync().await.unwrap();
+        service.files.remove(&root(), top, b"large").await.kept().await.0.unwrap();
+        service.pool.sync().await.unwrap();
+        assert_eq!(service.datasets.awake_count(), 1, "it is being freed");
+        pass(&service, 600).await;
+        assert_eq!(service.datasets.awake_count(), 0);
+    });
+    bed.assert_clean();
+    // All of an import are looked at once.
+    bed.life(async |service| {
+        assert!(service.datasets.awake_count() > 50);
+        let top = service.files.root("tank/of9").unwrap();
+        make(&service, top, "file").await;
+        service.pool.sync().await.unwrap();
+        pass(&service, 120).await;
+        assert_eq!(service.datasets.awake_count(), 0);
+    });
+    bed.assert_clean();
+}

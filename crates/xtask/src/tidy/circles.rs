@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::lexer::{code_of, is_word};
+use super::lexer::is_word;
 use super::report::Report;
-use super::source::{is_test, test_modules};
+use super::source::{code_without_tests, is_test};
 use super::tree::{File, Tree};
 
 /// The file that holds the table, for messages.
@@ -24,7 +24,7 @@ const LARGEST: [(&str, usize); 28] = [
     ("cli", 14),
     ("conformance", 2),
     ("daemon", 9),
-    ("dataset", 52),
+    ("dataset", 49),
     ("demo", 7),
     ("doctor", 2),
     ("files", 20),
@@ -80,7 +80,7 @@ pub fn check_crate(room: &str, files: &[&File], known: usize, report: &mut Repor
 /// The modules in the largest circle.
 fn largest(files: &[&File]) -> Vec<String> {
     let codes: Vec<(Module<'_>, String)> =
-        files.iter().map(|file| (module_of(&file.path), without_tests(&file.text))).collect();
+        files.iter().map(|file| (module_of(&file.path), code_without_tests(&file.text))).collect();
     let modules: BTreeSet<&Module<'_>> = codes.iter().map(|(module, _)| module).collect();
     let exports: BTreeMap<&Module<'_>, BTreeMap<&str, Module<'_>>> =
         codes.iter().map(|(module, code)| (module, exports(module, code, &modules))).collect();
@@ -117,15 +117,6 @@ fn module_of(path: &str) -> Module<'_> {
         module.pop();
     }
     module
-}
-
-fn without_tests(text: &str) -> String {
-    let mut code = code_of(text);
-    for range in test_modules(&code.clone()) {
-        let blank = " ".repeat(range.len());
-        code.replace_range(range, &blank);
-    }
-    code
 }
 
 /// Names that a module gives on from modules below it: `pub use sync::Turns`.
