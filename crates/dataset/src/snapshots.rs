@@ -35,7 +35,7 @@ use aquifer_ondisk::head_line::HeadLineRecord;
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::keeping::KeepRecord;
 use aquifer_ondisk::{DatasetId, FormatError, Guid, ObjectId, Space, Txg};
-use aquifer_pool::ImportError;
+use aquifer_pool::ActError;
 
 use crate::bookmarks::Bookmarks;
 use crate::covered::Covered;
@@ -478,9 +478,9 @@ fn is_copy_below(of: &Dataset, named_stands_by: bool) -> bool {
 }
 
 /// A change of the labels failed.
-pub(crate) fn labels_error(error: ImportError) -> DatasetError {
+pub(crate) fn labels_error(error: ActError) -> DatasetError {
     match error {
-        ImportError::Pool(error) => DatasetError::Pool(error),
+        ActError::Pool(error) => DatasetError::Pool(error),
         other => DatasetError::Labels(other.to_string()),
     }
 }

@@ -29,7 +29,7 @@ use aquifer_vdev::Leaf;
 use aquifer_vdev::label_io;
 
 use crate::create::{NamedDisk, check_labels, check_new_disk};
-use crate::error::{ImportError, PoolError};
+use crate::error::{ActError, PoolError};
 use crate::pool::Pool;
 use crate::tree::VdevTree;
 
@@ -47,7 +47,7 @@ impl Pool {
     ///
     /// # Errors
     /// It is none of the pool's, or the last one that holds everything.
-    pub async fn offline_disk(&self, disk: &str, temporary: bool) -> Result<(), ImportError> {
+    pub async fn offline_disk(&self, disk: &str, temporary: bool) -> Result<(), ActError> {
         let _act = self.acts.turn.lock().await;
         let found = self.leaf_named(disk)?;
         match found.class {
@@ -76,7 +76,7 @@ impl Pool {
     }
 
     /// Notes in the labels whether a disk stays out of use.
-    async fn note_offline(&self, found: &Found, offline: bool) -> Result<(), ImportError> {
+    async fn note_offline(&self, found: &Found, offline: bool) -> Result<(), ActError> {
         let mut tree = VdevTree::clone(&self.tree());
         let leaves = tree.config.vdevs.iter_mut().flat_map(|vdev| &mut vdev.leaves);
         let changed: Vec<_> = leaves
@@ -100,7 +100,7 @@ impl Pool {
         disk: &str,
         again: NamedDisk,
         force: bool,
-    ) -> Result<(), ImportError> {
+    ) -> Result<(), ActError> {
         let _act = self.acts.turn.lock().await;
         let found = self.leaf_named(disk)?;
         // As a leaf that is not in use: the act must end if it hangs.
@@ -109,10 +109,10 @@ impl Pool {
         let leaf = Leaf::out_of_use(guid, again.path.clone(), disk, clock);
         let labels = label_io::read_labels_of(&leaf)
             .await
-            .map_err(|error| ImportError::Label { path: again.path.clone(), error })?;
+            .map_err(|error| ActError::Label { path: again.path.clone(), error })?;
         if !labels.are_of(self.guid(), guid) {
             let reason = "is another disk; `pool replace` takes it in its place".to_string();
-            return Err(ImportError::BadDisk { path: again.path, reason });
+            return Err(ActError::BadDisk { path: again.path, reason });
         }
         if found.class == VdevClass::Data && !force && !left_out(Rule::OwnPastIsKept) {
             let checked = self.check_past(&again.path, &labels).await;
@@ -143,7 +143,7 @@ impl Pool {
         disk: &str,
         new: NamedDisk,
         force: bool,
-    ) -> Result<bool, ImportError> {
+    ) -> Result<bool, ActError> {
         let _act = self.acts.turn.lock().await;
         let found = self.leaf_named(disk)?;
         self.check_not_replaced(&found)?;
@@ -159,13 +159,13 @@ impl Pool {
         found: &Found,
         new: &NamedDisk,
         force: bool,
-    ) -> Result<(), ImportError> {
+    ) -> Result<(), ActError> {
         check_new_disk(new, force).await?;
         self.check_size(found, new)
     }
 
     /// Checks that a new disk is large enough for the vdev of another one.
-    fn check_size(&self, found: &Found, new: &NamedDisk) -> Result<(), ImportError> {
+    fn check_size(&self, found: &Found, new: &NamedDisk) -> Result<(), ActError> {
         let tree = self.tree();
         let needs = tree.config.vdevs.get(found.vdev).map_or(0, |vdev| vdev.segments);
         let has = leaf_segments(new.disk.sectors());
@@ -173,17 +173,17 @@ impl Pool {
             return Ok(());
         }
         let reason = format!("is too small: {} MiB, {} needed", has * 4, (needs + 1) * 4);
-        Err(ImportError::BadDisk { path: new.path.clone(), reason })
+        Err(ActError::BadDisk { path: new.path.clone(), reason })
     }
 
-    fn check_not_replaced(&self, found: &Found) -> Result<(), ImportError> {
+    fn check_not_replaced(&self, found: &Found) -> Result<(), ActError> {
         let replaces = |leaf: &&LeafConfig| leaf.stands == Stands::Replaces(found.config.guid);
         let tree = self.tree();
         let Some(new) = tree.config.leaves().map(|(_, leaf)| leaf).find(replaces) else {
             return Ok(());
         };
         let (old, new) = (&found.config.path, &new.path);
-        Err(ImportError::BadConfig(format!(
+        Err(ActError::BadConfig(format!(
             "{old} is being replaced by {new} already; wait until that is done, or end it with \
              `pool detach` of {new}"
         )))
@@ -195,11 +195,11 @@ impl Pool {
     }
 
     /// Checks that so many more disks are not too many.
-    pub(crate) fn check_count(&self, more: usize) -> Result<(), ImportError> {
+    pub(crate) fn check_count(&self, more: usize) -> Result<(), ActError> {
         if self.tree().config.disks().count() + more <= LEAVES_MAX {
             return Ok(());
         }
-        Err(ImportError::BadConfig(format!("a pool has at most {LEAVES_MAX} disks")))
+        Err(ActError::BadConfig(format!("a pool has at most {LEAVES_MAX} disks")))
     }
 
     /// Makes a tree the pool's own. `fresh` are disks that were not part of it.
@@ -207,7 +207,7 @@ impl Pool {
         &self,
         mut tree: VdevTree,
         fresh: &[Arc<Leaf>],
-    ) -> Result<(), ImportError> {
+    ) -> Result<(), ActError> {
         if self.is_read_only() {
             return Err(PoolError::ReadOnly.into());
         }
@@ -272,7 +272,7 @@ impl Pool {
     }
 
     /// The disk of this path or guid.
-    fn leaf_named(&self, name: &str) -> Result<Found, ImportError> {
+    fn leaf_named(&self, name: &str) -> Result<Found, ActError> {
         let tree = self.tree();
         for (vdev, config) in tree.config.vdevs.iter().enumerate() {
             for (leaf, of) in config.leaves.iter().enumerate() {
@@ -283,6 +283,6 @@ impl Pool {
                 }
             }
         }
-        Err(ImportError::BadConfig(format!("{name} is no disk of pool {:?}", self.name())))
+        Err(ActError::BadConfig(format!("{name} is no disk of pool {:?}", self.name())))
     }
 }

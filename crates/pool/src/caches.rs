@@ -18,7 +18,7 @@ use futures_util::future::join_all;
 
 use crate::acts::QUIET_WAIT;
 use crate::create::{NamedDisk, check_new_disk};
-use crate::error::{ImportError, PoolError};
+use crate::error::{ActError, PoolError};
 use crate::import::FoundLeaf;
 use crate::import::leaves::place_of;
 use crate::pool::Pool;
@@ -103,7 +103,7 @@ impl Pool {
     ///
     /// # Errors
     /// The disk cannot be used, or there are too many. Nothing was written then.
-    pub async fn add_cache(&self, disk: NamedDisk, force: bool) -> Result<(), ImportError> {
+    pub async fn add_cache(&self, disk: NamedDisk, force: bool) -> Result<(), ActError> {
         let _act = self.acts.turn.lock().await;
         check_new_disk(&disk, force).await?;
         self.check_count(1)?;
@@ -124,7 +124,7 @@ impl Pool {
     ///
     /// # Errors
     /// It does not answer, or the change cannot be written.
-    pub async fn remove_cache(&self, disk: &str) -> Result<Option<()>, ImportError> {
+    pub async fn remove_cache(&self, disk: &str) -> Result<Option<()>, ActError> {
         let _act = self.acts.turn.lock().await;
         let mut tree = VdevTree::clone(&self.tree());
         let is_it = |leaf: &Leaf| leaf.path == disk || leaf.guid.to_string() == disk;
@@ -140,7 +140,7 @@ impl Pool {
         if !self.is_quiet_within(gone.leaf(), QUIET_WAIT).await {
             let reason = "has left the pool, but still has a write to answer: do not use it for \
                           anything else before this host was restarted or the disk was pulled";
-            return Err(ImportError::BadDisk {
+            return Err(ActError::BadDisk {
                 path: gone.leaf().path.clone(),
                 reason: reason.into(),
             });

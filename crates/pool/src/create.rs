@@ -18,7 +18,7 @@ use aquifer_vdev::label_io::{self, LabelError};
 use aquifer_vdev::{Leaf, Vdev};
 
 use crate::capacity::Capacity;
-use crate::error::ImportError;
+use crate::error::ActError;
 use crate::intent_log::{Position, Ring, Start};
 use crate::limits::{Limits, MEMORY_CAP_BYTES_MIN, Scale};
 use crate::pool::{BoxFuture, Pool};
@@ -60,8 +60,8 @@ pub struct PoolSpec {
 }
 
 /// Checks the name of a pool: a letter first, then letters, digits, `-`, `_`, `.`, `:`.
-pub fn check_pool_name(name: &str) -> Result<(), ImportError> {
-    let bad = |why: &str| Err(ImportError::BadConfig(format!("pool name {name:?}: {why}")));
+pub fn check_pool_name(name: &str) -> Result<(), ActError> {
+    let bad = |why: &str| Err(ActError::BadConfig(format!("pool name {name:?}: {why}")));
     let first = name.chars().next();
     if !first.is_some_and(|first| first.is_ascii_alphabetic()) {
         return bad("must begin with a letter");
@@ -83,7 +83,7 @@ pub fn check_pool_name(name: &str) -> Result<(), ImportError> {
 pub fn create(
     world: Arc<dyn World>,
     spec: PoolSpec,
-) -> BoxFuture<'static, Result<PoolConfig, ImportError>> {
+) -> BoxFuture<'static, Result<PoolConfig, ActError>> {
     Box::pin(async move {
         check_pool_name(&spec.name)?;
         check_disks(&spec).await?;
@@ -143,8 +143,8 @@ pub(crate) fn new_vdev(
     (config, leaves)
 }
 
-async fn check_disks(spec: &PoolSpec) -> Result<(), ImportError> {
-    let bad = |why: String| Err(ImportError::BadConfig(why));
+async fn check_disks(spec: &PoolSpec) -> Result<(), ActError> {
+    let bad = |why: String| Err(ActError::BadConfig(why));
     if spec.vdevs.is_empty() {
         return bad("a pool needs at least one disk".into());
     }
@@ -157,8 +157,8 @@ async fn check_disks(spec: &PoolSpec) -> Result<(), ImportError> {
 
 /// Checks that vdevs can be made of these disks. `force` also accepts disks with labels of another
 /// pool.
-pub(crate) async fn check_new_disks(specs: &[VdevSpec], force: bool) -> Result<(), ImportError> {
-    let bad = |why: String| Err(ImportError::BadConfig(why));
+pub(crate) async fn check_new_disks(specs: &[VdevSpec], force: bool) -> Result<(), ActError> {
+    let bad = |why: String| Err(ActError::BadConfig(why));
     let disks: Vec<&NamedDisk> = specs.iter().flat_map(|vdev| &vdev.disks).collect();
     for vdev in specs {
         match (vdev.redundancy, vdev.disks.len()) {
@@ -169,8 +169,7 @@ pub(crate) async fn check_new_disks(specs: &[VdevSpec], force: bool) -> Result<(
         }
     }
     for (at, named) in disks.iter().enumerate() {
-        let refuse =
-            |reason: String| Err(ImportError::BadDisk { path: named.path.clone(), reason });
+        let refuse = |reason: String| Err(ActError::BadDisk { path: named.path.clone(), reason });
         if disks.iter().take(at).any(|other| other.path == named.path) {
             return refuse("is given twice".into());
         }
@@ -195,16 +194,16 @@ pub(crate) async fn check_new_disks(specs: &[VdevSpec], force: bool) -> Result<(
 }
 
 /// Checks that a vdev of its own can be made of one disk; otherwise as [`check_new_disks`].
-pub(crate) async fn check_new_disk(disk: &NamedDisk, force: bool) -> Result<(), ImportError> {
+pub(crate) async fn check_new_disk(disk: &NamedDisk, force: bool) -> Result<(), ActError> {
     let spec = VdevSpec { redundancy: Redundancy::Single, disks: vec![disk.clone()] };
     check_new_disks(&[spec], force).await
 }
 
 /// Checks that every label can be written, before any disk is touched.
-pub(crate) fn check_labels(config: &PoolConfig) -> Result<(), ImportError> {
+pub(crate) fn check_labels(config: &PoolConfig) -> Result<(), ActError> {
     for (_, leaf) in config.leaves() {
         let label = Label { leaf_guid: leaf.guid, index: 0, config: config.clone() };
-        label.encode().map_err(|error| ImportError::BadDisk {
+        label.encode().map_err(|error| ActError::BadDisk {
             path: leaf.path.clone(),
             reason: error.to_string(),
         })?;
@@ -254,7 +253,7 @@ async fn format(
     world: Arc<dyn World>,
     config: PoolConfig,
     vdevs: Vec<Arc<Vdev>>,
-) -> Result<Arc<Pool>, ImportError> {
+) -> Result<Arc<Pool>, ActError> {
     let copies = record_copies(&config);
     let Reserved { space, records, log } = reserve(&vdevs, copies)?;
     let total = space.space_use().total;

@@ -131,9 +131,9 @@ pub struct State {
     pub wall_ns: u64,
 }
 
-/// A pool could not be made or brought into service.
+/// A pool could not be made, or an act on its disks, vdevs or labels is refused or failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ImportError {
+pub enum ActError {
     /// The requested config is not possible.
     #[error("{0}")]
     BadConfig(String),
@@ -153,6 +153,34 @@ pub enum ImportError {
         /// The reason.
         error: LabelError,
     },
+    /// A disk failed.
+    #[error("{0}")]
+    Disk(#[from] DiskError),
+    /// A disk that is to come back has changes of its own.
+    #[error(
+        "{path} was in use apart from this pool: it has changes that are not here. It holds {own}; \
+         the pool is at {here}; they parted {}. `pool online -f` drops what only {path} has. \
+         To keep that instead, export the pool, and import it with {path} alone (-d {path})",
+        parted_at(.parted.as_ref())
+    )]
+    OwnPast {
+        /// The disk.
+        path: String,
+        /// The state that it holds.
+        own: State,
+        /// The state that it held when the pool began to do without it, if that can be told.
+        parted: Option<State>,
+        /// The state that the pool holds.
+        here: State,
+    },
+    /// The pool failed.
+    #[error("{0}")]
+    Pool(#[from] PoolError),
+}
+
+/// A pool could not be brought into service.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
     /// A disk failed.
     #[error("{0}")]
     Disk(#[from] DiskError),
@@ -228,23 +256,6 @@ pub enum ImportError {
         config: u64,
         /// Sequence of the config that the uberblock names.
         named: u64,
-    },
-    /// A disk that is to come back has changes of its own.
-    #[error(
-        "{path} was in use apart from this pool: it has changes that are not here. It holds {own}; \
-         the pool is at {here}; they parted {}. `pool online -f` drops what only {path} has. \
-         To keep that instead, export the pool, and import it with {path} alone (-d {path})",
-        parted_at(.parted.as_ref())
-    )]
-    OwnPast {
-        /// The disk.
-        path: String,
-        /// The state that it holds.
-        own: State,
-        /// The state that it held when the pool began to do without it, if that can be told.
-        parted: Option<State>,
-        /// The state that the pool holds.
-        here: State,
     },
     /// Another host seems to use it.
     #[error(

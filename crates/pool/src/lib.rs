@@ -65,7 +65,7 @@ pub use aquifer_vdev::LeafState;
 pub use block::Reader;
 pub use caches::CacheStatus;
 pub use commit::UberblockState;
-pub use error::{Contradiction, ImportError, PoolError, State};
+pub use error::{ActError, Contradiction, ImportError, PoolError, State};
 pub use examine::{Examined, Lost, Repaired, Watch};
 pub use limits::{Limits, Scale};
 pub use lost::LostBlocks;

@@ -13,7 +13,7 @@ use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::PoolConfig;
 use aquifer_pool::create::{PoolSpec, check_pool_name, create};
 use aquifer_pool::import::ImportOptions;
-use aquifer_pool::{ImportError, Pool};
+use aquifer_pool::{ActError, Pool};
 use aquifer_vdev::label_io::erase_labels;
 use tokio::runtime::Handle;
 
@@ -339,8 +339,8 @@ async fn format(
     };
     let world = Arc::new(TokioWorld::new(Handle::current()));
     create(world, spec).await.map_err(|error| match error {
-        ImportError::BadConfig(_) => ApiError::invalid(error.to_string()),
-        ImportError::BadDisk { .. } => ApiError::refused(error.to_string()),
+        ActError::BadConfig(_) => ApiError::invalid(error.to_string()),
+        ActError::BadDisk { .. } => ApiError::refused(error.to_string()),
         error => ApiError::failed(format!("pool {name:?} could not be made: {error}")),
     })
 }

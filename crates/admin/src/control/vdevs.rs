@@ -11,7 +11,7 @@ use aquifer_api::{
 };
 use aquifer_ondisk::Guid;
 use aquifer_pool::create::NamedDisk;
-use aquifer_pool::{ImportError, LeafStatus, Pool};
+use aquifer_pool::{ActError, LeafStatus, Pool};
 use aquifer_vdev::LeafState;
 use aquifer_vdev::label_io::LabelError;
 
@@ -239,7 +239,7 @@ impl Control {
         act: impl FnOnce(Arc<Pool>, NamedDisk, bool) -> F + Send + 'static,
     ) -> Result<(OpenDisk, T), ApiError>
     where
-        F: Future<Output = Result<T, ImportError>> + Send + 'static,
+        F: Future<Output = Result<T, ActError>> + Send + 'static,
     {
         let ReplaceDisk { disk: _, new: _, force, create_bytes, held_until_s } = request;
         let in_use = self.disks_in_use();
@@ -397,16 +397,16 @@ pub(super) async fn on_pool<F, T: Send + 'static>(
     act: impl FnOnce(Arc<Pool>) -> F + Send + 'static,
 ) -> Result<T, ApiError>
 where
-    F: Future<Output = Result<T, ImportError>> + Send + 'static,
+    F: Future<Output = Result<T, ActError>> + Send + 'static,
 {
     let pool = serving.service().pool.clone();
     let done = serving.run(act(pool)).await;
     done.map_err(|error| ApiError::failed(error.to_string()))?.map_err(|error| match error {
-        ImportError::BadConfig(_) => ApiError::invalid(error.to_string()),
-        ImportError::Label { error: LabelError::NoLabel | LabelError::Damaged(_), .. } => {
+        ActError::BadConfig(_) => ApiError::invalid(error.to_string()),
+        ActError::Label { error: LabelError::NoLabel | LabelError::Damaged(_), .. } => {
             ApiError::refused(format!("{error}; `pool replace` takes a new disk in its place"))
         }
-        ImportError::BadDisk { .. } | ImportError::Label { .. } | ImportError::OwnPast { .. } => {
+        ActError::BadDisk { .. } | ActError::Label { .. } | ActError::OwnPast { .. } => {
             ApiError::refused(error.to_string())
         }
         error => ApiError::failed(error.to_string()),

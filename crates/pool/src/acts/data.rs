@@ -19,7 +19,7 @@ use futures_util::future::select;
 
 use super::{Found, spares};
 use crate::create::NamedDisk;
-use crate::error::{Contradiction, ImportError, PoolError};
+use crate::error::{ActError, Contradiction, PoolError};
 use crate::pool::Pool;
 use crate::tree::put;
 
@@ -37,7 +37,7 @@ impl Pool {
         disk: &str,
         new: NamedDisk,
         force: bool,
-    ) -> Result<(), ImportError> {
+    ) -> Result<(), ActError> {
         let _act = self.acts.turn.lock().await;
         let found = self.data_leaf_named(disk)?;
         self.check_new_leaf(&found, &new, force).await?;
@@ -49,7 +49,7 @@ impl Pool {
     ///
     /// # Errors
     /// It is none of the pool's, or of the log, or the last one that holds everything.
-    pub async fn detach_disk(&self, disk: &str) -> Result<(), ImportError> {
+    pub async fn detach_disk(&self, disk: &str) -> Result<(), ActError> {
         let _act = self.acts.turn.lock().await;
         let found = self.data_leaf_named(disk)?;
         self.take_leaf_out(&found).await
@@ -57,7 +57,7 @@ impl Pool {
 
     /// Takes a side out of its vdev. If another disk replaces it, that one is now what it was.
     /// Otherwise a spare is one again. Any other disk leaves the pool.
-    pub(super) async fn take_leaf_out(&self, found: &Found) -> Result<(), ImportError> {
+    pub(super) async fn take_leaf_out(&self, found: &Found) -> Result<(), ActError> {
         self.offline_data_disk(found).await?;
         let (vdev, config) = self.data_vdev(found)?;
         let (mut leaves, mut config) = (vdev.leaves.clone(), config);
@@ -90,7 +90,7 @@ impl Pool {
         &self,
         found: &Found,
         again: NamedDisk,
-    ) -> Result<(), ImportError> {
+    ) -> Result<(), ActError> {
         let (vdev, config) = self.data_vdev(found)?;
         let Some(old) = vdev.leaves.get(found.leaf).cloned() else { return Ok(()) };
         if old.is_online() {
@@ -114,7 +114,7 @@ impl Pool {
         &self,
         found: &Found,
         new: NamedDisk,
-    ) -> Result<bool, ImportError> {
+    ) -> Result<bool, ActError> {
         let (vdev, _) = self.data_vdev(found)?;
         let old = vdev.leaves.get(found.leaf).cloned();
         let mut config = self.new_leaf(&new);
@@ -131,7 +131,7 @@ impl Pool {
     }
 
     /// Checks that a disk and the one that replaces it may be in the pool together.
-    fn check_room_beside(&self, found: &Found, vdev: &Vdev) -> Result<(), ImportError> {
+    fn check_room_beside(&self, found: &Found, vdev: &Vdev) -> Result<(), ActError> {
         let Err(full) = self.check_count(1) else { return Ok(()) };
         let (pool, path, guid) = (self.name(), &found.config.path, found.config.guid);
         let is_spared = vdev.online().any(|other| other.guid != guid);
@@ -139,17 +139,17 @@ impl Pool {
             true => format!("take it out of use first: `aquifer pool offline {pool} {path}`"),
             false => format!("`aquifer pool remove {pool}` a spare, or `detach` a disk, first"),
         };
-        Err(ImportError::BadConfig(format!(
+        Err(ActError::BadConfig(format!(
             "{full}, and {path} stays until the new one holds everything; {way}"
         )))
     }
 
     /// Takes a disk out of use, unless it is the last one that holds everything.
-    pub(super) async fn offline_data_disk(&self, found: &Found) -> Result<(), ImportError> {
+    pub(super) async fn offline_data_disk(&self, found: &Found) -> Result<(), ActError> {
         let (vdev, _) = self.data_vdev(found)?;
         let Some(leaf) = vdev.leaves.get(found.leaf) else { return Ok(()) };
         if vdev.online().all(|other| other.guid == leaf.guid) && leaf.is_online() {
-            return Err(ImportError::BadConfig(format!(
+            return Err(ActError::BadConfig(format!(
                 "{} is the last disk that holds all data of its vdev",
                 leaf.path
             )));
@@ -167,7 +167,7 @@ impl Pool {
         at: usize,
         config: LeafConfig,
         new: NamedDisk,
-    ) -> Result<(), ImportError> {
+    ) -> Result<(), ActError> {
         let tree = self.tree();
         let is_known = tree.config.disks().any(|disk| disk.guid == config.guid);
         if at == self.data_vdev(found)?.0.leaves.len() && !is_known {
@@ -201,12 +201,12 @@ impl Pool {
     }
 
     /// Waits until a disk has answered all that it was given. Late writes would destroy newer ones.
-    pub(super) async fn is_quiet_or_refused(&self, leaf: &Leaf) -> Result<(), ImportError> {
+    pub(super) async fn is_quiet_or_refused(&self, leaf: &Leaf) -> Result<(), ActError> {
         if self.is_quiet_within(leaf, QUIET_WAIT).await {
             return Ok(());
         }
         let reason = "has not answered all that it was given before".to_string();
-        Err(ImportError::BadDisk { path: leaf.path.clone(), reason })
+        Err(ActError::BadDisk { path: leaf.path.clone(), reason })
     }
 
     /// Blanks the labels of a disk that has left the pool, if it still answers. Then no uberblock
@@ -233,14 +233,12 @@ impl Pool {
         }
     }
 
-    pub(super) fn data_leaf_named(&self, disk: &str) -> Result<Found, ImportError> {
+    pub(super) fn data_leaf_named(&self, disk: &str) -> Result<Found, ActError> {
         let found = self.leaf_named(disk)?;
         if found.class == VdevClass::Data {
             return Ok(found);
         }
-        Err(ImportError::BadConfig(format!(
-            "{disk} is a disk of the log; `pool replace` is for it"
-        )))
+        Err(ActError::BadConfig(format!("{disk} is a disk of the log; `pool replace` is for it")))
     }
 
     /// The leaf of this path or guid, if it holds data.
@@ -249,7 +247,7 @@ impl Pool {
         self.tree().vdevs.get(found.vdev)?.leaves.get(found.leaf).cloned()
     }
 
-    pub(super) fn data_vdev(&self, found: &Found) -> Result<(Arc<Vdev>, VdevConfig), ImportError> {
+    pub(super) fn data_vdev(&self, found: &Found) -> Result<(Arc<Vdev>, VdevConfig), ActError> {
         let tree = self.tree();
         let vdev = tree.vdevs.get(found.vdev).cloned();
         let both = vdev.zip(tree.config.vdevs.get(found.vdev).cloned());

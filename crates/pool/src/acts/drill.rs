@@ -12,7 +12,7 @@ use std::sync::Weak;
 use aquifer_ondisk::Guid;
 use aquifer_vdev::LeafState;
 
-use crate::error::ImportError;
+use crate::error::ActError;
 use crate::pool::Pool;
 
 /// A disk that a drill has taken away. Dropping this gives it back.
@@ -38,19 +38,19 @@ impl Pool {
     /// # Errors
     /// It holds no data, is none of the pool's, or the last that holds everything; another disk of
     /// the pool is not in use. Nothing was done then. The pool's own errors.
-    pub async fn take_away(&self, disk: &str) -> Result<Drilled, ImportError> {
+    pub async fn take_away(&self, disk: &str) -> Result<Drilled, ActError> {
         let _act = self.acts.turn.lock().await;
         let found = self.data_leaf_named(disk)?;
         let tree = self.tree();
         let mut leaves = tree.vdevs.iter().flat_map(|vdev| &vdev.leaves);
         if let Some(other) = leaves.find(|leaf| leaf.shown_state() != LeafState::Online) {
             let reason = format!("{} is not in use: a drill needs all disks", other.path);
-            return Err(ImportError::BadConfig(reason));
+            return Err(ActError::BadConfig(reason));
         }
         let (vdev, _) = self.data_vdev(&found)?;
         let leaf = vdev.leaves.get(found.leaf);
         let Some(leaf) = leaf.filter(|leaf| leaf.take_away()) else {
-            return Err(ImportError::BadConfig(format!(
+            return Err(ActError::BadConfig(format!(
                 "{} is the last disk that holds all data of its vdev",
                 found.config.path
             )));

@@ -3,7 +3,7 @@
 use aquifer_ondisk::config::{FEATURE_LOGICAL_SPACE, FEATURE_TAILS_BY_FILE, FEATURES, PoolConfig};
 use aquifer_ondisk::held::{ROUND_S, held_feature, held_until, held_until_of};
 
-use crate::error::ImportError;
+use crate::error::ActError;
 use crate::pool::Pool;
 use crate::tree::VdevTree;
 
@@ -28,7 +28,7 @@ impl Pool {
     ///
     /// # Errors
     /// Errors of the pool.
-    pub async fn use_feature(&self, feature: &str) -> Result<(), ImportError> {
+    pub async fn use_feature(&self, feature: &str) -> Result<(), ActError> {
         assert!(FEATURES.contains(&feature), "a feature that no import would accept");
         let change = |config: &mut PoolConfig| config.features_write.push(feature.into());
         self.change_config(|config| config.writes_with(feature), change).await
@@ -39,7 +39,7 @@ impl Pool {
         &self,
         is_so: impl Fn(&PoolConfig) -> bool,
         change: impl FnOnce(&mut PoolConfig),
-    ) -> Result<(), ImportError> {
+    ) -> Result<(), ActError> {
         if is_so(&self.tree().config) {
             return Ok(());
         }
@@ -59,7 +59,7 @@ impl Pool {
     ///
     /// # Errors
     /// Errors of the pool.
-    pub async fn rename(&self, name: &str) -> Result<(), ImportError> {
+    pub async fn rename(&self, name: &str) -> Result<(), ActError> {
         self.change_config(|_| false, |config| config.name = name.into()).await
     }
 
@@ -68,7 +68,7 @@ impl Pool {
     ///
     /// # Errors
     /// Errors of the pool.
-    pub async fn note_held_until(&self, until_s: u64) -> Result<(), ImportError> {
+    pub async fn note_held_until(&self, until_s: u64) -> Result<(), ActError> {
         let says = |config: &PoolConfig| held_until(&config.features_write) >= Some(until_s);
         let say = |config: &mut PoolConfig| {
             let until_s = until_s.saturating_add(ROUND_S - 1) / ROUND_S * ROUND_S;

@@ -16,7 +16,7 @@ use aquifer_ondisk::layout::{Geometry, REWIND_TXGS, leaf_segments, metaslab_segm
 use aquifer_vdev::Vdev;
 
 use crate::create::{VdevSpec, check_new_disks, new_vdev};
-use crate::error::ImportError;
+use crate::error::ActError;
 use crate::pool::Pool;
 
 impl Pool {
@@ -25,7 +25,7 @@ impl Pool {
     ///
     /// # Errors
     /// There are too many disks, or one cannot be used. Nothing was written then.
-    pub async fn add_data(&self, spec: &VdevSpec, force: bool) -> Result<(), ImportError> {
+    pub async fn add_data(&self, spec: &VdevSpec, force: bool) -> Result<(), ActError> {
         let _act = self.acts.turn.lock().await;
         check_new_disks(std::slice::from_ref(spec), force).await?;
         let tree = self.tree();
@@ -50,7 +50,7 @@ impl Pool {
     ///
     /// # Errors
     /// `disk` is none of the pool's, or of the log; a disk of the vdev is not online.
-    pub async fn expand(&self, disk: &str) -> Result<u64, ImportError> {
+    pub async fn expand(&self, disk: &str) -> Result<u64, ActError> {
         let _act = self.acts.turn.lock().await;
         let found = self.data_leaf_named(disk)?;
         let (vdev, before) = self.data_vdev(&found)?;
@@ -97,7 +97,7 @@ impl Pool {
 /// The config of a vdev that uses all of its disks, which are looked at. From here on the end
 /// labels of those that have grown lie elsewhere, so they are in the config also if another one
 /// cannot grow.
-async fn grown(vdev: &Vdev, before: &VdevConfig) -> (VdevConfig, Result<(), ImportError>) {
+async fn grown(vdev: &Vdev, before: &VdevConfig) -> (VdevConfig, Result<(), ActError>) {
     let mut config = before.clone();
     let all = grow_all(vdev, &mut config).await;
     // The last segment of a leaf holds its end labels.
@@ -114,12 +114,12 @@ async fn grown(vdev: &Vdev, before: &VdevConfig) -> (VdevConfig, Result<(), Impo
 }
 
 /// Lets disks show how large they are by now. None does if one of them is not online.
-async fn grow_all(vdev: &Vdev, config: &mut VdevConfig) -> Result<(), ImportError> {
+async fn grow_all(vdev: &Vdev, config: &mut VdevConfig) -> Result<(), ActError> {
     let mut disks = Vec::new();
     for leaf in &vdev.leaves {
         let why = || format!("{} is not online: a vdev grows with all its disks", leaf.path);
         let disk = leaf.disk().filter(|_| leaf.is_online());
-        disks.push(disk.ok_or_else(|| ImportError::BadConfig(why()))?);
+        disks.push(disk.ok_or_else(|| ActError::BadConfig(why()))?);
     }
     for (disk, of) in disks.into_iter().zip(&mut config.leaves) {
         of.sectors = disk.grow().await?;

@@ -9,14 +9,14 @@ use aquifer_vdev::Leaf;
 
 use super::Found;
 use crate::create::{NamedDisk, VdevSpec, check_new_disks, new_vdev};
-use crate::error::{Contradiction, ImportError, PoolError};
+use crate::error::{ActError, Contradiction, PoolError};
 use crate::pool::Pool;
 use crate::tree::put;
 
 impl Pool {
     /// Adds a log vdev, and lets the log move there. `force` also accepts disks with labels of
     /// another pool.
-    pub async fn add_log(&self, spec: &VdevSpec, force: bool) -> Result<(), ImportError> {
+    pub async fn add_log(&self, spec: &VdevSpec, force: bool) -> Result<(), ActError> {
         let _act = self.acts.turn.lock().await;
         let tree = self.tree();
         check_new_disks(std::slice::from_ref(spec), force).await?;
@@ -30,7 +30,7 @@ impl Pool {
     }
 
     /// Removes the log vdev with this disk (a path or guid) from the pool.
-    pub async fn remove_log(&self, disk: &str) -> Result<(), ImportError> {
+    pub async fn remove_log(&self, disk: &str) -> Result<(), ActError> {
         let _act = self.acts.turn.lock().await;
         let found = self.log_leaf_named(disk)?;
         let _shunned = self.leave_log_vdev(found.vdev).await?;
@@ -52,7 +52,7 @@ impl Pool {
         &self,
         found: Found,
         new: NamedDisk,
-    ) -> Result<(), ImportError> {
+    ) -> Result<(), ActError> {
         let _shunned = self.leave_log_vdev(found.vdev).await?;
         let vdev = self.tree().vdevs.get(found.vdev).cloned();
         let old = vdev.and_then(|vdev| vdev.leaves.get(found.leaf).cloned());
@@ -66,7 +66,7 @@ impl Pool {
     }
 
     /// Takes a disk of a log vdev out of use.
-    pub(super) async fn offline_log_disk(&self, found: &Found) -> Result<(), ImportError> {
+    pub(super) async fn offline_log_disk(&self, found: &Found) -> Result<(), ActError> {
         let tree = self.tree();
         let vdev = tree.vdevs.get(found.vdev);
         let Some((vdev, leaf)) = vdev.and_then(|vdev| Some((vdev, vdev.leaves.get(found.leaf)?)))
@@ -85,7 +85,7 @@ impl Pool {
         &self,
         found: &Found,
         again: NamedDisk,
-    ) -> Result<(), ImportError> {
+    ) -> Result<(), ActError> {
         let _shunned = self.leave_log_vdev(found.vdev).await?;
         let tree = self.tree();
         let old = tree.vdevs.get(found.vdev).and_then(|vdev| vdev.leaves.get(found.leaf));
@@ -97,7 +97,7 @@ impl Pool {
 
     /// Puts a new leaf into its place in a log vdev that the log has left, and lets the log come
     /// back.
-    async fn put_leaf(&self, found: &Found, disk: NamedDisk, new: bool) -> Result<(), ImportError> {
+    async fn put_leaf(&self, found: &Found, disk: NamedDisk, new: bool) -> Result<(), ActError> {
         let (tree, guid) = (self.tree(), found.config.guid);
         let leaf = Arc::new(Leaf::new(guid, disk.path, Some(disk.disk), self.world.clone()));
         let (vdev, config) = (tree.vdevs.get(found.vdev), tree.config.vdevs.get(found.vdev));
@@ -115,12 +115,12 @@ impl Pool {
         Ok(self.move_log().await?)
     }
 
-    fn log_leaf_named(&self, disk: &str) -> Result<Found, ImportError> {
+    fn log_leaf_named(&self, disk: &str) -> Result<Found, ActError> {
         let found = self.leaf_named(disk)?;
         if found.class == VdevClass::Log {
             return Ok(found);
         }
-        Err(ImportError::BadConfig(format!("{disk} holds data: it is no disk of the log")))
+        Err(ActError::BadConfig(format!("{disk} holds data: it is no disk of the log")))
     }
 
     /// Moves the log off a vdev, and keeps it away until the returned value is dropped.

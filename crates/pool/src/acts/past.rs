@@ -3,17 +3,13 @@
 
 use aquifer_vdev::label_io::DiskLabels;
 
-use crate::error::{ImportError, State};
+use crate::error::{ActError, State};
 use crate::pool::Pool;
 
 impl Pool {
     /// Refuses a disk with a past of its own: its newest uberblock is newer than any that it was
     /// given here, and it names a disk outdated that holds everything here, or does not know one.
-    pub(super) async fn check_past(
-        &self,
-        path: &str,
-        labels: &DiskLabels,
-    ) -> Result<(), ImportError> {
+    pub(super) async fn check_past(&self, path: &str, labels: &DiskLabels) -> Result<(), ActError> {
         let since = self.outdated_since(labels.label.leaf_guid).await;
         // One that came as a new disk is named since 0.
         let since = since.filter(|since| *since > 0);
@@ -26,7 +22,7 @@ impl Pool {
             return Ok(());
         }
         let parted = labels.uberblocks.iter().find(|uberblock| uberblock.sequence <= since);
-        Err(ImportError::OwnPast {
+        Err(ActError::OwnPast {
             path: path.to_string(),
             own: State::of(newest),
             parted: parted.map(State::of),

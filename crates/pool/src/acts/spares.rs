@@ -20,7 +20,7 @@ use futures_util::future::select;
 
 use super::Found;
 use crate::create::{NamedDisk, check_new_disk};
-use crate::error::ImportError;
+use crate::error::ActError;
 use crate::pool::Pool;
 use crate::tree::VdevTree;
 
@@ -61,7 +61,7 @@ impl Pool {
     ///
     /// # Errors
     /// The disk cannot be used, or there are too many. Nothing was written then.
-    pub async fn add_spare(&self, disk: NamedDisk, force: bool) -> Result<(), ImportError> {
+    pub async fn add_spare(&self, disk: NamedDisk, force: bool) -> Result<(), ActError> {
         let _act = self.acts.turn.lock().await;
         check_new_disk(&disk, force).await?;
         self.check_count(1)?;
@@ -77,7 +77,7 @@ impl Pool {
     ///
     /// # Errors
     /// There is none of this name, or it is in use.
-    pub async fn remove_spare(&self, disk: &str) -> Result<(), ImportError> {
+    pub async fn remove_spare(&self, disk: &str) -> Result<(), ActError> {
         let _act = self.acts.turn.lock().await;
         let mut tree = VdevTree::clone(&self.tree());
         let is_it = |guid: Guid, path: &str| path == disk || guid.to_string() == disk;
@@ -89,7 +89,7 @@ impl Pool {
             return Ok(());
         }
         let in_use = tree.config.spares.iter().any(|spare| is_it(spare.guid, &spare.path));
-        Err(ImportError::BadConfig(match in_use {
+        Err(ActError::BadConfig(match in_use {
             true => {
                 format!("{disk} stands for another disk now: `pool detach` makes it a spare again")
             }
@@ -148,7 +148,7 @@ impl Pool {
     }
 
     /// Puts the smallest spare that is large enough beside a disk.
-    async fn put_spare_for(&self, away: Guid) -> Result<(), ImportError> {
+    async fn put_spare_for(&self, away: Guid) -> Result<(), ActError> {
         let _act = self.acts.turn.lock().await;
         let found = self.data_leaf_named(&away.to_string())?;
         let (vdev, config) = self.data_vdev(&found)?;
@@ -178,10 +178,10 @@ impl Pool {
     /// # Errors
     /// There is no such disk or spare, the disk is in use or has a spare already, or the spare
     /// cannot be used for it.
-    pub async fn use_spare(&self, disk: &str, spare: Guid) -> Result<(), ImportError> {
+    pub async fn use_spare(&self, disk: &str, spare: Guid) -> Result<(), ActError> {
         let _act = self.acts.turn.lock().await;
         let found = self.data_leaf_named(disk)?;
-        let refused = |why: String| Err(ImportError::BadConfig(why));
+        let refused = |why: String| Err(ActError::BadConfig(why));
         let tree = self.tree();
         let (vdev, config) = self.data_vdev(&found)?;
         let standing = config.leaves.iter().find(|leaf| stands_beside(leaf, found.config.guid));
@@ -230,7 +230,7 @@ impl Pool {
         spare: Guid,
         new: NamedDisk,
         by_order: bool,
-    ) -> Result<(), ImportError> {
+    ) -> Result<(), ActError> {
         let mut config = LeafConfig::new(spare, new.disk.sectors(), new.path.clone());
         config.stands = Stands::SpareFor(found.config.guid);
         let (path, leaf) = (&new.path, &found.config.path);
@@ -244,7 +244,7 @@ impl Pool {
 
     /// Ends what has come to its end: a disk that was replaced leaves; a spare leaves once the disk
     /// for which it stands is whole again, and is a disk like others once that one is gone.
-    async fn settle_stands(&self) -> Result<(), ImportError> {
+    async fn settle_stands(&self) -> Result<(), ActError> {
         let _act = self.acts.turn.lock().await;
         loop {
             let tree = self.tree();
@@ -274,7 +274,7 @@ impl Pool {
         }
     }
 
-    async fn stands_for_itself(&self, guid: Guid) -> Result<(), ImportError> {
+    async fn stands_for_itself(&self, guid: Guid) -> Result<(), ActError> {
         let mut tree = VdevTree::clone(&self.tree());
         tree.config.spares.retain(|spare| spare.guid != guid);
         let vdevs = tree.config.vdevs.iter_mut().filter(|vdev| vdev.class == VdevClass::Data);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use aquifer_blockio::Disk;
 use aquifer_ondisk::layout::LABEL_SECTORS;
-use aquifer_pool::ImportError;
 use aquifer_pool::import::{FoundLeaf, ImportOptions, ImportReport, import, scan};
+use aquifer_pool::{ActError, ImportError};
 use aquifer_sim::{Corruption, Fault, FaultRule, Image, SimDisk, When};
 use aquifer_vdev::LeafState;
 use aquifer_vdev::label_io::read_labels;
@@ -276,7 +276,7 @@ pub fn a_disk_with_a_past_of_its_own_comes_online_by_force_only() {
         let again = || named(std::slice::from_ref(&other)).remove(0);
         let refused = open.pool.online_disk("d1", again(), false).await.unwrap_err();
         let why = refused.to_string();
-        assert!(matches!(refused, ImportError::OwnPast { .. }), "{why}");
+        assert!(matches!(refused, ActError::OwnPast { .. }), "{why}");
         assert!(why.contains("online -f") && why.contains("they parted at txg"), "{why}");
         assert_ne!(states(open)[1], LeafState::Online);
         open.pool.online_disk("d1", again(), true).await.unwrap();

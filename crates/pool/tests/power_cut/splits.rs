@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aquifer_blockio::{Disk, World};
-use aquifer_pool::ImportError;
+use aquifer_pool::ActError;
 use aquifer_pool::create::NamedDisk;
 use aquifer_pool::import::ImportOptions;
 use aquifer_sim::{CutPlan, DiskConfig, Image, Rng, Sim, SimConfig, SimDisk, Stop, Vanish};
@@ -279,9 +279,9 @@ impl Machine {
 }
 
 /// A disk of the other part comes back. What it did there is dropped by force only.
-async fn come_back(open: &Open, path: &str, again: NamedDisk) -> Result<(), ImportError> {
+async fn come_back(open: &Open, path: &str, again: NamedDisk) -> Result<(), ActError> {
     match open.pool.online_disk(path, again.clone(), false).await {
-        Err(ImportError::OwnPast { .. }) => open.pool.online_disk(path, again, true).await,
+        Err(ActError::OwnPast { .. }) => open.pool.online_disk(path, again, true).await,
         done => done,
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aquifer_blockio::Disk;
-use aquifer_pool::{ImportError, Pool};
+use aquifer_pool::{ActError, Pool};
 
 use aquifer_sim::{Latency, Rng, SimDisk};
 
@@ -94,7 +94,7 @@ impl Machine {
         }
     }
 
-    async fn drill(&self, pool: &Pool, disk: &str, ms: u64) -> Result<(), ImportError> {
+    async fn drill(&self, pool: &Pool, disk: &str, ms: u64) -> Result<(), ActError> {
         let away = pool.take_away(disk).await?;
         self.world.sleep(Duration::from_millis(ms)).await;
         drop(away);
@@ -108,7 +108,7 @@ impl Machine {
         members: &[String],
         sides: usize,
         done: &Acts,
-    ) -> Result<(), ImportError> {
+    ) -> Result<(), ActError> {
         let free = self.disks.iter().enumerate();
         let free = free.filter(|(_, disk)| !members.iter().any(|path| path == disk.name()));
         let new: Vec<usize> = free.take(sides).map(|(at, _)| at).collect();
@@ -130,7 +130,7 @@ impl Machine {
         disk: &str,
         rng: &mut Rng,
         done: &Acts,
-    ) -> Result<(), ImportError> {
+    ) -> Result<(), ActError> {
         let vdevs = members_by_vdev(open);
         let own = vdevs.into_iter().find(|sides| sides.iter().any(|side| side == disk));
         let (sectors, all) = (rng.below(DISK_SECTORS_MAX - DISK_SECTORS), rng.below(4) > 0);
