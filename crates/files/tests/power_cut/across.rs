@@ -277,6 +277,7 @@ fn a_rule_left_out_is_found() {
         (Rule::FileClonesPinAcross, 0..50),
         (Rule::NeedsBlockEnds, 0..100),
         (Rule::NeedsEnd, 0..50),
+        (Rule::ItemsWake, 0..100),
     ] {
         if !only.is_empty() && only != format!("{rule:?}") {
             continue;

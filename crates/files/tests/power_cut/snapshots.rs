@@ -561,7 +561,6 @@ fn a_rule_left_out_is_found() {
         (Rule::RecordsFollowActs, 0..100),
         (Rule::WokenStayAwake, 0..20),
         (Rule::WorkKeepsAwake, 0..20),
-        (Rule::ItemsWake, 0..20),
         (Rule::PinsAreKept, 0..100),
         (Rule::ListersAreOnDisk, 0..100),
         (Rule::LinesOutliveDatasets, 0..100),
