@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::request::{Operation, request};
+use crate::snapshots::SnapshotQuery;
+use crate::words::Words;
+
 /// One bookmark, in `GET /bookmarks`: what a snapshot was, without its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -20,6 +24,12 @@ pub struct BookmarkInfo {
     pub refer_bytes: u64,
 }
 
+/// `GET /bookmarks?name=..&recursive=..`: bookmarks of these datasets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BookmarkQuery(pub SnapshotQuery);
+
+request!(Get "/bookmarks", Read, BookmarkQuery(SnapshotQuery) -> Vec<BookmarkInfo>);
+
 /// `POST /bookmarks`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -31,6 +41,14 @@ pub struct MakeBookmark {
     pub bookmark: String,
 }
 
+request!(Post "/bookmarks", Operator, MakeBookmark -> BookmarksDone);
+
+impl Operation for MakeBookmark {
+    fn words(&self) -> String {
+        Words::of("bookmark").word(&self.snapshot).word(&self.bookmark).text()
+    }
+}
+
 /// `POST /bookmarks/destroy`: all in one txg.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -38,6 +56,14 @@ pub struct MakeBookmark {
 pub struct DestroyBookmarks {
     /// Full names, all in one pool.
     pub names: Vec<String>,
+}
+
+request!(Post "/bookmarks/destroy", Admin, DestroyBookmarks -> BookmarksDone);
+
+impl Operation for DestroyBookmarks {
+    fn words(&self) -> String {
+        Words::of("destroy").words(&self.names).text()
+    }
 }
 
 /// The result of an act on bookmarks.

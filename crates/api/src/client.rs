@@ -10,10 +10,11 @@ use std::path::PathBuf;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap};
-use hyper::{Method, Request, StatusCode};
+use hyper::{Request as HttpRequest, StatusCode};
 use rustls::pki_types::CertificateDer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::net::UnixStream;
 
 use crate::keys::Identity;
@@ -21,9 +22,10 @@ use crate::{
     AddVdevs, AlertsInfo, ApiError, BindToken, ClearDamage, ClearLocks, ClearedLocks,
     CreateDataset, CreatePool, CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery,
     DestroyPool, DiskRequest, DrillRequest, Event, EventQuery, ExportPool, FreeWorkRequest,
-    HistoryEntry, ImportRequest, LocksInfo, MemoryStat, NfsStat, OfflineDisk, OnlineDisk, PATH,
-    PoolCreated, PoolDone, PoolIo, PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest,
-    ScanResult, ScrubRequest, SetProperties, TestAlerts, TestedOutlet, TokenInfo, TokenMade,
+    HistoryEntry, ImportRequest, LocksInfo, MemoryStat, Method, NfsStat, OfflineDisk, OnlineDisk,
+    PATH, PoolCreated, PoolDone, PoolIo, PoolStatus, PoolSummary, ReplaceDisk, Request,
+    RotateToken, ScanRequest, ScanResult, ScrubRequest, SetProperties, TestAlerts, TestedOutlet,
+    TokenInfo, TokenMade,
 };
 
 mod confirmations;
@@ -124,6 +126,20 @@ impl Client {
             Endpoint::Socket(_) => None,
             Endpoint::Tcp(remote) => Some(remote.host()),
         }
+    }
+
+    /// Asks for one thing.
+    pub async fn ask<R: Request>(&self, request: &R) -> Answer<R::Answer> {
+        let (name, content) = request.parts();
+        let mut path = R::PATH.replace("{name}", &escaped(name));
+        let body = match R::METHOD {
+            Method::Get => {
+                path += &query(content)?;
+                Bytes::new()
+            }
+            Method::Post => serde_json::to_vec(content).map_err(broken)?.into(),
+        };
+        self.call(R::METHOD, &path, body).await
     }
 
     /// The daemon's own data.
@@ -335,11 +351,11 @@ impl Client {
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Answer<T> {
-        self.call(Method::GET, path, Bytes::new()).await
+        self.call(Method::Get, path, Bytes::new()).await
     }
 
     async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Answer<T> {
-        self.call(Method::POST, path, serde_json::to_vec(body).map_err(broken)?.into()).await
+        self.call(Method::Post, path, serde_json::to_vec(body).map_err(broken)?.into()).await
     }
 
     async fn call<T: DeserializeOwned>(
@@ -348,11 +364,11 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Answer<T> {
-        parsed(&self.ask(method, path, JSON, body).await?.1)
+        parsed(&self.exchange(method, path, JSON, body).await?.1)
     }
 
     /// Asks for bytes.
-    async fn ask(
+    async fn exchange(
         &self,
         method: Method,
         path: &str,
@@ -371,7 +387,7 @@ impl Client {
     }
 
     /// Sends a request on a connection of its own.
-    async fn begin(&self, request: Request<Full<Bytes>>) -> Answer<Coming> {
+    async fn begin(&self, request: HttpRequest<Full<Bytes>>) -> Answer<Coming> {
         match &self.endpoint {
             Endpoint::Socket(socket) => {
                 let stream = UnixStream::connect(socket).await;
@@ -388,9 +404,9 @@ impl Client {
         path: &str,
         content_type: &str,
         body: Bytes,
-    ) -> Answer<Request<Full<Bytes>>> {
-        let mut request = Request::builder()
-            .method(method)
+    ) -> Answer<HttpRequest<Full<Bytes>>> {
+        let mut request = HttpRequest::builder()
+            .method(method.name())
             .uri(format!("{PATH}{path}"))
             .header(HOST, "aquifer")
             .header(CONTENT_TYPE, content_type);
@@ -423,6 +439,23 @@ fn unreachable(at: String, source: io::Error) -> ClientError {
 
 fn broken(error: impl ToString) -> ClientError {
     ClientError::Broken(error.to_string())
+}
+
+/// The words of a query, in front of them a question mark.
+fn query(content: &impl Serialize) -> Answer<String> {
+    let mut query = String::new();
+    let Value::Object(words) = serde_json::to_value(content).map_err(broken)? else {
+        return Ok(query);
+    };
+    for (word, value) in words {
+        let value = match value {
+            Value::Null => continue,
+            Value::String(text) => escaped(&text),
+            value => value.to_string(),
+        };
+        query += &format!("{}{word}={value}", if query.is_empty() { '?' } else { '&' });
+    }
+    Ok(query)
 }
 
 /// A path that asks for what has a name, or for all.

@@ -36,12 +36,15 @@ mod names;
 mod pools;
 mod pull;
 mod replicate;
+mod request;
+mod role;
 mod scrub;
 pub mod send;
 mod shares;
 pub mod shown;
 mod snapshots;
 mod spares;
+mod words;
 
 use std::path::PathBuf;
 
@@ -49,13 +52,11 @@ use serde::{Deserialize, Serialize};
 
 pub use aquifer_meter::time;
 
-pub use access::{
-    BindToken, CreateToken, LogIn, Role, RotateToken, SessionInfo, TokenInfo, TokenMade,
-};
+pub use access::{BindToken, CreateToken, LogIn, RotateToken, SessionInfo, TokenInfo, TokenMade};
 pub use alerts::{
     ActiveAlert, AlertsInfo, OutletInfo, OutletKind, Problem, Severity, TestAlerts, TestedOutlet,
 };
-pub use bookmarks::{BookmarkInfo, BookmarksDone, DestroyBookmarks, MakeBookmark};
+pub use bookmarks::{BookmarkInfo, BookmarkQuery, BookmarksDone, DestroyBookmarks, MakeBookmark};
 pub use caches::{CacheDiskInfo, CacheDiskState};
 pub use confirmations::{AfterWait, ConfirmAct, Confirmed, WaitingAct};
 pub use connect::{ConnectAdvice, ConnectQuery, Hypervisor};
@@ -96,6 +97,10 @@ pub use replicate::{
     CopyInfo, ReplicateRequest, ReplicationBegun, ReplicationInfo, ReplicationQuery,
     ReplicationState, StopReplication, peer_of,
 };
+#[cfg(feature = "schema")]
+pub use request::Schema;
+pub use request::{Method, On, Operation, Request, Shape};
+pub use role::Role;
 pub use scrub::{RepairedFile, ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
 pub use send::{
     GiveUpReceive, ReceiveBegun, ReceiveEnd, ReceiveInfo, ReceiveRequest, ReceiveSummary,
@@ -103,7 +108,7 @@ pub use send::{
 };
 pub use shares::{HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
 pub use snapshots::{
-    COUNTED_SNAPSHOTS_MAX, DestroySnapshots, HoldInfo, HoldSnapshots, ReleaseSnapshots,
+    COUNTED_SNAPSHOTS_MAX, DestroySnapshots, HoldInfo, HoldQuery, HoldSnapshots, ReleaseSnapshots,
     RenameSnapshot, RollBack, RolledBack, SnapshotInfo, SnapshotQuery, SnapshotsDestroyed,
     SnapshotsDone, TakeSnapshots,
 };

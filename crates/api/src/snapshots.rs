@@ -1,6 +1,10 @@
 //! Snapshots of datasets and of single files.
 
+use aquifer_meter::time::text_s;
 use serde::{Deserialize, Serialize};
+
+use crate::request::{Operation, request};
+use crate::words::Words;
 
 /// One snapshot, in `GET /snapshots`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +64,9 @@ pub struct SnapshotQuery {
     /// Count what each takes alone (`used_bytes`), of `GET /snapshots`. That takes time, so
     /// questions of one caller wait for each other, and of more than 1,000 snapshots it is refused:
     /// ask for them in pages, by `limit` and `after`.
-    #[serde(default)]
+    // Left out unless it is wanted: an older daemon does not know the word.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(feature = "schema", schemars(extend("default" = false)))]
     pub used: bool,
     /// At most so many, of `GET /snapshots`.
     #[serde(default)]
@@ -69,6 +75,8 @@ pub struct SnapshotQuery {
     #[serde(default)]
     pub after: Option<String>,
 }
+
+request!(Get "/snapshots", Read, SnapshotQuery -> Vec<SnapshotInfo>);
 
 /// `POST /snapshots`: all in one txg.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +89,14 @@ pub struct TakeSnapshots {
     /// Also of all datasets below.
     #[serde(default)]
     pub recursive: bool,
+}
+
+request!(Post "/snapshots", Operator, TakeSnapshots -> SnapshotsDone);
+
+impl Operation for TakeSnapshots {
+    fn words(&self) -> String {
+        Words::of("snapshot").flag(self.recursive, "-r").words(&self.names).text()
+    }
 }
 
 /// The result of an act on snapshots.
@@ -121,6 +137,15 @@ pub struct DestroySnapshots {
     pub upto_txg: Option<u64>,
 }
 
+request!(Post "/snapshots/destroy", Admin, DestroySnapshots -> SnapshotsDestroyed);
+
+impl Operation for DestroySnapshots {
+    fn words(&self) -> String {
+        let words = Words::of("destroy").flag(self.recursive, "-r").flag(self.clones, "-R");
+        words.word(&self.name).text()
+    }
+}
+
 /// Snapshots that were destroyed, or would be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -148,6 +173,15 @@ pub struct RollBack {
     pub force: bool,
 }
 
+request!(Post "/datasets/rollback", Admin, RollBack -> RolledBack);
+
+impl Operation for RollBack {
+    fn words(&self) -> String {
+        let words = Words::of("rollback").flag(self.destroy_later, "-r").flag(self.force, "-f");
+        words.word(&self.name).text()
+    }
+}
+
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -172,6 +206,15 @@ pub struct RenameSnapshot {
     pub recursive: bool,
 }
 
+request!(Post "/snapshots/rename", Operator, RenameSnapshot -> SnapshotsDone);
+
+impl Operation for RenameSnapshot {
+    fn words(&self) -> String {
+        let words = Words::of("rename").flag(self.recursive, "-r").word(&self.name);
+        words.word(&format!("@{}", self.new)).text()
+    }
+}
+
 /// `POST /snapshots/hold`: all in one txg.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -190,6 +233,16 @@ pub struct HoldSnapshots {
     pub until_s: Option<u64>,
 }
 
+request!(Post "/snapshots/hold", Operator, HoldSnapshots -> SnapshotsDone);
+
+impl Operation for HoldSnapshots {
+    fn words(&self) -> String {
+        let HoldSnapshots { tag, names, recursive, until_s } = self;
+        let words = Words::of("hold").flag(*recursive, "-r");
+        words.option("--until", until_s.map(text_s)).word(tag).words(names).text()
+    }
+}
+
 /// `POST /snapshots/release`: all in one txg.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -203,6 +256,21 @@ pub struct ReleaseSnapshots {
     #[serde(default)]
     pub recursive: bool,
 }
+
+request!(Post "/snapshots/release", Admin, ReleaseSnapshots -> SnapshotsDone);
+
+impl Operation for ReleaseSnapshots {
+    fn words(&self) -> String {
+        let ReleaseSnapshots { tag, names, recursive } = self;
+        Words::of("release").flag(*recursive, "-r").word(tag).words(names).text()
+    }
+}
+
+/// `GET /snapshots/holds?name=..&recursive=..`: holds on these snapshots.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HoldQuery(pub SnapshotQuery);
+
+request!(Get "/snapshots/holds", Read, HoldQuery(SnapshotQuery) -> Vec<HoldInfo>);
 
 /// One hold, in `GET /snapshots/holds?name=..&recursive=..`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

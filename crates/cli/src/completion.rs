@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use aquifer_api::client::Client;
-use aquifer_api::{DatasetQuery, SnapshotQuery};
+use aquifer_api::{BookmarkQuery, DatasetQuery, SnapshotQuery};
 use clap::{Arg, Command};
 use clap_complete::engine::{
     ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
@@ -198,7 +198,7 @@ async fn snapshots(client: &Client, current: &str) -> Result<Vec<String>, Failur
             recursive: false,
             ..Default::default()
         };
-        let all = client.bookmarks(&query).await?;
+        let all = client.ask(&BookmarkQuery(query)).await?;
         return Ok(all.into_iter().map(|bookmark| bookmark.name).collect());
     }
     let Some((dataset, _)) = current.split_once('@') else { return datasets(client).await };

@@ -13,6 +13,7 @@ mod acts;
 mod asked;
 mod gate;
 mod home;
+mod operations;
 mod routes;
 mod words;
 

@@ -1,10 +1,7 @@
 //! The client's part for acts on whole datasets.
 
 use super::{Answer, Client};
-use crate::{
-    CloneSnapshot, DatasetDone, DestroyDataset, Promote, Promoted, RenameDataset, RollBack,
-    RolledBack,
-};
+use crate::{CloneSnapshot, DatasetDone, DestroyDataset, Promote, Promoted, RenameDataset};
 
 impl Client {
     /// Destroys a dataset.
@@ -25,10 +22,5 @@ impl Client {
     /// Promotes a clone.
     pub async fn promote(&self, request: &Promote) -> Answer<Promoted> {
         self.post("/datasets/promote", request).await
-    }
-
-    /// Rolls a dataset back.
-    pub async fn roll_back(&self, request: &RollBack) -> Answer<RolledBack> {
-        self.post("/datasets/rollback", request).await
     }
 }

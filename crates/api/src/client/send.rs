@@ -1,13 +1,13 @@
 //! The client's part for streams.
 
+use hyper::StatusCode;
 use hyper::body::Bytes;
-use hyper::{Method, StatusCode};
 
 use super::remote::Coming;
 use super::{Answer, Client, JSON, broken, named, parsed, refused};
 use crate::send::{NEXT, SIZE};
 use crate::{
-    DatasetDone, GiveUpReceive, ReceiveBegun, ReceiveEnd, ReceiveInfo, ReceiveRequest,
+    DatasetDone, GiveUpReceive, Method, ReceiveBegun, ReceiveEnd, ReceiveInfo, ReceiveRequest,
     ReceiveSummary, ReceivedPart, ReceivesQuery, SendQuery, SentPart,
 };
 
@@ -41,7 +41,7 @@ impl Client {
     /// Asks for some bytes of the stream of a snapshot, on a connection of its own.
     pub async fn begin_part(&self, query: &SendQuery) -> Answer<ComingPart> {
         let body = serde_json::to_vec(query).map_err(broken)?.into();
-        let coming = self.begin(self.request(Method::POST, "/send", JSON, body)?).await?;
+        let coming = self.begin(self.request(Method::Post, "/send", JSON, body)?).await?;
         let (status, headers) = coming.head();
         if status != StatusCode::OK {
             let (status, _, body) = coming.whole().await?;
@@ -60,7 +60,7 @@ impl Client {
     /// Gives bytes of a stream.
     pub async fn receive_part(&self, id: u64, part: Bytes) -> Answer<ReceivedPart> {
         let path = format!("/receive/{id}");
-        let (_, answer) = self.ask(Method::POST, &path, STREAM, part).await?;
+        let (_, answer) = self.exchange(Method::Post, &path, STREAM, part).await?;
         parsed(&answer)
     }
 

@@ -1,7 +1,7 @@
 //! `aquifer hold`, `release`, `holds`.
 
 use aquifer_api::client::Client;
-use aquifer_api::{HoldInfo, HoldSnapshots, ReleaseSnapshots, SnapshotQuery};
+use aquifer_api::{HoldInfo, HoldQuery, HoldSnapshots, ReleaseSnapshots, SnapshotQuery};
 
 use super::Output;
 use crate::failure::Failure;
@@ -16,7 +16,7 @@ pub(super) async fn hold(
     names: Vec<String>,
 ) -> Result<(), Failure> {
     let request = HoldSnapshots { tag, names, recursive, until_s };
-    let done = client.hold_snapshots(&request).await?;
+    let done = client.ask(&request).await?;
     output.answer(&done, |_| String::new())
 }
 
@@ -27,7 +27,7 @@ pub(super) async fn release(
     tag: String,
     names: Vec<String>,
 ) -> Result<(), Failure> {
-    let done = client.release_snapshots(&ReleaseSnapshots { tag, names, recursive }).await?;
+    let done = client.ask(&ReleaseSnapshots { tag, names, recursive }).await?;
     output.answer(&done, |_| String::new())
 }
 
@@ -39,14 +39,11 @@ pub(super) async fn holds(
 ) -> Result<(), Failure> {
     let mut infos = Vec::new();
     if names.is_empty() {
-        infos = client.holds(&SnapshotQuery::default()).await?;
+        infos = client.ask(&HoldQuery::default()).await?;
     }
     for name in names {
-        infos.extend(
-            client
-                .holds(&SnapshotQuery { name: Some(name), recursive, ..Default::default() })
-                .await?,
-        );
+        let query = SnapshotQuery { name: Some(name), recursive, ..Default::default() };
+        infos.extend(client.ask(&HoldQuery(query)).await?);
     }
     output.answer(&infos, |infos| text(infos, output))
 }

@@ -1,7 +1,9 @@
 //! `aquifer list`: datasets, snapshots and bookmarks.
 
 use aquifer_api::client::Client;
-use aquifer_api::{BookmarkInfo, DatasetInfo, DatasetQuery, SnapshotInfo, SnapshotQuery};
+use aquifer_api::{
+    BookmarkInfo, BookmarkQuery, DatasetInfo, DatasetQuery, SnapshotInfo, SnapshotQuery,
+};
 use serde::Serialize;
 
 use super::Output;
@@ -47,7 +49,8 @@ pub(super) async fn list(client: &Client, output: Output, args: ListArgs) -> Res
         all.snapshots = client.snapshots(&query).await?;
     }
     if matches!(kind, ListKind::Bookmark | ListKind::All) {
-        all.bookmarks = client.bookmarks(&query).await?;
+        let query = SnapshotQuery { used: false, ..query };
+        all.bookmarks = client.ask(&BookmarkQuery(query)).await?;
     }
     if let Some(depth) = *depth {
         all.cut(name.as_deref(), depth);

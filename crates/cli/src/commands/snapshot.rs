@@ -26,7 +26,7 @@ pub(super) async fn take(
     recursive: bool,
     names: Vec<String>,
 ) -> Result<(), Failure> {
-    let done = client.take_snapshots(&TakeSnapshots { names, recursive }).await?;
+    let done = client.ask(&TakeSnapshots { names, recursive }).await?;
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
     Ok(())
@@ -39,7 +39,7 @@ pub(super) async fn roll_back(
     name: String,
 ) -> Result<(), Failure> {
     let request = RollBack { name, destroy_later, force };
-    output.answer(&client.roll_back(&request).await?, |_| String::new())
+    output.answer(&client.ask(&request).await?, |_| String::new())
 }
 
 pub(super) async fn destroy(
@@ -58,7 +58,7 @@ pub(super) async fn destroy(
     };
     if dry_run || !force {
         // Reports a mistyped name before it asks for confirmation.
-        let doomed = client.destroy_snapshots(&request).await?;
+        let doomed = client.ask(&request).await?;
         if dry_run {
             return output.answer(&doomed, |doomed| text(doomed, verbose, output, TENSE_WOULD));
         }
@@ -69,7 +69,7 @@ pub(super) async fn destroy(
     }
     request.dry_run = false;
     request.confirm = name;
-    let done = client.destroy_snapshots(&request).await?;
+    let done = client.ask(&request).await?;
     let text = |done: &SnapshotsDestroyed| match verbose {
         true => text(done, verbose, output, TENSE_DONE),
         false => String::new(),
@@ -83,7 +83,7 @@ pub(super) async fn bookmark(
     snapshot: String,
     bookmark: String,
 ) -> Result<(), Failure> {
-    let done = client.make_bookmark(&MakeBookmark { snapshot, bookmark }).await?;
+    let done = client.ask(&MakeBookmark { snapshot, bookmark }).await?;
     output.answer(&done, |_| String::new())
 }
 
@@ -100,7 +100,7 @@ pub(super) async fn destroy_bookmark(
         ));
     }
     // It has no content: nobody is asked.
-    let done = client.destroy_bookmarks(&DestroyBookmarks { names: vec![name] }).await?;
+    let done = client.ask(&DestroyBookmarks { names: vec![name] }).await?;
     output.answer(&done, |_| String::new())
 }
 
@@ -135,7 +135,7 @@ pub(super) async fn rename(
     new: &str,
 ) -> Result<(), Failure> {
     let new = new_name(&name, new).map_err(Failure::usage)?;
-    let done = client.rename_snapshot(&RenameSnapshot { name, new, recursive }).await?;
+    let done = client.ask(&RenameSnapshot { name, new, recursive }).await?;
     output.answer(&done, |_| String::new())
 }
 

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::pin::pin;
 use std::time::Duration;
 
+use aquifer_admin::Control;
 use aquifer_admin::control::audit::Asker;
 use aquifer_admin::control::guard::Guard;
 use aquifer_admin::control::history::{Concerned, Facts, Leaving, State};
@@ -126,6 +127,11 @@ impl Acting {
     /// Whether what it asks for may let hosts in.
     pub fn may_let_in(&self) -> MayLetIn {
         MayLetIn(self.caller.role() >= Role::Admin)
+    }
+
+    /// The daemon.
+    pub fn control(&self) -> &Control {
+        &self.api.control
     }
 
     /// The datasets for which the caller counts.

@@ -1,14 +1,66 @@
 //! Extractors for the parts of a request: its path, its query and its body. Errors are those of the
 //! API.
 
-use aquifer_api::ApiError;
+use std::sync::Arc;
+
+use aquifer_admin::Control;
+use aquifer_admin::control::Scope;
+use aquifer_api::{self as api, ApiError, Method};
 use axum::Json;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::response::Response;
 use serde::de::DeserializeOwned;
 
-use super::refusal;
+use super::{Api, refusal};
+use crate::caller::Caller;
+
+/// A request, of all its parts.
+pub(super) struct Asked<R>(pub R);
+
+impl<R: api::Request, S: Send + Sync> FromRequest<S> for Asked<R> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        let (mut parts, body) = request.into_parts();
+        let name = match R::PATH.contains("{name}") {
+            true => Name::from_request_parts(&mut parts, state).await?.0,
+            false => String::new(),
+        };
+        let content = match (R::no_content(), R::METHOD) {
+            (Some(none), _) => none,
+            (None, Method::Get) => Question::from_request_parts(&mut parts, state).await?.0,
+            (None, Method::Post) => {
+                Body::from_request(Request::from_parts(parts, body), state).await?.0
+            }
+        };
+        Ok(Asked(R::of_parts(name, content)))
+    }
+}
+
+/// The caller of a request, with the state that answers need.
+pub(super) struct Asking {
+    pub control: Arc<Control>,
+    pub caller: Caller,
+}
+
+impl Asking {
+    /// The datasets for which the caller counts.
+    pub fn scope(&self) -> &Scope {
+        self.caller.scope()
+    }
+}
+
+impl FromRequestParts<Api> for Asking {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Asking, Response> {
+        let caller = parts.extensions.get::<Caller>().cloned();
+        let bug = || refusal(ApiError::failed("the daemon has a bug: no caller"));
+        let caller = caller.ok_or_else(bug)?;
+        Ok(Asking { control: Arc::clone(&api.control), caller })
+    }
+}
 
 /// The name in a path.
 pub(super) struct Name(pub String);

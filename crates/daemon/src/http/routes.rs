@@ -115,7 +115,7 @@ use std::sync::Arc;
 use aquifer_admin::Control;
 use aquifer_admin::control::Scope;
 use aquifer_admin::control::history::Leaving;
-use aquifer_api::{self as api, ApiError, DatasetQuery, PATH, Role, ShareQuery};
+use aquifer_api::{self as api, ApiError, DatasetQuery, PATH, Request, Role, Shape, ShareQuery};
 use axum::extract::{Extension, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -150,7 +150,7 @@ mod told;
 mod trials;
 
 fn table() -> Table {
-    acts(questions(Table::default()))
+    snapshots::routes(acts(questions(Table::default())))
 }
 
 fn questions(table: Table) -> Table {
@@ -167,9 +167,6 @@ fn questions(table: Table) -> Table {
         .question(Read, "/pools/{name}/load/disks", told::loaded_disks)
         .question(Read, "/locks", async |State(c): Control_| answer(Ok(c.locks().await)))
         .question(Read, "/datasets", datasets)
-        .question(Read, "/snapshots", snapshots::list)
-        .question(Read, "/bookmarks", snapshots::bookmarks)
-        .question(Read, "/snapshots/holds", snapshots::holds)
         .question(Read, "/diff", diff::names)
         .question(Read, "/diff/ranges", diff::ranges)
         .question(Read, "/iostat", told::iostat)
@@ -205,10 +202,6 @@ fn acts(table: Table) -> Table {
         .act(Operator, "/datasets", create_dataset)
         .act(Operator, "/datasets/clone", clone_snapshot)
         .act(Operator, "/datasets/set", set_properties)
-        .act(Operator, "/snapshots", snapshots::take)
-        .act(Operator, "/snapshots/rename", snapshots::rename)
-        .act(Operator, "/snapshots/hold", snapshots::hold)
-        .act(Operator, "/bookmarks", snapshots::make_bookmark)
         .act(Admin, "/pools", create_pool)
         .act(Admin, "/pools/{name}/destroy", destroy_pool)
         .act(Admin, "/pools/{name}/add", add_vdevs)
@@ -220,10 +213,6 @@ fn acts(table: Table) -> Table {
         .act(Admin, "/datasets/rename", rename_dataset)
         .act(Admin, "/datasets/promote", promote)
         .act(Admin, "/datasets/clear", clear_damage)
-        .act(Admin, "/datasets/rollback", roll_back)
-        .act(Admin, "/snapshots/destroy", snapshots::destroy)
-        .act(Admin, "/snapshots/release", snapshots::release)
-        .act(Admin, "/bookmarks/destroy", snapshots::destroy_bookmarks)
         .part(Admin, "/send", send::send)
         .act(Admin, "/receive", send::begin)
         .part(Admin, "/receive/{name}", send::part)
@@ -265,7 +254,7 @@ pub fn routes() -> Vec<Route> {
 }
 
 /// A route.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Route {
     /// The method of HTTP.
     pub method: &'static str,
@@ -279,6 +268,8 @@ pub struct Route {
     pub is_of_senders: bool,
     /// A token that counts for some datasets alone may ask for it, if its role may.
     pub is_of_scoped: bool,
+    /// The types of its request and its answer, if the API has them.
+    pub shape: Option<Shape>,
 }
 
 impl Route {
@@ -286,7 +277,13 @@ impl Route {
         let is_of_receivers = OF_RECEIVERS.contains(&(method, path));
         let is_of_senders = OF_SENDERS.contains(&(method, path));
         let is_of_scoped = OF_SCOPED.contains(&(method, path));
-        Route { method, path, role, is_of_receivers, is_of_senders, is_of_scoped }
+        let shape = None;
+        Route { method, path, role, is_of_receivers, is_of_senders, is_of_scoped, shape }
+    }
+
+    fn of<R: Request>() -> Route {
+        let shape = Some(Shape::of::<R>());
+        Route { shape, ..Route::new(R::METHOD.name(), R::PATH, R::ROLE) }
     }
 
     /// The path that a request names. That of the metrics is the one by which collectors find them.
@@ -477,14 +474,6 @@ async fn promote(
     Body(request): Body<api::Promote>,
 ) -> Response {
     acting.carry_out(words::promote(&request), control.promote(request)).await
-}
-
-async fn roll_back(
-    acting: Acting,
-    State(control): Control_,
-    Body(request): Body<api::RollBack>,
-) -> Response {
-    acting.carry_out(words::roll_back(&request), control.roll_back(request)).await
 }
 
 async fn clear_locks(

@@ -8,12 +8,11 @@ use aquifer_admin::control::history::{Concerned, Leaving};
 use aquifer_api::time::text_s;
 use aquifer_api::{
     AddVdevs, BindToken, ClearDamage, ClearLocks, CloneSnapshot, CreateDataset, CreatePool,
-    CreateToken, DatasetName, DestroyBookmarks, DestroyDataset, DestroySnapshots, DiskRequest,
-    DrillRequest, ExportPool, FreeWork, FreeWorkAct, FreeWorkRequest, GiveUpReceive, HoldSnapshots,
-    ImportRequest, MakeBookmark, OfflineDisk, OnlineDisk, Promote, PrunePull, ReceiveRequest,
-    ReleaseSnapshots, RenameDataset, RenameSnapshot, ReplaceDisk, ReplicateRequest, Role, RollBack,
-    RotateToken, ScrubAct, ScrubRequest, SetProperties, SettlePull, StopReplication, TakePull,
-    TakeSnapshots, VdevKind, VdevRequest,
+    CreateToken, DatasetName, DestroyDataset, DiskRequest, DrillRequest, ExportPool, FreeWork,
+    FreeWorkAct, FreeWorkRequest, GiveUpReceive, ImportRequest, OfflineDisk, OnlineDisk, Promote,
+    PrunePull, ReceiveRequest, RenameDataset, ReplaceDisk, ReplicateRequest, Role, RotateToken,
+    ScrubAct, ScrubRequest, SetProperties, SettlePull, StopReplication, TakePull, VdevKind,
+    VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -70,11 +69,6 @@ impl Words {
     }
 }
 
-/// Names that lie in datasets that exist.
-fn within(texts: &[String]) -> Vec<Named> {
-    texts.iter().cloned().map(Named::Within).collect()
-}
-
 /// Datasets, which need not exist.
 pub(super) fn named(datasets: &[DatasetName]) -> Vec<Named> {
     datasets.iter().map(|name| Named::Dataset(name.to_string())).collect()
@@ -82,11 +76,6 @@ pub(super) fn named(datasets: &[DatasetName]) -> Vec<Named> {
 
 fn dataset(name: &str) -> [Named; 1] {
     [Named::Dataset(name.into())]
-}
-
-/// Guard of an act that loses something of what these names mean.
-fn of(names: &[String]) -> Guard {
-    Guard::Of(names.to_vec())
 }
 
 fn of_one(name: &str) -> Guard {
@@ -293,23 +282,6 @@ pub(super) fn clear_damage(ClearDamage { name, file }: &ClearDamage) -> Told {
     Words::of("clear").word(name).word(file).told(about)
 }
 
-pub(super) fn take_snapshots(request: &TakeSnapshots) -> Told {
-    let TakeSnapshots { names, recursive } = request;
-    let about = names.first().map_or(About::Nothing, |name| About::snapshots(name));
-    Words::of("snapshot").flag(*recursive, "-r").words(names).told(about).naming(within(names))
-}
-
-pub(super) fn destroy_snapshots(request: &DestroySnapshots) -> Told {
-    let DestroySnapshots { name, recursive, clones, dry_run, .. } = request;
-    let words = Words::of("destroy").flag(*recursive, "-r").flag(*clones, "-R").word(name);
-    words.told(unless(*dry_run, About::snapshots(name))).guarded(of_one(name))
-}
-
-pub(super) fn roll_back(RollBack { name, destroy_later, force }: &RollBack) -> Told {
-    let words = Words::of("rollback").flag(*destroy_later, "-r").flag(*force, "-f").word(name);
-    words.told(About::snapshots(name)).guarded(of_one(name))
-}
-
 pub(super) fn receive(request: &ReceiveRequest) -> Told {
     let ReceiveRequest { name, dry_run, new_handles, force, sender, resumable, .. } = request;
     let words = Words::of("receive").flag(*dry_run, "-n").flag(*force, "-F");
@@ -403,42 +375,6 @@ pub(super) fn rename_dataset(RenameDataset { name, new }: &RenameDataset) -> Tol
     let told = Words::of("rename").word(name).word(new).told(about);
     let place = |name: &str| name.rsplit_once('/').map(|(place, _)| place.to_string());
     if place(name) == place(new) { told } else { told.guarded(of_one(name)) }
-}
-
-pub(super) fn rename_snapshot(request: &RenameSnapshot) -> Told {
-    let RenameSnapshot { name, new, recursive } = request;
-    let words = Words::of("rename").flag(*recursive, "-r").word(name).word(&format!("@{new}"));
-    words.told(About::snapshots(name)).naming([Named::Within(name.clone())])
-}
-
-pub(super) fn make_bookmark(MakeBookmark { snapshot, bookmark }: &MakeBookmark) -> Told {
-    let words = Words::of("bookmark").word(snapshot).word(bookmark);
-    // A bookmark is of the dataset of its snapshot.
-    words.told(About::snapshots(snapshot)).naming([Named::Within(snapshot.clone())])
-}
-
-pub(super) fn destroy_bookmarks(DestroyBookmarks { names }: &DestroyBookmarks) -> Told {
-    let about = names.first().map_or(About::Nothing, |name| About::snapshots(name));
-    Words::of("destroy").words(names).told(about).guarded(of(names))
-}
-
-pub(super) fn hold_snapshots(request: &HoldSnapshots) -> Told {
-    let HoldSnapshots { tag, names, recursive, until_s } = request;
-    let about = names.first().map_or(About::Nothing, |name| About::snapshots(name));
-    let words = Words::of("hold").flag(*recursive, "-r").option("--until", until_s.map(text_s));
-    let told = words.word(tag).words(names).told(about).naming(within(names));
-    match until_s {
-        // Nobody takes it back.
-        Some(_) => Told { needs: Role::Admin, ..told.guarded(of(names)) },
-        None => told,
-    }
-}
-
-pub(super) fn release_snapshots(request: &ReleaseSnapshots) -> Told {
-    let ReleaseSnapshots { tag, names, recursive } = request;
-    let about = names.first().map_or(About::Nothing, |name| About::snapshots(name));
-    let words = Words::of("release").flag(*recursive, "-r").word(tag);
-    words.words(names).told(about).guarded(of(names))
 }
 
 pub(super) fn clear_locks(ClearLocks { address, client }: &ClearLocks) -> Told {

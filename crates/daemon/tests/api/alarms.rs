@@ -19,7 +19,7 @@ async fn wrong(daemon: &Daemon) -> Vec<(String, String)> {
 async fn take(daemon: &Daemon, dataset: &str, count: usize) {
     for at in 0..count {
         let request = TakeSnapshots { names: vec![format!("{dataset}@{at}")], recursive: false };
-        daemon.client.take_snapshots(&request).await.unwrap();
+        daemon.client.ask(&request).await.unwrap();
     }
 }
 
@@ -39,7 +39,7 @@ async fn mass_destroys_are_told_however_they_are_done() {
     let destroy = async |name: &str| {
         let [name, confirm] = [name; 2].map(String::from);
         let request = DestroySnapshots { name, confirm, ..DestroySnapshots::default() };
-        daemon.client.destroy_snapshots(&request).await.unwrap();
+        daemon.client.ask(&request).await.unwrap();
     };
     // One by one, or all: each counts.
     destroy("tank/a@0").await;

@@ -34,7 +34,7 @@ async fn set(daemon: &Daemon, name: &str, properties: &[(&str, &str)]) -> Result
 async fn snapshot(daemon: &Daemon, names: &[&str], recursive: bool) -> Vec<String> {
     let names = names.iter().map(|name| name.to_string()).collect();
     let request = TakeSnapshots { names, recursive };
-    daemon.client.take_snapshots(&request).await.unwrap().notes
+    daemon.client.ask(&request).await.unwrap().notes
 }
 
 /// Brings a stream as a token of this role; `set`: more of the request.
@@ -263,7 +263,7 @@ async fn a_hold_with_an_end_stands_over_export_and_force() {
     // A bound of the pool, which a token cannot raise.
     set(&daemon, "tank", &[("hold_max", "30d")]).await.unwrap();
     let day_s = 86_400;
-    let far = daemon.client.hold_snapshots(&hold(time::now_s() + 31 * day_s)).await.map(drop);
+    let far = daemon.client.ask(&hold(time::now_s() + 31 * day_s)).await.map(drop);
     let Err(ClientError::Api(far)) = far else { panic!("{far:?}") };
     assert!(far.message.contains("hold_max"), "{far}");
     for (value, expected) in [("none", "403"), ("31d", "403"), ("29d", "200")] {
@@ -271,7 +271,7 @@ async fn a_hold_with_an_end_stands_over_export_and_force() {
         let answer = raw(&socket, &asked_by("a", ("POST", "/datasets/set"), Role::Admin, &body));
         assert_eq!(status(&answer), expected, "{value}: {answer}");
     }
-    daemon.client.hold_snapshots(&hold(time::now_s() + 7 * day_s)).await.unwrap();
+    daemon.client.ask(&hold(time::now_s() + 7 * day_s)).await.unwrap();
     // Only an administrator takes it out of service.
     let export = asked_by("op", ("POST", "/pools/tank/export"), Role::Operator, "{}");
     let answer = raw(&socket, &export);

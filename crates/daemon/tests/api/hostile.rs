@@ -132,7 +132,7 @@ async fn knowing() -> (Daemon, Arc<Mutex<Says>>, tempfile::TempDir) {
     for (name, recursive) in [("tank/src@s", true), ("tank/other@s", false), ("tank/src@t", false)]
     {
         let names = vec![name.to_string()];
-        daemon.client.take_snapshots(&TakeSnapshots { names, recursive }).await.unwrap();
+        daemon.client.ask(&TakeSnapshots { names, recursive }).await.unwrap();
     }
     (daemon, says, keys)
 }

@@ -48,11 +48,11 @@ async fn filled() -> Daemon {
     client.create_dataset(&CreateDataset { name: "tank/vms".into(), properties }).await.unwrap();
     for name in ["tank/vms@keep", &format!("tank/vms@{TAKEN}"), "tank/vms@last"] {
         let names = vec![name.to_string()];
-        client.take_snapshots(&TakeSnapshots { names, recursive: false }).await.unwrap();
+        client.ask(&TakeSnapshots { names, recursive: false }).await.unwrap();
     }
     let snapshot = "tank/vms@keep".to_string();
     let bookmark = MakeBookmark { snapshot, bookmark: "tank/vms#mark".into() };
-    client.make_bookmark(&bookmark).await.unwrap();
+    client.ask(&bookmark).await.unwrap();
     for (from, to) in [(None, "keep"), (Some("keep"), TAKEN), (Some(TAKEN), "last")] {
         let snapshot = format!("tank/vms@{to}");
         let from = from.map(|from| format!("@{from}"));
@@ -69,7 +69,7 @@ async fn filled() -> Daemon {
         recursive: false,
         until_s: None,
     };
-    client.hold_snapshots(&hold).await.unwrap();
+    client.ask(&hold).await.unwrap();
     daemon
 }
 
@@ -254,7 +254,7 @@ async fn a_copy_has_one_feeder_who_alone_prunes_it_and_that_is_in_the_history() 
     let names = vec!["tank/vms@more".to_string(), "tank/vms@most".into()];
     for name in names {
         let names = vec![name];
-        daemon.client.take_snapshots(&TakeSnapshots { names, recursive: false }).await.unwrap();
+        daemon.client.ask(&TakeSnapshots { names, recursive: false }).await.unwrap();
     }
     let since = async |from: Option<&str>, to: &str| {
         let from = from.map(|from| format!("@{from}"));

@@ -1,8 +1,8 @@
 //! The description of the API for programs (OpenAPI 3.1) is that of the routes and of the types.
 //!
-//! It is made from the table at the head of `routes.rs`, which a test of its own compares with the
-//! routes, and from the types of `aquifer_api` with their documentation. `AQUIFER_BLESS=1` writes
-//! it.
+//! It is made from the routes, each of which has the types of its request and its answer, with their
+//! documentation. The table at the head of `routes.rs` names the same types. `AQUIFER_BLESS=1`
+//! writes it.
 
 use std::path::Path;
 
@@ -42,7 +42,7 @@ fn described() -> Value {
         let path = paths.entry(route.whole_path()).or_insert_with(|| json!({}));
         path[route.method.to_lowercase()] = operation(&route, &mut schemas);
     }
-    let error = schema("ApiError", &mut schemas);
+    let error = schema(None, "ApiError", &mut schemas);
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -64,8 +64,27 @@ fn described() -> Value {
     })
 }
 
+/// The name of a type in the table.
+fn shown(of: &api::Schema) -> String {
+    let name = (of.name)();
+    match name.strip_prefix("Array_of_") {
+        Some(item) => format!("[{item}]"),
+        None => name.into(),
+    }
+}
+
+/// The table names the types that routes have.
+fn check_line(shape: &api::Shape, Line { takes, gives }: &Line) {
+    assert_eq!(shape.takes.as_ref().map(shown), *takes);
+    assert_eq!(shown(&shape.gives), *gives);
+}
+
 fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
-    let Line { takes, gives } = line(route);
+    let line = line(route);
+    if let Some(shape) = &route.shape {
+        check_line(shape, &line);
+    }
+    let Line { takes, gives } = line;
     let mut parameters = Vec::new();
     if route.path.contains("{name}") {
         let text = json!({"type": "string"});
@@ -75,7 +94,10 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
         "text" => json!({"text/plain": {}}),
         "bytes" => json!({"application/octet-stream": {}}),
         "this" => json!({"application/json": {}}),
-        gives => json!({"application/json": {"schema": schema(gives, schemas)}}),
+        gives => {
+            let of = route.shape.map(|shape| shape.gives);
+            json!({"application/json": {"schema": schema(of, gives, schemas)}})
+        }
     };
     let words = route.path.split(['/', '-', '.']).filter(|word| !word.is_empty());
     let words = words.map(|word| if word == "{name}" { "one" } else { word });
@@ -93,9 +115,13 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
         Some("bytes") => {
             operation["requestBody"] = json!({"content": {"application/octet-stream": {}}});
         }
-        Some(query) if route.method == "GET" => parameters.extend(query_of(query, schemas)),
+        Some(query) if route.method == "GET" => {
+            let of = route.shape.and_then(|shape| shape.takes);
+            parameters.extend(query_of(of, query, schemas));
+        }
         Some(body) => {
-            let schema = schema(body, schemas);
+            let of = route.shape.and_then(|shape| shape.takes);
+            let schema = schema(of, body, schemas);
             let content = json!({"application/json": {"schema": schema}});
             operation["requestBody"] = json!({"required": true, "content": content});
         }
@@ -108,8 +134,8 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
 }
 
 /// The fields of a query, as parameters.
-fn query_of(name: &str, schemas: &mut SchemaGenerator) -> Vec<Value> {
-    schema(name, schemas);
+fn query_of(of: Option<api::Schema>, name: &str, schemas: &mut SchemaGenerator) -> Vec<Value> {
+    schema(of, name, schemas);
     let query = schemas.definitions()[name].clone();
     let is_required = |field: &String| {
         let required = query.get("required").and_then(Value::as_array);
@@ -122,9 +148,12 @@ fn query_of(name: &str, schemas: &mut SchemaGenerator) -> Vec<Value> {
     each.collect()
 }
 
-fn schema(name: &str, schemas: &mut SchemaGenerator) -> Value {
+fn schema(of: Option<api::Schema>, name: &str, schemas: &mut SchemaGenerator) -> Value {
+    if let Some(of) = of {
+        return (of.place)(schemas).to_value();
+    }
     if let Some(item) = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
-        return json!({"type": "array", "items": schema(item, schemas)});
+        return json!({"type": "array", "items": schema(None, item, schemas)});
     }
     let found = TYPES.iter().find(|(of, _)| *of == name);
     let (_, of) = found.unwrap_or_else(|| panic!("the type {name} is not in this list"));

@@ -17,7 +17,7 @@ async fn snapshots_are_listed_in_pages() {
     }
     let take = async |name: &str, recursive| {
         let request = TakeSnapshots { names: vec![name.into()], recursive };
-        client.take_snapshots(&request).await.unwrap();
+        client.ask(&request).await.unwrap();
     };
     for name in ["tank@z", "tank@y", "tank@x"] {
         take(name, true).await;
@@ -48,7 +48,7 @@ async fn snapshots_are_listed_in_pages() {
         confirm: last.name.clone(),
         ..DestroySnapshots::default()
     };
-    client.destroy_snapshots(&destroy).await.unwrap();
+    client.ask(&destroy).await.unwrap();
     take("tank@before", false).await;
     query.after = Some(last.cursor.clone());
     assert_eq!(client.snapshots(&query).await.unwrap()[0].name, next.name);

@@ -21,7 +21,7 @@ async fn create(daemon: &Daemon, name: &str, retain: &str) {
 
 async fn snapshot(daemon: &Daemon, name: &str) {
     let request = TakeSnapshots { names: vec![name.into()], recursive: false };
-    daemon.client.take_snapshots(&request).await.unwrap();
+    daemon.client.ask(&request).await.unwrap();
 }
 
 /// Brings a stream as a replication of a token of the role `receive` does; what it prunes.
@@ -91,7 +91,7 @@ async fn an_administrator_sets_it_and_hold_max_bounds_it() {
     assert_eq!(status(&set(Role::Admin, "retain", json!("off"))), "200");
     let [name, confirm] = ["tank@a"; 2].map(String::from);
     let destroy = DestroySnapshots { name, confirm, ..DestroySnapshots::default() };
-    let refused = daemon.client.destroy_snapshots(&destroy).await.unwrap_err().to_string();
+    let refused = daemon.client.ask(&destroy).await.unwrap_err().to_string();
     assert!(refused.contains("held by \"retain\" until"), "{refused}");
     daemon.control.stop().await;
 }

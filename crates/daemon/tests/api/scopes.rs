@@ -60,13 +60,13 @@ async fn filled() -> Daemon {
         for last in ["s", "t"] {
             let names = vec![format!("{name}@{last}")];
             let take = TakeSnapshots { names: names.clone(), recursive: false };
-            client.take_snapshots(&take).await.unwrap();
+            client.ask(&take).await.unwrap();
             let (tag, recursive, until_s) = ("mine".into(), false, None);
             let hold = HoldSnapshots { tag, names, recursive, until_s };
-            client.hold_snapshots(&hold).await.unwrap();
+            client.ask(&hold).await.unwrap();
         }
         let (snapshot, bookmark) = (format!("{name}@s"), "#b".into());
-        client.make_bookmark(&MakeBookmark { snapshot, bookmark }).await.unwrap();
+        client.ask(&MakeBookmark { snapshot, bookmark }).await.unwrap();
     }
     daemon
 }

@@ -151,11 +151,11 @@ impl Bed {
         }
         let names = vec!["tank/vms@a".to_string()];
         let take = TakeSnapshots { names: names.clone(), recursive: false };
-        client.take_snapshots(&take).await.unwrap();
+        client.ask(&take).await.unwrap();
         let mark = MakeBookmark { snapshot: "tank/vms@a".into(), bookmark: "#b".into() };
-        client.make_bookmark(&mark).await.unwrap();
+        client.ask(&mark).await.unwrap();
         let hold = HoldSnapshots { tag: "t".into(), names, recursive: false, until_s: None };
-        client.hold_snapshots(&hold).await.unwrap();
+        client.ask(&hold).await.unwrap();
         let bed = Bed { roles: serve_roles(&daemon), daemon };
         for (name, role) in [("a", Role::Admin), ("b", Role::Admin), ("feeder", Role::Receive)] {
             let name = name.to_string();
@@ -181,7 +181,7 @@ impl Bed {
     async fn release(&self, snapshot: &str) {
         let names = vec![snapshot.to_string()];
         let release = ReleaseSnapshots { tag: "t".into(), names, recursive: false };
-        self.daemon.client.release_snapshots(&release).await.unwrap();
+        self.daemon.client.ask(&release).await.unwrap();
     }
 
     fn post(&self, token: &str, path: &str, body: &Value) -> String {
@@ -319,7 +319,7 @@ async fn what_would_mean_something_else_by_now_is_not_carried_out() {
     let range = json!({"name": "tank/old@%", "confirm": "tank/old@%"});
     bed.post("a", "/snapshots/destroy", &range);
     let take = TakeSnapshots { names: vec!["tank/old@new".into()], recursive: false };
-    client.take_snapshots(&take).await.unwrap();
+    client.ask(&take).await.unwrap();
     let destroy = bed.waiting().pop().unwrap();
     bed.release("tank/old@a").await;
     assert_eq!(status(&bed.decide("b", "confirm", &destroy)), "200");
@@ -406,13 +406,13 @@ async fn a_stream_takes_away_no_more_than_its_token_fed() {
         [7, 8, 9].map(|hour| format!("replicate-x-2026-11-27T0{hour}:00:00.000Z"));
     for name in [&one, &two, &three] {
         let take = TakeSnapshots { names: vec![format!("tank/vms@{name}")], recursive: false };
-        bed.daemon.client.take_snapshots(&take).await.unwrap();
+        bed.daemon.client.ask(&take).await.unwrap();
     }
     bring(&bed, ("feeder", Role::Receive), (None, &one), &[]).await;
     for hold in bed.daemon.control.holds(&Default::default(), &Default::default()).await.unwrap() {
         let (tag, names) = (hold.tag, vec![hold.snapshot]);
         let release = ReleaseSnapshots { tag, names, recursive: false };
-        bed.daemon.client.release_snapshots(&release).await.unwrap();
+        bed.daemon.client.ask(&release).await.unwrap();
     }
     let has_first = async || {
         let all = bed.daemon.client.snapshots(&Default::default()).await.unwrap();

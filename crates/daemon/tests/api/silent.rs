@@ -111,7 +111,7 @@ async fn acts_on_other_pools_go_on_beside_a_silent_one() {
     let request = set("dozer/new", "compression", "lz4");
     soon("set", client.set_properties(&request)).await.unwrap();
     let request = TakeSnapshots { names: vec!["dozer/new@a".into()], recursive: false };
-    soon("snapshot", client.take_snapshots(&request)).await.unwrap();
+    soon("snapshot", client.ask(&request)).await.unwrap();
     let request = DestroyDataset {
         name: "dozer/new".into(),
         confirm: "dozer/new".into(),
@@ -154,7 +154,7 @@ async fn rounds_and_replication_of_other_pools_go_on_beside_a_silent_one() {
             dry_run: false,
             upto_txg: None,
         };
-        client.destroy_snapshots(&request).await.unwrap();
+        client.ask(&request).await.unwrap();
     }
     hang(&daemon, "tank.disk");
     // More runs of the silent pool than run at a time, and then one of the other.

@@ -79,7 +79,7 @@ impl Side {
         let request = RollBack { name: snapshot, destroy_later: true, force: true };
         match self {
             Side::Here(control, _) => control.roll_back(request).await.map(drop),
-            Side::There(line) => line.asked(ACT, line.client.roll_back(&request)).await.map(drop),
+            Side::There(line) => line.asked(ACT, line.client.ask(&request)).await.map(drop),
         }
     }
 

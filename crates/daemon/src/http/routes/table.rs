@@ -1,6 +1,9 @@
 //! How routes are added: each behind its gate, and carried out at home or where its connection is.
 
+use std::future::Future;
+
 use aquifer_api::send::PART_BYTES_MAX;
+use aquifer_api::{ApiError, Method, Request};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::handler::Handler;
@@ -8,9 +11,12 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, get, post};
 
 use super::super::Api;
+use super::super::acts::Acting;
+use super::super::asked::{Asked, Asking};
 use super::super::gate::{Gate, pass};
 use super::super::home::at_home;
-use super::{Role, Route};
+use super::super::operations::Judged;
+use super::{Role, Route, answer};
 
 /// Routes, as they are added: there is no other way to add one.
 #[derive(Default)]
@@ -20,6 +26,37 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// A request that changes nothing.
+    pub fn question_of<R, F>(
+        self,
+        answers: impl Fn(Asking, R) -> F + Clone + Send + Sync + 'static,
+    ) -> Table
+    where
+        R: Request,
+        F: Future<Output = Result<R::Answer, ApiError>> + Send + 'static,
+    {
+        let handler = async move |asking: Asking, Asked(request): Asked<R>| {
+            answer(answers(asking, request).await)
+        };
+        self.add_at_home(Route::of::<R>(), false, on::<R, _, _>(handler))
+    }
+
+    /// A request that changes something: it is carried out to its end, and logged.
+    pub fn operation_of<R, F>(
+        self,
+        acts: impl Fn(Asking, R) -> F + Clone + Send + Sync + 'static,
+    ) -> Table
+    where
+        R: Judged,
+        F: Future<Output = Result<R::Answer, ApiError>> + Send + 'static,
+    {
+        let handler = async move |acting: Acting, asking: Asking, Asked(request): Asked<R>| {
+            let request = request.meant(&acting);
+            acting.carry_out(request.told(), acts(asking, request)).await
+        };
+        self.add_at_home(Route::of::<R>(), true, on::<R, _, _>(handler))
+    }
+
     /// Changes nothing.
     pub fn question<H: Handler<T, Api>, T: 'static>(
         self,
@@ -74,5 +111,13 @@ impl Table {
         self.router = self.router.route(&route.whole_path(), handler);
         self.routes.push(route);
         self
+    }
+}
+
+/// What answers a request of a type.
+fn on<R: Request, H: Handler<T, Api>, T: 'static>(handler: H) -> MethodRouter<Api> {
+    match R::METHOD {
+        Method::Get => get(handler),
+        Method::Post => post(handler),
     }
 }

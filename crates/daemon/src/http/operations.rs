@@ -1,0 +1,114 @@
+//! The other half of what an operation says of itself: its subject, the datasets that it names, the
+//! role that it needs beyond its route's, and whether it waits for a second person. The first half,
+//! its path and its words, stands beside its type in `aquifer_api`.
+
+use aquifer_admin::control::Named;
+use aquifer_admin::control::guard::Guard;
+use aquifer_api::{
+    DestroyBookmarks, DestroySnapshots, HoldSnapshots, MakeBookmark, Operation, ReleaseSnapshots,
+    RenameSnapshot, Role, RollBack, TakeSnapshots,
+};
+
+use super::acts::{About, Acting, Told};
+
+/// An operation that this daemon carries out.
+pub(super) trait Judged: Operation {
+    /// The request as this caller can mean it.
+    fn meant(self, _: &Acting) -> Self {
+        self
+    }
+
+    /// What there is to know before it is carried out.
+    fn told(&self) -> Told;
+
+    /// An operation on this subject, which needs no more than its route.
+    fn on(&self, about: About) -> Told {
+        Told::new(self.words(), about)
+    }
+}
+
+/// Names that lie in datasets that exist.
+fn within(texts: &[String]) -> Vec<Named> {
+    texts.iter().cloned().map(Named::Within).collect()
+}
+
+/// Guard of an act that loses something of what these names mean.
+fn of(names: &[String]) -> Guard {
+    Guard::Of(names.to_vec())
+}
+
+fn of_one(name: &str) -> Guard {
+    Guard::Of(vec![name.into()])
+}
+
+/// Snapshots of the pool of these.
+fn snapshots(names: &[String]) -> About {
+    names.first().map_or(About::Nothing, |name| About::snapshots(name))
+}
+
+/// Nothing is changed by a dry run.
+fn unless(dry_run: bool, about: About) -> About {
+    if dry_run { About::Nothing } else { about }
+}
+
+impl Judged for TakeSnapshots {
+    fn told(&self) -> Told {
+        self.on(snapshots(&self.names)).naming(within(&self.names))
+    }
+}
+
+impl Judged for DestroySnapshots {
+    /// What is taken while it waits was not meant.
+    fn meant(self, acting: &Acting) -> Self {
+        let upto_txg = self.upto_txg.or(acting.control().newest_txg(&self.name));
+        DestroySnapshots { upto_txg, ..self }
+    }
+
+    fn told(&self) -> Told {
+        let about = unless(self.dry_run, About::snapshots(&self.name));
+        self.on(about).guarded(of_one(&self.name))
+    }
+}
+
+impl Judged for RollBack {
+    fn told(&self) -> Told {
+        self.on(About::snapshots(&self.name)).guarded(of_one(&self.name))
+    }
+}
+
+impl Judged for RenameSnapshot {
+    fn told(&self) -> Told {
+        self.on(About::snapshots(&self.name)).naming([Named::Within(self.name.clone())])
+    }
+}
+
+impl Judged for HoldSnapshots {
+    fn told(&self) -> Told {
+        let told = self.on(snapshots(&self.names)).naming(within(&self.names));
+        match self.until_s {
+            // Nobody takes it back.
+            Some(_) => Told { needs: Role::Admin, ..told.guarded(of(&self.names)) },
+            None => told,
+        }
+    }
+}
+
+impl Judged for ReleaseSnapshots {
+    fn told(&self) -> Told {
+        self.on(snapshots(&self.names)).guarded(of(&self.names))
+    }
+}
+
+impl Judged for MakeBookmark {
+    fn told(&self) -> Told {
+        // A bookmark is of the dataset of its snapshot.
+        let named = [Named::Within(self.snapshot.clone())];
+        self.on(About::snapshots(&self.snapshot)).naming(named)
+    }
+}
+
+impl Judged for DestroyBookmarks {
+    fn told(&self) -> Told {
+        self.on(snapshots(&self.names)).guarded(of(&self.names))
+    }
+}
