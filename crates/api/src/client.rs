@@ -19,17 +19,15 @@ use tokio::net::UnixStream;
 
 use crate::keys::Identity;
 use crate::{
-    AddVdevs, AlertsInfo, ApiError, BindToken, ClearDamage, ClearLocks, ClearedLocks,
-    CreateDataset, CreatePool, CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery,
-    DestroyPool, DiskRequest, DrillRequest, Event, EventQuery, ExportPool, FreeWorkRequest,
-    HistoryEntry, ImportRequest, LocksInfo, MemoryStat, Method, NfsStat, OfflineDisk, OnlineDisk,
-    PATH, PoolCreated, PoolDone, PoolIo, PoolStatus, PoolSummary, ReplaceDisk, Request,
-    RotateToken, ScanRequest, ScanResult, ScrubRequest, SetProperties, TestAlerts, TestedOutlet,
-    TokenInfo, TokenMade,
+    AddVdevs, AlertsInfo, ApiError, BindToken, ClearLocks, ClearedLocks, CreatePool, CreateToken,
+    DaemonInfo, DestroyPool, DiskRequest, DrillRequest, Event, EventQuery, ExportPool,
+    FreeWorkRequest, HistoryEntry, ImportRequest, LocksInfo, MemoryStat, Method, NfsStat,
+    OfflineDisk, OnlineDisk, PATH, PoolCreated, PoolDone, PoolIo, PoolStatus, PoolSummary,
+    ReplaceDisk, Request, RotateToken, ScanRequest, ScanResult, ScrubRequest, TestAlerts,
+    TestedOutlet, TokenInfo, TokenMade,
 };
 
 mod confirmations;
-mod datasets;
 mod diff;
 mod load;
 mod pull;
@@ -260,27 +258,6 @@ impl Client {
     /// Imports a pool.
     pub async fn import_pool(&self, request: &ImportRequest) -> Answer<PoolDone> {
         self.post("/import", request).await
-    }
-
-    /// Lists datasets.
-    pub async fn datasets(&self, query: &DatasetQuery) -> Answer<Vec<DatasetInfo>> {
-        let DatasetQuery { name, recursive } = query;
-        self.get(&named("/datasets", name.as_deref(), *recursive)).await
-    }
-
-    /// Makes a dataset.
-    pub async fn create_dataset(&self, request: &CreateDataset) -> Answer<DatasetDone> {
-        self.post("/datasets", request).await
-    }
-
-    /// Sets properties.
-    pub async fn set_properties(&self, request: &SetProperties) -> Answer<DatasetDone> {
-        self.post("/datasets/set", request).await
-    }
-
-    /// Accepts a damaged file as it is.
-    pub async fn clear_damage(&self, request: &ClearDamage) -> Answer<DatasetDone> {
-        self.post("/datasets/clear", request).await
     }
 
     /// Locks of files.

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::request::{Operation, request};
+use crate::words::Words;
+
 /// `POST /datasets`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -14,6 +17,19 @@ pub struct CreateDataset {
     /// Properties of its own.
     #[serde(default)]
     pub properties: BTreeMap<String, String>,
+}
+
+request!(Post "/datasets", Operator, CreateDataset -> DatasetDone);
+
+impl Operation for CreateDataset {
+    fn words(&self) -> String {
+        Words::of("create").options("-o", set(&self.properties)).word(&self.name).text()
+    }
+}
+
+/// Properties with their values, as words.
+fn set(properties: &BTreeMap<String, String>) -> impl Iterator<Item = String> {
+    properties.iter().map(|(name, value)| format!("{name}={value}"))
 }
 
 /// `POST /datasets/clone`.
@@ -33,6 +49,16 @@ pub struct CloneSnapshot {
     pub properties: BTreeMap<String, String>,
 }
 
+request!(Post "/datasets/clone", Operator, CloneSnapshot -> DatasetDone);
+
+impl Operation for CloneSnapshot {
+    fn words(&self) -> String {
+        let CloneSnapshot { snapshot, name, more, properties } = self;
+        let words = Words::of("clone").options("-o", set(properties));
+        words.word(snapshot).word(name).words(more).text()
+    }
+}
+
 /// `POST /datasets/promote`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -40,6 +66,14 @@ pub struct CloneSnapshot {
 pub struct Promote {
     /// Full name of the clone.
     pub name: String,
+}
+
+request!(Post "/datasets/promote", Admin, Promote -> Promoted);
+
+impl Operation for Promote {
+    fn words(&self) -> String {
+        Words::of("promote").word(&self.name).text()
+    }
 }
 
 /// A clone and its origin have changed places.
@@ -66,6 +100,21 @@ pub struct SetProperties {
     /// With `standby=off`: the caller knows that the dataset is exported then, and as what.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exports: bool,
+}
+
+request!(Post "/datasets/set", Operator, SetProperties -> DatasetDone);
+
+impl Operation for SetProperties {
+    fn words(&self) -> String {
+        let SetProperties { name, properties, exports } = self;
+        let inherits = properties.values().all(Option::is_none);
+        let words = Words::of(if inherits { "inherit" } else { "set" }).flag(*exports, "-f");
+        let words = properties.iter().fold(words, |words, (name, value)| match value {
+            Some(value) => words.word(&format!("{name}={value}")),
+            None => words.word(name),
+        });
+        words.word(name).text()
+    }
 }
 
 /// A file that is damaged.
@@ -114,6 +163,15 @@ pub struct DestroyDataset {
     pub clones: bool,
 }
 
+request!(Post "/datasets/destroy", Admin, DestroyDataset -> DatasetDone);
+
+impl Operation for DestroyDataset {
+    fn words(&self) -> String {
+        let words = Words::of("destroy").flag(self.recursive, "-r").flag(self.clones, "-R");
+        words.word(&self.name).text()
+    }
+}
+
 /// `POST /datasets/rename`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -125,6 +183,14 @@ pub struct RenameDataset {
     pub new: String,
 }
 
+request!(Post "/datasets/rename", Admin, RenameDataset -> DatasetDone);
+
+impl Operation for RenameDataset {
+    fn words(&self) -> String {
+        Words::of("rename").word(&self.name).word(&self.new).text()
+    }
+}
+
 /// `POST /datasets/clear`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -134,6 +200,14 @@ pub struct ClearDamage {
     pub name: String,
     /// The damaged file, as `pool status` shows it.
     pub file: String,
+}
+
+request!(Post "/datasets/clear", Admin, ClearDamage -> DatasetDone);
+
+impl Operation for ClearDamage {
+    fn words(&self) -> String {
+        Words::of("clear").word(&self.name).word(&self.file).text()
+    }
 }
 
 /// The result of an act on a dataset.
@@ -206,3 +280,5 @@ pub struct DatasetQuery {
     #[serde(default)]
     pub recursive: bool,
 }
+
+request!(Get "/datasets", Read, DatasetQuery -> Vec<DatasetInfo>);

@@ -34,6 +34,11 @@ impl Words {
         }
     }
 
+    /// Options that stand as often as they have values.
+    pub fn options(self, flag: &str, values: impl IntoIterator<Item = String>) -> Words {
+        values.into_iter().fold(self, |words, value| words.option(flag, Some(value)))
+    }
+
     pub fn words<'a>(self, words: impl IntoIterator<Item = &'a String>) -> Words {
         words.into_iter().fold(self, |words, word| words.word(word))
     }

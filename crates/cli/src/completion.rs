@@ -187,7 +187,7 @@ async fn disks(client: &Client, words: &[String]) -> Result<Vec<String>, Failure
 }
 
 async fn datasets(client: &Client) -> Result<Vec<String>, Failure> {
-    let all = client.datasets(&DatasetQuery::default()).await?;
+    let all = client.ask(&DatasetQuery::default()).await?;
     Ok(all.into_iter().map(|dataset| dataset.name).collect())
 }
 
@@ -210,7 +210,7 @@ async fn snapshots(client: &Client, current: &str) -> Result<Vec<String>, Failur
 
 /// The properties that datasets have, those of users too; those that can be set as `PROPERTY=`.
 async fn properties(client: &Client, assigned: bool) -> Result<Vec<String>, Failure> {
-    let all = client.datasets(&DatasetQuery::default()).await?;
+    let all = client.ask(&DatasetQuery::default()).await?;
     let found = all.into_iter().flat_map(|found| found.properties);
     let wanted = found.filter(|property| !assigned || property.source != "-");
     let names: BTreeSet<String> = wanted.map(|property| property.name).collect();

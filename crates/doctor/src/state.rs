@@ -44,7 +44,7 @@ pub(crate) async fn ask(client: &Client, daemon: &DaemonInfo, report: &mut Repor
         pools.extend(take(patient(client.pool(&pool.name)).await.map(Some), &mut silent));
     }
     let all = DatasetQuery { name: None, recursive: true };
-    let datasets = take(patient(client.datasets(&all)).await, &mut silent);
+    let datasets = take(patient(client.ask(&all)).await, &mut silent);
     let shares = take(patient(client.shares()).await, &mut silent);
     let locks = take(patient(client.locks()).await, &mut silent);
     for why in silent {

@@ -24,7 +24,7 @@ pub(super) async fn create(
     name: String,
 ) -> Result<(), Failure> {
     let properties = properties.into_iter().collect();
-    let done = client.create_dataset(&CreateDataset { name, properties }).await?;
+    let done = client.ask(&CreateDataset { name, properties }).await?;
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
     Ok(())
@@ -40,7 +40,7 @@ pub(super) async fn clone(
     let mut names = names.into_iter();
     let (name, more) = (names.next().unwrap_or_default(), names.collect());
     let request = CloneSnapshot { snapshot, name, more, properties };
-    let done = client.clone_snapshot(&request).await?;
+    let done = client.ask(&request).await?;
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
     Ok(())
@@ -55,11 +55,11 @@ pub(super) async fn destroy(
 ) -> Result<(), Failure> {
     if !force {
         // Reports a mistyped name before it asks for confirmation.
-        client.datasets(&DatasetQuery { name: Some(name.clone()), recursive: false }).await?;
+        client.ask(&DatasetQuery { name: Some(name.clone()), recursive: false }).await?;
         confirm("dataset", &name)?;
     }
     let request = DestroyDataset { confirm: name.clone(), name, recursive, clones };
-    let done = client.destroy_dataset(&request).await?;
+    let done = client.ask(&request).await?;
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
     Ok(())
@@ -71,7 +71,7 @@ pub(super) async fn rename(
     name: String,
     new: String,
 ) -> Result<(), Failure> {
-    let done = client.rename_dataset(&RenameDataset { name, new }).await?;
+    let done = client.ask(&RenameDataset { name, new }).await?;
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
     Ok(())
@@ -83,7 +83,7 @@ pub(super) async fn promote(
     output: Output,
     dataset: String,
 ) -> Result<(), Failure> {
-    output.answer(&client.promote(&Promote { name: dataset }).await?, |_| String::new())
+    output.answer(&client.ask(&Promote { name: dataset }).await?, |_| String::new())
 }
 
 pub(super) async fn clear(
@@ -92,7 +92,7 @@ pub(super) async fn clear(
     name: String,
     file: String,
 ) -> Result<(), Failure> {
-    let done = client.clear_damage(&ClearDamage { name, file }).await?;
+    let done = client.ask(&ClearDamage { name, file }).await?;
     output.answer(&done, |_| String::new())
 }
 
@@ -132,7 +132,7 @@ async fn change(
     (properties, exports): (BTreeMap<String, Option<String>>, bool),
 ) -> Result<(), Failure> {
     let mut request = SetProperties { name, properties, exports };
-    let done = match client.set_properties(&request).await {
+    let done = match client.ask(&request).await {
         // A copy comes into service: the daemon says as what it is exported then.
         Err(ClientError::Api(why)) if why.kind == ErrorKind::Refused && may_ask(&request) => {
             match ask(&format!("{}\nType yes to go on: ", why.message))?.as_str() {
@@ -143,7 +143,7 @@ async fn change(
                     return Err(Failure::failed(why));
                 }
             }
-            client.set_properties(&request).await?
+            client.ask(&request).await?
         }
         done => done?,
     };
@@ -173,11 +173,11 @@ pub(super) async fn get(client: &Client, output: Output, args: GetArgs) -> Resul
     }
     let mut infos = Vec::new();
     if datasets.is_empty() {
-        infos = client.datasets(&DatasetQuery::default()).await?;
+        infos = client.ask(&DatasetQuery::default()).await?;
     }
     for name in datasets {
         let query = DatasetQuery { name: Some(name), recursive };
-        infos.extend(client.datasets(&query).await?);
+        infos.extend(client.ask(&query).await?);
     }
     let wanted: Vec<&str> = properties.split(',').collect();
     let mut lines = Vec::new();

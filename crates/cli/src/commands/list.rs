@@ -42,7 +42,7 @@ pub(super) async fn list(client: &Client, output: Output, args: ListArgs) -> Res
     let mut all = All::default();
     if matches!(kind, ListKind::Filesystem | ListKind::All) {
         let query = DatasetQuery { name: name.clone(), recursive };
-        all.datasets = client.datasets(&query).await?;
+        all.datasets = client.ask(&query).await?;
     }
     let query = SnapshotQuery { name: name.clone(), recursive, used: true, ..Default::default() };
     if matches!(kind, ListKind::Snapshot | ListKind::All) {

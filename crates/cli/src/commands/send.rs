@@ -220,7 +220,7 @@ async fn left_out(client: &Client, snapshot: &str) -> Result<Vec<String>, Failur
         return Err(Failure::usage(format!("{snapshot:?} is no snapshot: write DATASET@NAME")));
     };
     let query = DatasetQuery { name: Some(dataset.into()), recursive: true };
-    let all = client.datasets(&query).await?;
+    let all = client.ask(&query).await?;
     let query = SnapshotQuery { name: Some(dataset.into()), recursive: true, ..Default::default() };
     let listed = client.snapshots(&query).await?.into_iter().filter(|of| of.path.is_none());
     let has: BTreeSet<String> = listed.map(|of| of.name).collect();

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use aquifer_admin::Control;
-use aquifer_admin::control::Scope;
-use aquifer_api::{self as api, ApiError, Method};
+use aquifer_admin::control::{MayLetIn, Scope};
+use aquifer_api::{self as api, ApiError, Method, Role};
 use axum::Json;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
@@ -13,7 +13,8 @@ use axum::response::Response;
 use serde::de::DeserializeOwned;
 
 use super::{Api, refusal};
-use crate::caller::Caller;
+use crate::caller::{Caller, Who};
+use crate::remote::tokens::Tokens;
 
 /// A request, of all its parts.
 pub(super) struct Asked<R>(pub R);
@@ -41,6 +42,7 @@ impl<R: api::Request, S: Send + Sync> FromRequest<S> for Asked<R> {
 /// The caller of a request, with the state that answers need.
 pub(super) struct Asking {
     pub control: Arc<Control>,
+    pub tokens: Arc<Tokens>,
     pub caller: Caller,
 }
 
@@ -48,6 +50,16 @@ impl Asking {
     /// The datasets for which the caller counts.
     pub fn scope(&self) -> &Scope {
         self.caller.scope()
+    }
+
+    /// Whether what it asks for may let hosts in.
+    pub fn may_let_in(&self) -> MayLetIn {
+        MayLetIn(self.caller.role() >= Role::Admin)
+    }
+
+    /// Whether one at this machine asks.
+    pub fn is_here(&self) -> bool {
+        matches!(self.caller.who(), Who::User(_))
     }
 }
 
@@ -58,7 +70,8 @@ impl FromRequestParts<Api> for Asking {
         let caller = parts.extensions.get::<Caller>().cloned();
         let bug = || refusal(ApiError::failed("the daemon has a bug: no caller"));
         let caller = caller.ok_or_else(bug)?;
-        Ok(Asking { control: Arc::clone(&api.control), caller })
+        let (control, tokens) = (Arc::clone(&api.control), Arc::clone(&api.tokens));
+        Ok(Asking { control, tokens, caller })
     }
 }
 

@@ -5,11 +5,12 @@
 use aquifer_admin::control::Named;
 use aquifer_admin::control::guard::Guard;
 use aquifer_api::{
-    DestroyBookmarks, DestroySnapshots, HoldSnapshots, MakeBookmark, Operation, ReleaseSnapshots,
-    RenameSnapshot, Role, RollBack, TakeSnapshots,
+    ClearDamage, CloneSnapshot, CreateDataset, DestroyBookmarks, DestroyDataset, DestroySnapshots,
+    HoldSnapshots, MakeBookmark, Operation, Promote, ReleaseSnapshots, RenameDataset,
+    RenameSnapshot, Role, RollBack, SetProperties, TakeSnapshots,
 };
 
-use super::acts::{About, Acting, Told};
+use super::acts::{About, Acting, Told, properties_need};
 
 /// An operation that this daemon carries out.
 pub(super) trait Judged: Operation {
@@ -30,6 +31,15 @@ pub(super) trait Judged: Operation {
 /// Names that lie in datasets that exist.
 fn within(texts: &[String]) -> Vec<Named> {
     texts.iter().cloned().map(Named::Within).collect()
+}
+
+fn dataset(name: &str) -> [Named; 1] {
+    [Named::Dataset(name.into())]
+}
+
+/// All of a dataset.
+fn all_of(name: &str) -> About {
+    About::Dataset(name.into(), Vec::new())
 }
 
 /// Guard of an act that loses something of what these names mean.
@@ -110,5 +120,65 @@ impl Judged for MakeBookmark {
 impl Judged for DestroyBookmarks {
     fn told(&self) -> Told {
         self.on(snapshots(&self.names)).guarded(of(&self.names))
+    }
+}
+
+impl Judged for CreateDataset {
+    fn told(&self) -> Told {
+        let CreateDataset { name, properties } = self;
+        let needs = properties_need(properties.iter().map(|(name, value)| (name, Some(value))));
+        let about = About::Dataset(name.clone(), properties.keys().cloned().collect());
+        Told { needs, ..self.on(about).naming(dataset(name)) }
+    }
+}
+
+impl Judged for CloneSnapshot {
+    fn told(&self) -> Told {
+        let CloneSnapshot { snapshot, name, more, properties } = self;
+        let needs = properties_need(properties.iter().map(|(name, value)| (name, Some(value))));
+        let about = About::Dataset(name.clone(), properties.keys().cloned().collect());
+        let clones = std::iter::once(name).chain(more).cloned();
+        let clones = clones.map(|name| Named::Clone { snapshot: snapshot.clone(), name });
+        let named = std::iter::once(Named::Within(snapshot.clone())).chain(clones);
+        Told { needs, ..self.on(about).naming(named) }
+    }
+}
+
+impl Judged for SetProperties {
+    fn told(&self) -> Told {
+        let SetProperties { name, properties, .. } = self;
+        let needs = properties_need(properties.iter().map(|(name, value)| (name, value.as_ref())));
+        let about = About::Dataset(name.clone(), properties.keys().cloned().collect());
+        let told = self.on(about).naming(dataset(name)).guarded(Guard::of_properties(self));
+        Told { needs, ..told }
+    }
+}
+
+impl Judged for DestroyDataset {
+    fn told(&self) -> Told {
+        self.on(all_of(&self.name)).guarded(of_one(&self.name))
+    }
+}
+
+/// Elsewhere it inherits other schedules, and hosts that may destroy.
+impl Judged for RenameDataset {
+    fn told(&self) -> Told {
+        let RenameDataset { name, new } = self;
+        let told = self.on(all_of(name));
+        let place = |name: &str| name.rsplit_once('/').map(|(place, _)| place.to_string());
+        if place(name) == place(new) { told } else { told.guarded(of_one(name)) }
+    }
+}
+
+/// Its schedule prunes the snapshots that it lists from now on.
+impl Judged for Promote {
+    fn told(&self) -> Told {
+        self.on(all_of(&self.name)).guarded(of_one(&self.name))
+    }
+}
+
+impl Judged for ClearDamage {
+    fn told(&self) -> Told {
+        self.on(all_of(&self.name))
     }
 }

@@ -115,7 +115,7 @@ use std::sync::Arc;
 use aquifer_admin::Control;
 use aquifer_admin::control::Scope;
 use aquifer_admin::control::history::Leaving;
-use aquifer_api::{self as api, ApiError, DatasetQuery, PATH, Request, Role, Shape, ShareQuery};
+use aquifer_api::{self as api, ApiError, PATH, Request, Role, Shape, ShareQuery};
 use axum::extract::{Extension, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -127,7 +127,6 @@ use super::asked::{Body, Name, Question};
 use super::home::Home;
 use super::words;
 use super::{Api, refusal};
-use crate::caller::Caller;
 use crate::metrics;
 use crate::remote::tokens::Tokens;
 use beside::{OF_RECEIVERS, OF_SCOPED, OF_SENDERS};
@@ -135,6 +134,7 @@ use table::Table;
 
 mod background;
 mod beside;
+mod datasets;
 mod diff;
 mod disks;
 mod pull;
@@ -150,7 +150,8 @@ mod told;
 mod trials;
 
 fn table() -> Table {
-    snapshots::routes(acts(questions(Table::default())))
+    let table = acts(questions(Table::default()));
+    snapshots::routes(datasets::routes(table))
 }
 
 fn questions(table: Table) -> Table {
@@ -166,7 +167,6 @@ fn questions(table: Table) -> Table {
         .question(Read, "/pools/{name}/load", told::load)
         .question(Read, "/pools/{name}/load/disks", told::loaded_disks)
         .question(Read, "/locks", async |State(c): Control_| answer(Ok(c.locks().await)))
-        .question(Read, "/datasets", datasets)
         .question(Read, "/diff", diff::names)
         .question(Read, "/diff/ranges", diff::ranges)
         .question(Read, "/iostat", told::iostat)
@@ -199,9 +199,6 @@ fn acts(table: Table) -> Table {
         .act(Operator, "/pools/{name}/scrub", background::scrub_pool)
         .act(Operator, "/pools/{name}/free-space", background::work_on_free_space)
         .act(Operator, "/pools/{name}/drill", trials::drill_pool)
-        .act(Operator, "/datasets", create_dataset)
-        .act(Operator, "/datasets/clone", clone_snapshot)
-        .act(Operator, "/datasets/set", set_properties)
         .act(Admin, "/pools", create_pool)
         .act(Admin, "/pools/{name}/destroy", destroy_pool)
         .act(Admin, "/pools/{name}/add", add_vdevs)
@@ -209,10 +206,6 @@ fn acts(table: Table) -> Table {
         .act(Admin, "/pools/{name}/attach", disks::attach)
         .act(Admin, "/pools/{name}/detach", disks::detach)
         .act(Admin, "/pools/{name}/replace", disks::replace)
-        .act(Admin, "/datasets/destroy", destroy_dataset)
-        .act(Admin, "/datasets/rename", rename_dataset)
-        .act(Admin, "/datasets/promote", promote)
-        .act(Admin, "/datasets/clear", clear_damage)
         .part(Admin, "/send", send::send)
         .act(Admin, "/receive", send::begin)
         .part(Admin, "/receive/{name}", send::part)
@@ -373,14 +366,6 @@ async fn import_pool(
     acting.carry_out(words::import_pool(&request), control.import_pool(request)).await
 }
 
-async fn datasets(
-    State(control): Control_,
-    Extension(caller): Extension<Caller>,
-    Question(query): Question<DatasetQuery>,
-) -> Response {
-    answer(control.datasets(&query, caller.scope()))
-}
-
 async fn share_why(State(control): Control_, Question(query): Question<ShareQuery>) -> Response {
     answer(control.share_why(query).await)
 }
@@ -402,78 +387,6 @@ async fn metrics(State(control): Control_) -> Response {
         .unwrap_or_default();
     let page = page + &metrics::copies(&copies);
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page).into_response()
-}
-
-async fn create_dataset(
-    acting: Acting,
-    State(control): Control_,
-    Body(request): Body<api::CreateDataset>,
-) -> Response {
-    acting.carry_out(words::create_dataset(&request), control.create_dataset(request)).await
-}
-
-async fn set_properties(
-    acting: Acting,
-    State(control): Control_,
-    State(tokens): Tokens_,
-    Body(request): Body<api::SetProperties>,
-) -> Response {
-    let told = words::set_properties(&request);
-    let is_here = acting.typed_here(Some(())).is_some();
-    let scope = acting.scope().clone();
-    let set = async {
-        scope.check_set(&request.name, request.properties.keys())?;
-        if !is_here {
-            control.check_hold_max(&request)?;
-        }
-        let note = second::note_on_alone(&request, &tokens);
-        let mut done = control.set_properties(request).await?;
-        done.notes.extend(note);
-        Ok(done)
-    };
-    acting.carry_out(told, set).await
-}
-
-async fn destroy_dataset(
-    acting: Acting,
-    State(control): Control_,
-    Body(request): Body<api::DestroyDataset>,
-) -> Response {
-    acting.carry_out(words::destroy_dataset(&request), control.destroy_dataset(request)).await
-}
-
-async fn rename_dataset(
-    acting: Acting,
-    State(control): Control_,
-    Body(request): Body<api::RenameDataset>,
-) -> Response {
-    acting.carry_out(words::rename_dataset(&request), control.rename_dataset(request)).await
-}
-
-async fn clear_damage(
-    acting: Acting,
-    State(control): Control_,
-    Body(request): Body<api::ClearDamage>,
-) -> Response {
-    acting.carry_out(words::clear_damage(&request), control.clear_damage(request)).await
-}
-
-async fn clone_snapshot(
-    acting: Acting,
-    State(control): Control_,
-    Body(request): Body<api::CloneSnapshot>,
-) -> Response {
-    let may = acting.may_let_in();
-    let told = words::clone_snapshot(&request);
-    acting.carry_out(told, control.clone_snapshot(request, may)).await
-}
-
-async fn promote(
-    acting: Acting,
-    State(control): Control_,
-    Body(request): Body<api::Promote>,
-) -> Response {
-    acting.carry_out(words::promote(&request), control.promote(request)).await
 }
 
 async fn clear_locks(

@@ -7,15 +7,14 @@ use aquifer_admin::control::guard::Guard;
 use aquifer_admin::control::history::{Concerned, Leaving};
 use aquifer_api::time::text_s;
 use aquifer_api::{
-    AddVdevs, BindToken, ClearDamage, ClearLocks, CloneSnapshot, CreateDataset, CreatePool,
-    CreateToken, DatasetName, DestroyDataset, DiskRequest, DrillRequest, ExportPool, FreeWork,
-    FreeWorkAct, FreeWorkRequest, GiveUpReceive, ImportRequest, OfflineDisk, OnlineDisk, Promote,
-    PrunePull, ReceiveRequest, RenameDataset, ReplaceDisk, ReplicateRequest, Role, RotateToken,
-    ScrubAct, ScrubRequest, SetProperties, SettlePull, StopReplication, TakePull, VdevKind,
+    AddVdevs, BindToken, ClearLocks, CreatePool, CreateToken, DatasetName, DiskRequest,
+    DrillRequest, ExportPool, FreeWork, FreeWorkAct, FreeWorkRequest, GiveUpReceive, ImportRequest,
+    OfflineDisk, OnlineDisk, PrunePull, ReceiveRequest, ReplaceDisk, ReplicateRequest, Role,
+    RotateToken, ScrubAct, ScrubRequest, SettlePull, StopReplication, TakePull, VdevKind,
     VdevRequest,
 };
 
-use super::acts::{About, Told, import_needs, properties_need};
+use super::acts::{About, Told, import_needs};
 
 /// Words with blanks between them.
 #[derive(Default)]
@@ -230,58 +229,6 @@ pub(super) fn import_pool(request: &ImportRequest) -> Told {
     by_force(needs == Role::Admin, Told { needs, ..words.told(About::Coming(name.clone())) })
 }
 
-pub(super) fn create_dataset(request: &CreateDataset) -> Told {
-    let CreateDataset { name, properties } = request;
-    let words = properties.iter().fold(Words::of("create"), |words, (name, value)| {
-        words.flag(true, "-o").word(&format!("{name}={value}"))
-    });
-    let names = properties.keys().cloned().collect();
-    let needs = properties_need(properties.iter().map(|(name, value)| (name, Some(value))));
-    let told = words.word(name).told(About::Dataset(name.clone(), names));
-    Told { needs, ..told.naming(dataset(name)) }
-}
-
-pub(super) fn clone_snapshot(request: &CloneSnapshot) -> Told {
-    let CloneSnapshot { snapshot, name, more, properties } = request;
-    let words = properties.iter().fold(Words::of("clone"), |words, (name, value)| {
-        words.flag(true, "-o").word(&format!("{name}={value}"))
-    });
-    let needs = properties_need(properties.iter().map(|(name, value)| (name, Some(value))));
-    let names = properties.keys().cloned().collect();
-    let about = About::Dataset(name.clone(), names);
-    let words = more.iter().fold(words.word(snapshot).word(name), |words, name| words.word(name));
-    let clones = std::iter::once(name).chain(more).cloned();
-    let clones = clones.map(|name| Named::Clone { snapshot: snapshot.clone(), name });
-    let named = std::iter::once(Named::Within(snapshot.clone())).chain(clones);
-    Told { needs, ..words.told(about).naming(named) }
-}
-
-pub(super) fn set_properties(request: &SetProperties) -> Told {
-    let SetProperties { name, properties, exports } = request;
-    let inherits = properties.values().all(Option::is_none);
-    let words = Words::of(if inherits { "inherit" } else { "set" }).flag(*exports, "-f");
-    let words = properties.iter().fold(words, |words, (name, value)| match value {
-        Some(value) => words.word(&format!("{name}={value}")),
-        None => words.word(name),
-    });
-    let names = properties.keys().cloned().collect();
-    let needs = properties_need(properties.iter().map(|(name, value)| (name, value.as_ref())));
-    let told = words.word(name).told(About::Dataset(name.clone(), names));
-    Told { needs, ..told.naming(dataset(name)).guarded(Guard::of_properties(request)) }
-}
-
-pub(super) fn destroy_dataset(request: &DestroyDataset) -> Told {
-    let DestroyDataset { name, recursive, clones, .. } = request;
-    let about = About::Dataset(name.clone(), Vec::new());
-    let words = Words::of("destroy").flag(*recursive, "-r").flag(*clones, "-R").word(name);
-    words.told(about).guarded(of_one(name))
-}
-
-pub(super) fn clear_damage(ClearDamage { name, file }: &ClearDamage) -> Told {
-    let about = About::Dataset(name.clone(), Vec::new());
-    Words::of("clear").word(name).word(file).told(about)
-}
-
 pub(super) fn receive(request: &ReceiveRequest) -> Told {
     let ReceiveRequest { name, dry_run, new_handles, force, sender, resumable, .. } = request;
     let words = Words::of("receive").flag(*dry_run, "-n").flag(*force, "-F");
@@ -361,20 +308,6 @@ pub(super) fn stop_replication(request: &StopReplication) -> Told {
     let words = Words::of("replicate").flag(true, "--stop").flag(*pull, "--pull");
     let here = if *pull { target } else { dataset };
     words.word(dataset).word(target).told(About::snapshots(here))
-}
-
-/// Its schedule prunes the snapshots that it lists from now on.
-pub(super) fn promote(Promote { name }: &Promote) -> Told {
-    let told = Words::of("promote").word(name).told(About::Dataset(name.clone(), Vec::new()));
-    told.guarded(of_one(name))
-}
-
-/// Elsewhere it inherits other schedules, and hosts that may destroy.
-pub(super) fn rename_dataset(RenameDataset { name, new }: &RenameDataset) -> Told {
-    let about = About::Dataset(name.clone(), Vec::new());
-    let told = Words::of("rename").word(name).word(new).told(about);
-    let place = |name: &str| name.rsplit_once('/').map(|(place, _)| place.to_string());
-    if place(name) == place(new) { told } else { told.guarded(of_one(name)) }
 }
 
 pub(super) fn clear_locks(ClearLocks { address, client }: &ClearLocks) -> Told {

@@ -30,7 +30,7 @@ async fn mass_destroys_are_told_however_they_are_done() {
     let create = async |name: &str| {
         let request =
             aquifer_api::CreateDataset { name: name.into(), properties: Default::default() };
-        daemon.client.create_dataset(&request).await.unwrap();
+        daemon.client.ask(&request).await.unwrap();
     };
     create("tank/a").await;
     create("tank/b").await;
@@ -46,12 +46,12 @@ async fn mass_destroys_are_told_however_they_are_done() {
     destroy("tank/a@%").await;
     // Nothing is lost by this.
     let rename = RenameDataset { name: "tank/b".into(), new: "tank/c".into() };
-    daemon.client.rename_dataset(&rename).await.unwrap();
+    daemon.client.ask(&rename).await.unwrap();
     assert_eq!(wrong(&daemon).await, []);
     // With the dataset its snapshots go.
     let [name, confirm] = ["tank/c"; 2].map(String::from);
     let request = DestroyDataset { name, confirm, recursive: true, clones: false };
-    daemon.client.destroy_dataset(&request).await.unwrap();
+    daemon.client.ask(&request).await.unwrap();
     let told = wrong(&daemon).await;
     let text = "51 snapshots and datasets were destroyed within an hour";
     assert!(told.len() == 1 && told[0].1.starts_with(text), "{told:?}");
@@ -93,7 +93,7 @@ async fn one_whose_acts_fail_all_the_time_has_some_lines_in_the_history() {
     let create = async || {
         let (name, properties) = ("tank/a".into(), Default::default());
         let request = aquifer_api::CreateDataset { name, properties };
-        daemon.client.create_dataset(&request).await
+        daemon.client.ask(&request).await
     };
     create().await.unwrap();
     for _ in 0..100 {

@@ -21,14 +21,14 @@ fn some(values: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 async fn create(daemon: &Daemon, name: &str, properties: &[(&str, &str)]) {
     let request = CreateDataset { name: name.into(), properties: some(properties) };
-    daemon.client.create_dataset(&request).await.unwrap();
+    daemon.client.ask(&request).await.unwrap();
 }
 
 async fn set(daemon: &Daemon, name: &str, properties: &[(&str, &str)]) -> Result<(), ClientError> {
     let properties =
         some(properties).into_iter().map(|(name, value)| (name, Some(value))).collect();
     let request = SetProperties { name: name.into(), properties, exports: false };
-    daemon.client.set_properties(&request).await.map(drop)
+    daemon.client.ask(&request).await.map(drop)
 }
 
 async fn snapshot(daemon: &Daemon, names: &[&str], recursive: bool) -> Vec<String> {
@@ -62,7 +62,7 @@ async fn bring(
 
 async fn local(daemon: &Daemon, name: &str) -> BTreeMap<String, String> {
     let query = DatasetQuery { name: Some(name.into()), recursive: false };
-    let found = daemon.client.datasets(&query).await.unwrap().remove(0);
+    let found = daemon.client.ask(&query).await.unwrap().remove(0);
     let own = found.properties.into_iter().filter(|property| property.source == "local");
     own.map(|property| (property.name, property.value)).collect()
 }
@@ -127,16 +127,16 @@ async fn a_copy_that_comes_into_service_says_as_what_it_is_exported() {
         exports,
     };
     let off = || BTreeMap::from([("standby".to_string(), Some("off".to_string()))]);
-    let asked = daemon.client.set_properties(&into(off(), false)).await.map(drop);
+    let asked = daemon.client.ask(&into(off(), false)).await.map(drop);
     let why = refused(asked, ErrorKind::Refused);
     assert!(why.contains("/tank/above/vms") && why.contains("rw=10.0.0.1"), "{why}");
-    daemon.client.set_properties(&into(off(), true)).await.unwrap();
+    daemon.client.ask(&into(off(), true)).await.unwrap();
     // What is set together is known, and what is exported to nobody needs no word.
     for own in ["ro=10.0.0.2", "off"] {
         set(&daemon, "tank/above/vms", &[("standby", "on"), ("sharenfs", own)]).await.unwrap();
         let mut both = off();
         both.insert("sharenfs".into(), Some(own.into()));
-        daemon.client.set_properties(&into(both, false)).await.unwrap();
+        daemon.client.ask(&into(both, false)).await.unwrap();
     }
     daemon.control.stop().await;
 }
@@ -339,7 +339,7 @@ async fn a_second_pool_of_one_name_is_imported_under_another() {
         more: Vec::new(),
         properties: Default::default(),
     };
-    daemon.client.clone_snapshot(&clone).await.unwrap();
+    daemon.client.ask(&clone).await.unwrap();
     daemon.control.stop().await;
 }
 

@@ -124,11 +124,11 @@ async fn knowing() -> (Daemon, Arc<Mutex<Says>>, tempfile::TempDir) {
     tokio::spawn(Arc::clone(&daemon.control).replicate());
     for name in ["tank/src", "tank/src/below", "tank/other"] {
         let (name, properties) = (name.to_string(), Default::default());
-        daemon.client.create_dataset(&CreateDataset { name, properties }).await.unwrap();
+        daemon.client.ask(&CreateDataset { name, properties }).await.unwrap();
     }
     let open = [("sharenfs".to_string(), Some("rw".to_string()))].into();
     let open = SetProperties { name: "tank/src".into(), properties: open, exports: false };
-    daemon.client.set_properties(&open).await.unwrap();
+    daemon.client.ask(&open).await.unwrap();
     for (name, recursive) in [("tank/src@s", true), ("tank/other@s", false), ("tank/src@t", false)]
     {
         let names = vec![name.to_string()];
@@ -140,7 +140,7 @@ async fn knowing() -> (Daemon, Arc<Mutex<Says>>, tempfile::TempDir) {
 /// The lies, each with a part of what is said of it, and the truth.
 async fn told(daemon: &Daemon) -> (Vec<(Says, &'static str)>, Says) {
     let query = DatasetQuery { name: Some("tank/src".into()), recursive: false };
-    let own = serde_json::to_value(daemon.client.datasets(&query).await.unwrap()).unwrap();
+    let own = serde_json::to_value(daemon.client.ask(&query).await.unwrap()).unwrap();
     let query = SnapshotQuery { name: Some("tank/src@s".into()), ..SnapshotQuery::default() };
     let guid = daemon.client.snapshots(&query).await.unwrap().remove(0).guid;
     let known = |token: &str, name: &str, guid: &str| {
@@ -210,10 +210,10 @@ async fn what_it_says_is_parsed_and_another_stream_than_was_asked_for_is_refused
     // And the truth, which lets nobody in.
     *says.lock() = good;
     let query = DatasetQuery { name: Some("tank/copy".into()), recursive: false };
-    if daemon.client.datasets(&query).await.is_err() {
+    if daemon.client.ask(&query).await.is_err() {
         assert_eq!(fetch(&daemon).await, None);
     }
-    let copy = daemon.client.datasets(&query).await.unwrap().remove(0);
+    let copy = daemon.client.ask(&query).await.unwrap().remove(0);
     assert!(copy.standby, "{copy:?}");
     let shared = copy.properties.iter().find(|of| of.name == "sharenfs").unwrap();
     assert_ne!(shared.source, "local", "{shared:?}");
@@ -251,7 +251,7 @@ async fn a_copy_is_not_younger_than_when_it_came() {
         properties: [("pull".to_string(), pull)].into(),
         exports: false,
     };
-    daemon.client.set_properties(&set).await.unwrap();
+    daemon.client.ask(&set).await.unwrap();
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let query = ReplicationQuery::default();
     let info = daemon.control.replications(&query, &Scope::default()).unwrap().remove(0);

@@ -45,7 +45,7 @@ async fn filled() -> Daemon {
     daemon.make_tank().await;
     let client = &daemon.client;
     let properties = Default::default();
-    client.create_dataset(&CreateDataset { name: "tank/vms".into(), properties }).await.unwrap();
+    client.ask(&CreateDataset { name: "tank/vms".into(), properties }).await.unwrap();
     for name in ["tank/vms@keep", &format!("tank/vms@{TAKEN}"), "tank/vms@last"] {
         let names = vec![name.to_string()];
         client.ask(&TakeSnapshots { names, recursive: false }).await.unwrap();
@@ -89,7 +89,7 @@ pub async fn stream(daemon: &Daemon, mut query: SendQuery) -> Vec<u8> {
 /// bookmarks, by guid where they have one.
 pub async fn state(daemon: &Daemon) -> BTreeSet<String> {
     let client = &daemon.client;
-    let datasets = client.datasets(&DatasetQuery::default()).await.unwrap();
+    let datasets = client.ask(&DatasetQuery::default()).await.unwrap();
     let snapshots = client.snapshots(&SnapshotQuery::default()).await.unwrap();
     let holds = daemon.control.holds(&SnapshotQuery::default(), &Scope::default()).await.unwrap();
     let bookmarks =

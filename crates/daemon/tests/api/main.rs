@@ -40,16 +40,16 @@ async fn clients_see_what_an_act_made_and_leave_before_the_disks_do() {
     daemon.make_tank().await;
     let name = "tank/my vms".to_string();
     let properties = [("sharenfs".to_string(), "on".to_string())].into();
-    daemon.client.create_dataset(&CreateDataset { name: name.clone(), properties }).await.unwrap();
+    daemon.client.ask(&CreateDataset { name: name.clone(), properties }).await.unwrap();
     let properties = [("sharenfs".to_string(), None)].into();
     daemon
         .client
-        .set_properties(&SetProperties { name: name.clone(), properties, exports: false })
+        .ask(&SetProperties { name: name.clone(), properties, exports: false })
         .await
         .unwrap();
     assert_eq!(daemon.told(), ["serve 0: ", "serve 1: ", "serve 1: /tank/my vms", "serve 1: "]);
     let query = DatasetQuery { name: Some(name), recursive: true };
-    assert_eq!(daemon.client.datasets(&query).await.unwrap().len(), 1);
+    assert_eq!(daemon.client.ask(&query).await.unwrap().len(), 1);
     daemon.client.export_pool("tank", &ExportPool::default()).await.unwrap();
     assert_eq!(daemon.told(), ["serve 0: ", "release tank: exported true"]);
 }
@@ -62,7 +62,7 @@ async fn the_end_of_the_daemon_exports_and_refuses_what_comes_late() {
     daemon.control.stop().await;
     assert_eq!(daemon.told(), ["serve 0: ", "release tank: exported true"]);
     let late = CreateDataset { name: "tank/late".into(), properties: Default::default() };
-    let Err(ClientError::Api(error)) = daemon.client.create_dataset(&late).await else {
+    let Err(ClientError::Api(error)) = daemon.client.ask(&late).await else {
         panic!("an act after the end");
     };
     assert_eq!(error.message, "the daemon is stopping");
@@ -147,8 +147,8 @@ async fn who_hangs_up_leaves_nothing_half_done() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     // Acts wait for their turn: behind this one, all that were begun are done.
     let last = CreateDataset { name: "tank/last".into(), properties: Default::default() };
-    daemon.client.create_dataset(&last).await.unwrap();
-    let shown = daemon.client.datasets(&DatasetQuery::default()).await.unwrap();
+    daemon.client.ask(&last).await.unwrap();
+    let shown = daemon.client.ask(&DatasetQuery::default()).await.unwrap();
     assert!(shown.len() > 2, "nothing was read before the hang-up: this tests nothing");
     assert_eq!(daemon.told().len(), shown.len() - 1, "clients are told of each");
     for number in 0..20 {
@@ -158,9 +158,9 @@ async fn who_hangs_up_leaves_nothing_half_done() {
         }
         // Not read before the hang-up: then it must be as if it had never been sent.
         let again = CreateDataset { name, properties: Default::default() };
-        daemon.client.create_dataset(&again).await.unwrap();
+        daemon.client.ask(&again).await.unwrap();
     }
-    let shown = daemon.client.datasets(&DatasetQuery::default()).await.unwrap();
+    let shown = daemon.client.ask(&DatasetQuery::default()).await.unwrap();
     assert_eq!(shown.len(), 22);
     daemon.control.stop().await;
 }
@@ -211,9 +211,9 @@ async fn shares_are_listed_and_explained() {
         exports: false,
     };
     let vms = CreateDataset { name: "tank/vms".into(), properties: Default::default() };
-    daemon.client.create_dataset(&vms).await.unwrap();
+    daemon.client.ask(&vms).await.unwrap();
     let value = "ro=@10.1,rw=10.1.0.7,none=10.1.9.9,root=10.1.0.7,nosuid";
-    daemon.client.set_properties(&set("tank", value)).await.unwrap();
+    daemon.client.ask(&set("tank", value)).await.unwrap();
 
     let shares = daemon.client.shares().await.unwrap();
     let line = |share: &ShareInfo| format!("{} {}", share.path, share.source);
@@ -234,10 +234,10 @@ async fn shares_are_listed_and_explained() {
     ] {
         assert_eq!(why(&daemon, host, path).await, (access, reason.into()), "{host} {path}");
     }
-    daemon.client.set_properties(&set("tank/vms", "off")).await.unwrap();
+    daemon.client.ask(&set("tank/vms", "off")).await.unwrap();
     // The export above covers the path: what lies there is a directory of the parent.
     assert_eq!(why(&daemon, "10.1.0.8", "/tank/vms").await.0, ShareAccess::ReadOnly);
-    daemon.client.set_properties(&set("tank", "off")).await.unwrap();
+    daemon.client.ask(&set("tank", "off")).await.unwrap();
     let (_, reason) = why(&daemon, "10.1.0.8", "/tank/vms/sr").await;
     assert_eq!(reason, "tank/vms is not exported: sharenfs=off (local)");
     let unknown = ShareQuery { host: "hv9".into(), path: "/tank".into() };
@@ -254,14 +254,14 @@ async fn hosts_are_looked_up_before_a_change_is_answered() {
     let value = "rw=hv1:hv9,ro=@10.0.0.0/8".to_string();
     let properties = [("sharenfs".to_string(), Some(value))].into();
     let request = SetProperties { name: "tank".into(), properties, exports: false };
-    let done = daemon.client.set_properties(&request).await.unwrap();
+    let done = daemon.client.ask(&request).await.unwrap();
     assert_eq!(daemon.told(), ["look up hv1 hv9", "serve 1: /tank"]);
     assert_eq!(done.notes.len(), 1);
     assert!(done.notes[0].starts_with("host hv9 in sharenfs: nobody knows it"), "{done:?}");
     for value in ["rw=hv1,rw", "root_squash,no_root_squash", "rw=-hv1", "ro=*.example"] {
         let properties = [("sharenfs".to_string(), Some(value.to_string()))].into();
         let request = SetProperties { name: "tank".into(), properties, exports: false };
-        daemon.client.set_properties(&request).await.unwrap_err();
+        daemon.client.ask(&request).await.unwrap_err();
     }
     assert_eq!(daemon.told(), [""; 0], "nothing was changed");
 }

@@ -13,7 +13,7 @@ async fn snapshots_are_listed_in_pages() {
     let client = &daemon.client;
     for name in ["tank/a", "tank/a/b", "tank/a-b"] {
         let request = CreateDataset { name: name.into(), properties: Default::default() };
-        client.create_dataset(&request).await.unwrap();
+        client.ask(&request).await.unwrap();
     }
     let take = async |name: &str, recursive| {
         let request = TakeSnapshots { names: vec![name.into()], recursive };

@@ -16,7 +16,7 @@ const DAY_S: u64 = 86_400;
 async fn create(daemon: &Daemon, name: &str, retain: &str) {
     let properties = [("retain".to_string(), retain.to_string())].into();
     let request = CreateDataset { name: name.into(), properties };
-    daemon.client.create_dataset(&request).await.unwrap();
+    daemon.client.ask(&request).await.unwrap();
 }
 
 async fn snapshot(daemon: &Daemon, name: &str) {
@@ -126,7 +126,7 @@ async fn a_copy_holds_what_it_receives_and_its_feeder_prunes_none_of_it() {
         properties: [("retain".to_string(), Some("2d".to_string()))].into(),
         exports: false,
     };
-    daemon.client.set_properties(&set).await.unwrap();
+    daemon.client.ask(&set).await.unwrap();
     let last = "tank/vms@replicate-other-2026-11-27T08:09:00.000Z";
     snapshot(&daemon, last).await;
     bring(&daemon, (before, last), &[]).await;

@@ -55,7 +55,7 @@ async fn filled() -> Daemon {
     for name in INSIDE.into_iter().chain(OUTSIDE) {
         if name.contains('/') {
             let (name, properties) = (name.to_string(), Default::default());
-            client.create_dataset(&CreateDataset { name, properties }).await.unwrap();
+            client.ask(&CreateDataset { name, properties }).await.unwrap();
         }
         for last in ["s", "t"] {
             let names = vec![format!("{name}@{last}")];
@@ -188,7 +188,7 @@ async fn lists_have_what_is_inside_and_a_name_outside_means_nothing() {
 async fn outside(daemon: &Daemon) -> Vec<String> {
     let client = &daemon.client;
     let mut all = Vec::new();
-    for of in client.datasets(&DatasetQuery::default()).await.unwrap() {
+    for of in client.ask(&DatasetQuery::default()).await.unwrap() {
         let own = of.properties.iter().filter(|property| property.source == "local");
         let own: Vec<String> = own.map(|of| format!("{}={}", of.name, of.value)).collect();
         all.push((of.name.clone(), format!("{} {own:?}", of.name)));

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use aquifer_api::{
-    BindToken, ConfirmAct, CreateDataset, CreateToken, DestroyDataset, HistoryEntry, HoldSnapshots,
-    MakeBookmark, ReleaseSnapshots, RenameDataset, Role, SendQuery, SetProperties, TakeSnapshots,
-    WaitingAct,
+    BindToken, ConfirmAct, CreateDataset, CreateToken, DatasetQuery, DestroyDataset, HistoryEntry,
+    HoldSnapshots, MakeBookmark, ReleaseSnapshots, RenameDataset, Role, SendQuery, SetProperties,
+    TakeSnapshots, WaitingAct,
 };
 use aquifer_daemon::http::routes;
 use serde_json::{Value, json};
@@ -147,7 +147,7 @@ impl Bed {
         let client = &daemon.client;
         for name in ["tank/vms", "tank/other"] {
             let request = CreateDataset { name: name.into(), properties: Default::default() };
-            client.create_dataset(&request).await.unwrap();
+            client.ask(&request).await.unwrap();
         }
         let names = vec!["tank/vms@a".to_string()];
         let take = TakeSnapshots { names: names.clone(), recursive: false };
@@ -175,7 +175,7 @@ impl Bed {
     async fn set(&self, two_persons: &str) -> Vec<String> {
         let properties = [("two_persons".to_string(), Some(two_persons.to_string()))].into();
         let request = SetProperties { name: "tank".into(), properties, exports: false };
-        self.daemon.client.set_properties(&request).await.unwrap().notes
+        self.daemon.client.ask(&request).await.unwrap().notes
     }
 
     async fn release(&self, snapshot: &str) {
@@ -205,7 +205,7 @@ impl Bed {
     }
 
     async fn has_vms(&self) -> bool {
-        self.daemon.client.datasets(&Default::default()).await.unwrap().len() == 3
+        self.daemon.client.ask(&DatasetQuery::default()).await.unwrap().len() == 3
     }
 
     async fn history(&self) -> Vec<String> {
@@ -310,7 +310,7 @@ async fn what_would_mean_something_else_by_now_is_not_carried_out() {
     let waits = bed.destroys("a");
     for (name, new) in [("tank/vms", "tank/old"), ("tank/other", "tank/vms")] {
         let rename = RenameDataset { name: name.into(), new: new.into() };
-        client.rename_dataset(&rename).await.unwrap();
+        client.ask(&rename).await.unwrap();
     }
     let answer = bed.decide("b", "confirm", &waits);
     assert!(status(&answer) == "409" && answer.contains("something else"), "{answer}");
@@ -456,7 +456,7 @@ async fn a_thief_neither_becomes_two_nor_fills_the_list() {
     let confirm = ConfirmAct { act: waits.act.clone() };
     let held = bed.daemon.client.confirm(waits.number, &confirm).await.unwrap_err();
     assert!(held.to_string().contains("held"), "{held}");
-    let error = bed.daemon.client.destroy_dataset(&destroy).await.unwrap_err();
+    let error = bed.daemon.client.ask(&destroy).await.unwrap_err();
     assert!(!error.to_string().contains("second person"), "{error}");
     let bind = BindToken { certificates: Vec::new() };
     assert!(bed.daemon.client.bind_token("b", &bind).await.is_ok());

@@ -50,7 +50,7 @@ fn answer(daemon: &Daemon, disk: &str) {
 
 async fn create(daemon: &Daemon, name: &str) -> Answer<()> {
     let request = CreateDataset { name: name.into(), properties: Default::default() };
-    daemon.client.create_dataset(&request).await.map(drop)
+    daemon.client.ask(&request).await.map(drop)
 }
 
 /// An act that hangs with the disk of its pool from now on.
@@ -93,7 +93,7 @@ async fn snapshots(daemon: &Daemon, of: &str) -> Vec<String> {
 }
 
 async fn names(daemon: &Daemon) -> Vec<String> {
-    let all = daemon.client.datasets(&DatasetQuery::default()).await.unwrap();
+    let all = daemon.client.ask(&DatasetQuery::default()).await.unwrap();
     all.into_iter().map(|info| info.name).collect()
 }
 
@@ -109,7 +109,7 @@ async fn acts_on_other_pools_go_on_beside_a_silent_one() {
     let client = &daemon.client;
     soon("create", create(&daemon, "dozer/new")).await.unwrap();
     let request = set("dozer/new", "compression", "lz4");
-    soon("set", client.set_properties(&request)).await.unwrap();
+    soon("set", client.ask(&request)).await.unwrap();
     let request = TakeSnapshots { names: vec!["dozer/new@a".into()], recursive: false };
     soon("snapshot", client.ask(&request)).await.unwrap();
     let request = DestroyDataset {
@@ -118,7 +118,7 @@ async fn acts_on_other_pools_go_on_beside_a_silent_one() {
         recursive: true,
         clones: false,
     };
-    soon("destroy", client.destroy_dataset(&request)).await.unwrap();
+    soon("destroy", client.ask(&request)).await.unwrap();
     let scrub = ScrubRequest { act: ScrubAct::Start };
     soon("scrub", client.scrub_pool("dozer", &scrub)).await.unwrap();
     soon("pool create", daemon.make_pool("third", "third.disk")).await;
@@ -143,7 +143,7 @@ async fn rounds_and_replication_of_other_pools_go_on_beside_a_silent_one() {
     let client = &daemon.client;
     for dataset in ["tank/vms", "dozer/vms"] {
         let request = set(dataset, "snapshots", "hourly=2");
-        client.set_properties(&request).await.unwrap();
+        client.ask(&request).await.unwrap();
         // The first one is taken at once. Without it, it is due again.
         let [name] = snapshots(&daemon, dataset).await.try_into().unwrap();
         let request = DestroySnapshots {

@@ -56,7 +56,7 @@ impl Side {
         let query = DatasetQuery { name: Some(name.into()), recursive };
         let found = match self {
             Side::Here(control, _) => control.datasets(&query, &Scope::default()),
-            Side::There(line) => line.asked(QUESTION, line.client.datasets(&query)).await,
+            Side::There(line) => line.asked(QUESTION, line.client.ask(&query)).await,
         };
         match found {
             Err(error) if error.kind == ErrorKind::NotFound => Ok(Vec::new()),

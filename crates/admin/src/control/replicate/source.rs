@@ -72,7 +72,7 @@ impl Source {
         let Source::There { line, .. } = self else { return job.members_here(self.control()?) };
         let recursive = recursive.unwrap_or(false);
         let query = DatasetQuery { name: Some(dataset.clone()), recursive };
-        let found = line.asked(QUESTION, line.client.datasets(&query)).await?;
+        let found = line.asked(QUESTION, line.client.ask(&query)).await?;
         if found.len() > PULLED_MAX {
             let why = format!("{} datasets: {PULLED_MAX} are fetched at a time", found.len());
             return Err(line.senseless(&why));

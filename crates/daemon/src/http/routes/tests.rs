@@ -29,6 +29,7 @@ fn every_act_is_noted() {
     let page = concat!(
         include_str!("../routes.rs"),
         include_str!("background.rs"),
+        include_str!("datasets.rs"),
         include_str!("disks.rs"),
         include_str!("pull.rs"),
         include_str!("replicate.rs"),

@@ -1,0 +1,35 @@
+//! Routes of datasets.
+
+use aquifer_api::{
+    ApiError, ClearDamage, CloneSnapshot, CreateDataset, DatasetDone, DatasetQuery, DestroyDataset,
+    Promote, RenameDataset, SetProperties,
+};
+
+use super::super::asked::Asking;
+use super::second::note_on_alone;
+use super::table::Table;
+
+pub(super) fn routes(table: Table) -> Table {
+    table
+        .question_of(async |at, query: DatasetQuery| at.control.datasets(&query, at.scope()))
+        .operation_of(async |at, make: CreateDataset| at.control.create_dataset(make).await)
+        .operation_of(async |at, clone: CloneSnapshot| {
+            at.control.clone_snapshot(clone, at.may_let_in()).await
+        })
+        .operation_of(set_properties)
+        .operation_of(async |at, of: DestroyDataset| at.control.destroy_dataset(of).await)
+        .operation_of(async |at, to: RenameDataset| at.control.rename_dataset(to).await)
+        .operation_of(async |at, of: Promote| at.control.promote(of).await)
+        .operation_of(async |at, of: ClearDamage| at.control.clear_damage(of).await)
+}
+
+async fn set_properties(at: Asking, request: SetProperties) -> Result<DatasetDone, ApiError> {
+    at.scope().check_set(&request.name, request.properties.keys())?;
+    if !at.is_here() {
+        at.control.check_hold_max(&request)?;
+    }
+    let note = note_on_alone(&request, &at.tokens);
+    let mut done = at.control.set_properties(request).await?;
+    done.notes.extend(note);
+    Ok(done)
+}
