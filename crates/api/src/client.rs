@@ -19,17 +19,13 @@ use tokio::net::UnixStream;
 
 use crate::keys::Identity;
 use crate::{
-    AddVdevs, AlertsInfo, ApiError, BindToken, ClearLocks, ClearedLocks, CreatePool, CreateToken,
-    DaemonInfo, DestroyPool, DiskRequest, DrillRequest, Event, EventQuery, ExportPool,
-    FreeWorkRequest, HistoryEntry, ImportRequest, LocksInfo, MemoryStat, Method, NfsStat,
-    OfflineDisk, OnlineDisk, PATH, PoolCreated, PoolDone, PoolIo, PoolStatus, PoolSummary,
-    ReplaceDisk, Request, RotateToken, ScanRequest, ScanResult, ScrubRequest, TestAlerts,
-    TestedOutlet, TokenInfo, TokenMade,
+    AlertsInfo, ApiError, BindToken, ClearLocks, ClearedLocks, CreateToken, DaemonInfo, LocksInfo,
+    MemoryStat, Method, NfsStat, PATH, Request, RotateToken, TestAlerts, TestedOutlet, TokenInfo,
+    TokenMade,
 };
 
 mod confirmations;
 mod diff;
-mod load;
 mod pull;
 mod remote;
 mod replicate;
@@ -145,121 +141,6 @@ impl Client {
         self.get("/daemon").await
     }
 
-    /// All pools.
-    pub async fn pools(&self) -> Answer<Vec<PoolSummary>> {
-        self.get("/pools").await
-    }
-
-    /// One pool.
-    pub async fn pool(&self, name: &str) -> Answer<PoolStatus> {
-        self.get(&format!("/pools/{}", escaped(name))).await
-    }
-
-    /// The acts on a pool.
-    pub async fn history(&self, name: &str) -> Answer<Vec<HistoryEntry>> {
-        self.get(&format!("/pools/{}/history", escaped(name))).await
-    }
-
-    /// The events that a pool has kept.
-    pub async fn kept_events(&self, name: &str) -> Answer<Vec<Event>> {
-        self.get(&format!("/pools/{}/events", escaped(name))).await
-    }
-
-    /// Makes a pool.
-    pub async fn create_pool(&self, request: &CreatePool) -> Answer<PoolCreated> {
-        self.post("/pools", request).await
-    }
-
-    /// Exports a pool.
-    pub async fn export_pool(&self, name: &str, request: &ExportPool) -> Answer<PoolDone> {
-        self.post(&format!("/pools/{}/export", escaped(name)), request).await
-    }
-
-    /// Clears a pool's notice of a loss and its errors; looks for the disks that it waits for.
-    pub async fn clear_pool(&self, name: &str) -> Answer<PoolDone> {
-        self.post(&format!("/pools/{}/clear", escaped(name)), &()).await
-    }
-
-    /// Destroys a pool.
-    pub async fn destroy_pool(&self, name: &str, request: &DestroyPool) -> Answer<PoolDone> {
-        self.post(&format!("/pools/{}/destroy", escaped(name)), request).await
-    }
-
-    /// Adds vdevs to a pool.
-    pub async fn add_vdevs(&self, name: &str, request: &AddVdevs) -> Answer<PoolCreated> {
-        self.post(&format!("/pools/{}/add", escaped(name)), request).await
-    }
-
-    /// Removes a vdev from a pool.
-    pub async fn remove_disk(&self, name: &str, request: &DiskRequest) -> Answer<PoolDone> {
-        self.post(&format!("/pools/{}/remove", escaped(name)), request).await
-    }
-
-    /// Replaces a disk.
-    pub async fn replace_disk(&self, name: &str, request: &ReplaceDisk) -> Answer<PoolDone> {
-        self.post(&format!("/pools/{}/replace", escaped(name)), request).await
-    }
-
-    /// Adds a disk as another side of a vdev.
-    pub async fn attach_disk(&self, name: &str, request: &ReplaceDisk) -> Answer<PoolDone> {
-        self.post(&format!("/pools/{}/attach", escaped(name)), request).await
-    }
-
-    /// Takes a side off a mirror.
-    pub async fn detach_disk(&self, name: &str, request: &DiskRequest) -> Answer<PoolDone> {
-        self.post(&format!("/pools/{}/detach", escaped(name)), request).await
-    }
-
-    /// Counts the errors of a disk from 0 again.
-    pub async fn clear_disk(&self, name: &str, request: &DiskRequest) -> Answer<PoolDone> {
-        self.post(&format!("/pools/{}/clear-disk", escaped(name)), request).await
-    }
-
-    /// Takes a disk out of use.
-    pub async fn offline_disk(&self, name: &str, request: &OfflineDisk) -> Answer<PoolDone> {
-        self.post(&format!("/pools/{}/offline", escaped(name)), request).await
-    }
-
-    /// Takes a disk into use again.
-    pub async fn online_disk(&self, name: &str, request: &OnlineDisk) -> Answer<PoolDone> {
-        self.post(&format!("/pools/{}/online", escaped(name)), request).await
-    }
-
-    /// Begins a drill, or ends the one that goes on.
-    pub async fn drill(&self, name: &str, request: &DrillRequest) -> Answer<PoolDone> {
-        self.post(&format!("/pools/{}/drill", escaped(name)), request).await
-    }
-
-    /// Changes the faults of a disk.
-    #[cfg(debug_assertions)]
-    pub async fn inject(&self, name: &str, request: &crate::InjectRequest) -> Answer<PoolDone> {
-        self.post(&format!("/pools/{}/inject", escaped(name)), request).await
-    }
-
-    /// Begins, resumes, pauses or stops a scrub.
-    pub async fn scrub_pool(&self, name: &str, request: &ScrubRequest) -> Answer<PoolDone> {
-        self.post(&format!("/pools/{}/scrub", escaped(name)), request).await
-    }
-
-    /// Begins, resumes, suspends or ends a trim or an initialization.
-    pub async fn work_on_free_space(
-        &self,
-        name: &str,
-        request: &FreeWorkRequest,
-    ) -> Answer<PoolDone> {
-        self.post(&format!("/pools/{}/free-space", escaped(name)), request).await
-    }
-
-    /// Looks for pools.
-    pub async fn scan(&self, request: &ScanRequest) -> Answer<ScanResult> {
-        self.post("/scan", request).await
-    }
-
-    /// Imports a pool.
-    pub async fn import_pool(&self, request: &ImportRequest) -> Answer<PoolDone> {
-        self.post("/import", request).await
-    }
-
     /// Locks of files.
     pub async fn locks(&self) -> Answer<LocksInfo> {
         self.get("/locks").await
@@ -268,12 +149,6 @@ impl Client {
     /// Ends all locks of a client.
     pub async fn clear_locks(&self, request: &ClearLocks) -> Answer<ClearedLocks> {
         self.post("/locks/clear", request).await
-    }
-
-    /// The work of disks.
-    pub async fn iostat(&self, pool: Option<&str>) -> Answer<Vec<PoolIo>> {
-        let query = pool.map_or_else(String::new, |pool| format!("?pool={}", escaped(pool)));
-        self.get(&format!("/iostat{query}")).await
     }
 
     /// The daemon's memory, and its read caches.
@@ -294,12 +169,6 @@ impl Client {
     /// The requests of clients.
     pub async fn nfs(&self) -> Answer<NfsStat> {
         self.get("/nfs").await
-    }
-
-    /// The events after one; waits for an event if the query asks for that.
-    pub async fn events(&self, query: &EventQuery) -> Answer<Vec<Event>> {
-        let EventQuery { after, wait_ms } = query;
-        self.get(&format!("/events?after={after}&wait_ms={wait_ms}")).await
     }
 
     /// Lists tokens.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use aquifer_meter::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::request::request;
 use crate::{LeafState, VdevClass, VdevKind};
 
 /// Times of operations.
@@ -43,6 +44,8 @@ pub struct IoQuery {
     #[serde(default)]
     pub pool: Option<String>,
 }
+
+request!(Get "/iostat", Read, IoQuery -> Vec<PoolIo>);
 
 /// The work of a pool's disks since its import.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -258,6 +261,14 @@ pub struct EventQuery {
     #[serde(default)]
     pub wait_ms: u64,
 }
+
+request!(Get "/events", Read, EventQuery -> Vec<Event>);
+
+/// `GET /pools/{name}/events`: the events that a pool has kept.
+#[derive(Debug, Clone, Copy)]
+pub struct KeptEventsQuery;
+
+request!(Get "/pools/{name}/events", Read, On<KeptEventsQuery>, () -> Vec<Event>);
 
 /// An event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

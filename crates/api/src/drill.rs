@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Flow;
+use crate::PoolDone;
+use crate::request::{On, Operation, request};
+use crate::words::Words;
 
 /// `POST /pools/{name}/drill`: begins a drill, or ends the one that goes on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +21,22 @@ pub enum DrillRequest {
     },
     /// End it early. The disk comes back at once.
     Stop,
+}
+
+request!(Post "/pools/{name}/drill", Operator, On<DrillRequest> -> PoolDone);
+
+impl Operation for On<DrillRequest> {
+    fn words(&self) -> String {
+        let words = Words::of("pool drill");
+        let words = match &self.request {
+            DrillRequest::Start { disk, seconds } => {
+                let words = words.option("--seconds", Some(seconds.to_string()));
+                words.word(&self.name).word(disk)
+            }
+            DrillRequest::Stop => words.flag(true, "--stop").word(&self.name),
+        };
+        words.text()
+    }
 }
 
 /// The newest drill of a pool since its import.

@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::PoolDone;
+use crate::request::{On, Operation, request};
+use crate::words::Words;
+
 /// `POST /pools/{name}/free-space`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -17,6 +21,24 @@ pub struct FreeWorkRequest {
     /// Bytes a second on each disk, at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u64>,
+}
+
+request!(Post "/pools/{name}/free-space", Operator, On<FreeWorkRequest> -> PoolDone);
+
+impl Operation for On<FreeWorkRequest> {
+    fn words(&self) -> String {
+        let FreeWorkRequest { work, act, disks, rate } = &self.request;
+        let words = Words::of(match work {
+            FreeWork::Trim => "pool trim",
+            FreeWork::Initialize => "pool initialize",
+        });
+        let words = words
+            .flag(*act == FreeWorkAct::Suspend, "-s")
+            .flag(*act == FreeWorkAct::Cancel, "-c")
+            .flag(*act == FreeWorkAct::Forget, "-u")
+            .option("-r", rate.map(|rate| rate.to_string()));
+        words.word(&self.name).words(disks).text()
+    }
 }
 
 /// Kind of work on free space.

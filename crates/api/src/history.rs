@@ -2,8 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::request::request;
+
 /// Actor in the history, for acts that a pool does by itself.
 pub const HISTORY_ITSELF: &str = "itself";
+
+/// `GET /pools/{name}/history`: the acts on a pool.
+#[derive(Debug, Clone, Copy)]
+pub struct HistoryQuery;
+
+request!(Get "/pools/{name}/history", Read, On<HistoryQuery>, () -> Vec<HistoryEntry>);
 
 /// One act, in `GET /pools/{name}/history`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::PoolDone;
+use crate::request::{Operation, request};
 use crate::time;
+use crate::words::Words;
 use crate::{Health, LeafState, VdevClass, VdevKind};
 
 /// `POST /scan`: searches for pools that could be imported.
@@ -17,6 +20,8 @@ pub struct ScanRequest {
     #[serde(default)]
     pub places: Vec<PathBuf>,
 }
+
+request!(Post "/scan", Operator, ScanRequest -> ScanResult);
 
 /// The result of a scan.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,6 +106,28 @@ pub struct ImportRequest {
     /// disks are undone.
     #[serde(default)]
     pub old_config: bool,
+}
+
+request!(Post "/import", Operator, ImportRequest -> PoolDone);
+
+impl Operation for ImportRequest {
+    fn words(&self) -> String {
+        let ImportRequest { pool, new_name, places, rewind, .. } = self;
+        let places = places.iter().map(|place| place.to_string_lossy().into_owned());
+        Words::of("pool import")
+            .flag(self.force, "-f")
+            .option("--rewind", (*rewind > 0).then(|| rewind.to_string()))
+            .flag(self.discard_log, "--discard-log")
+            .flag(self.missing_log, "--missing-log")
+            .flag(self.missing_vdev, "--missing-vdev")
+            .flag(self.discard_unreadable, "--discard-unreadable")
+            .flag(self.use_offline, "--use-offline")
+            .flag(self.old_config, "--old-config")
+            .options("-d", places)
+            .word(pool)
+            .words(new_name)
+            .text()
+    }
 }
 
 /// The possible losses of an import that dropped the log, or its end.

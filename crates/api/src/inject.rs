@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::PoolDone;
+use crate::request::{On, Operation, request};
+
 /// `POST /pools/{name}/inject`: changes the faults of a disk. Others that it has stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -36,6 +39,14 @@ pub struct InjectRequest {
     /// The disk is gone.
     #[serde(default)]
     pub vanish: bool,
+}
+
+request!(Post "/pools/{name}/inject", Admin, On<InjectRequest> -> PoolDone);
+
+impl Operation for On<InjectRequest> {
+    fn words(&self) -> String {
+        "inject".into()
+    }
 }
 
 /// So many of so many.

@@ -61,8 +61,8 @@ pub use caches::{CacheDiskInfo, CacheDiskState};
 pub use confirmations::{AfterWait, ConfirmAct, Confirmed, WaitingAct};
 pub use connect::{ConnectAdvice, ConnectQuery, Hypervisor};
 pub use counts::{
-    ClientStat, Count, DiskIo, DiskStat, Event, EventQuery, Flow, IoQuery, Latency, LeafIo,
-    NfsLoad, NfsStat, PoolIo, ProcedureStat, VdevIo,
+    ClientStat, Count, DiskIo, DiskStat, Event, EventQuery, Flow, IoQuery, KeptEventsQuery,
+    Latency, LeafIo, NfsLoad, NfsStat, PoolIo, ProcedureStat, VdevIo,
 };
 pub use datasets::{
     ClearDamage, CloneSnapshot, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
@@ -71,24 +71,29 @@ pub use datasets::{
 pub use diff::{
     ChangedName, ChangedNames, ChangedRange, ChangedRanges, DiffQuery, FileType, NameChange,
 };
-pub use disk_acts::{DiskRequest, OfflineDisk, OnlineDisk, ReplaceDisk};
+pub use disk_acts::{
+    AttachDisk, ClearDisk, DetachDisk, DiskRequest, OfflineDisk, OnlineDisk, RemoveDisk,
+    ReplaceDisk,
+};
 pub use disks::{DiskInfo, SlowInfo, SmartInfo};
 pub use drill::{DrillInfo, DrillPhase, DrillRequest, DrillState, DrillStep};
 pub use free_space::{FreeWork, FreeWorkAct, FreeWorkInfo, FreeWorkRequest, FreeWorkState};
-pub use history::{HISTORY_ITSELF, HistoryChange, HistoryEntry, HistoryOutcome};
+pub use history::{HISTORY_ITSELF, HistoryChange, HistoryEntry, HistoryOutcome, HistoryQuery};
 pub use imports::{DroppedLog, FoundPool, FoundVdev, ImportRequest, ScanRequest, ScanResult};
 #[cfg(debug_assertions)]
 pub use inject::{InjectRequest, Share};
-pub use load::{LoadColumns, LoadQuery, LoadSeries, LoadSpan, LoadSum, LoadedDisk};
+pub use load::{
+    LoadColumns, LoadQuery, LoadSeries, LoadSpan, LoadSum, LoadedDisk, LoadedDisksQuery,
+};
 pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 pub use memory::{CacheClass, CacheStat, MemoryStat, PoolMemory};
 pub use names::{
     BadDatasetName, BadSnapshotName, DatasetName, SNAPSHOT_NAME_BYTES_MAX, SnapshotName,
 };
 pub use pools::{
-    AddVdevs, CreatePool, DestroyPool, ExportPool, Health, LeafState, LeafStatus, PoolCreated,
-    PoolDone, PoolStatus, PoolSummary, ResilverInfo, ScanState, SyncDisabled, VdevClass, VdevKind,
-    VdevLayout, VdevRequest, VdevStatus,
+    AddVdevs, ClearPool, CreatePool, DestroyPool, ExportPool, Health, LeafState, LeafStatus,
+    PoolCreated, PoolDone, PoolQuery, PoolStatus, PoolSummary, PoolsQuery, ResilverInfo, ScanState,
+    SyncDisabled, VdevClass, VdevKind, VdevLayout, VdevRequest, VdevStatus,
 };
 pub use pull::{
     PULLED_MAX, PrunePull, PullKnown, PullQuery, PullSource, PullTaken, SettlePull, TakePull,

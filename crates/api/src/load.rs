@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::request::request;
+
 /// How far back.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -55,6 +57,14 @@ pub struct LoadQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_s: Option<u64>,
 }
+
+request!(Get "/pools/{name}/load", Read, On<LoadQuery> -> LoadSeries);
+
+/// `GET /pools/{name}/load/disks`: the VM disks that were busiest, the busiest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LoadedDisksQuery(pub LoadQuery);
+
+request!(Get "/pools/{name}/load/disks", Read, On<LoadedDisksQuery(LoadQuery)> -> Vec<LoadedDisk>);
 
 /// The load of a time, step by step. All lists are as long as `at_s`; steps of which nothing is
 /// known are left out. Numbers are exact to a thousandth.

@@ -2,12 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use aquifer_meter::time::text_s;
 use serde::{Deserialize, Serialize};
 
+use crate::request::{On, Operation, request};
+use crate::words::Words;
 use crate::{
     CacheDiskInfo, DamagedFile, DiskInfo, DrillInfo, DroppedLog, FreeWorkInfo, Problem,
     ReplicationInfo, ScrubInfo, SlowInfo, SpareInfo,
 };
+
+/// `GET /pools`: all pools.
+#[derive(Debug, Clone, Copy)]
+pub struct PoolsQuery;
+
+request!(Get "/pools", Read, PoolsQuery, () -> Vec<PoolSummary>);
 
 /// One line of `pool list`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +61,12 @@ pub enum Health {
     /// It is on the list, but could not be imported.
     Unavail,
 }
+
+/// `GET /pools/{name}`: one pool.
+#[derive(Debug, Clone, Copy)]
+pub struct PoolQuery;
+
+request!(Get "/pools/{name}", Read, On<PoolQuery>, () -> PoolStatus);
 
 /// `GET /pools/{name}`: everything `pool status` shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -281,6 +296,20 @@ pub struct VdevRequest {
     pub disks: Vec<String>,
 }
 
+/// Vdevs, as the command line names them.
+fn vdevs(words: Words, vdevs: &[VdevRequest]) -> Words {
+    vdevs.iter().fold(words, |words, vdev| {
+        words.flag(vdev.kind == VdevKind::Mirror, "mirror").words(&vdev.disks)
+    })
+}
+
+/// Disks that are no data vdevs.
+fn helpers(words: Words, logs: &[VdevRequest], spares: &[String], caches: &[String]) -> Words {
+    let words = vdevs(words.flag(!logs.is_empty(), "log"), logs);
+    let words = words.flag(!spares.is_empty(), "spare").words(spares);
+    words.flag(!caches.is_empty(), "cache").words(caches)
+}
+
 /// `POST /pools`: makes a pool and imports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -317,6 +346,21 @@ pub struct CreatePool {
     pub held_until_s: Option<u64>,
 }
 
+request!(Post "/pools", Admin, CreatePool -> PoolCreated);
+
+impl Operation for CreatePool {
+    fn words(&self) -> String {
+        let set = self.properties.iter().map(|(name, value)| format!("{name}={value}"));
+        let words = Words::of("pool create")
+            .flag(self.force, "-f")
+            .options("-o", set)
+            .option("--held-until", self.held_until_s.map(text_s))
+            .option("--create-size", self.create_bytes.map(|bytes| bytes.to_string()))
+            .word(&self.name);
+        helpers(vdevs(words, &self.vdevs), &self.logs, &self.spares, &self.caches).text()
+    }
+}
+
 /// `POST /pools/{name}/add`: more vdevs for a pool in service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -347,6 +391,18 @@ pub struct AddVdevs {
     /// error says it: these snapshots are destroyed. It counts on the server's own socket alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_until_s: Option<u64>,
+}
+
+request!(Post "/pools/{name}/add", Admin, On<AddVdevs> -> PoolCreated);
+
+impl Operation for On<AddVdevs> {
+    fn words(&self) -> String {
+        let AddVdevs { logs, spares, caches, force, create_bytes, .. } = &self.request;
+        let words = Words::of("pool add").flag(*force, "-f");
+        let words = words.option("--create-size", create_bytes.map(|bytes| bytes.to_string()));
+        let words = vdevs(words.word(&self.name), &self.request.vdevs);
+        helpers(words, logs, spares, caches).text()
+    }
 }
 
 /// The result of a [`CreatePool`] or of [`AddVdevs`].
@@ -414,6 +470,14 @@ pub struct ExportPool {
     pub force: bool,
 }
 
+request!(Post "/pools/{name}/export", Operator, On<ExportPool> -> PoolDone);
+
+impl Operation for On<ExportPool> {
+    fn words(&self) -> String {
+        Words::of("pool export").flag(self.request.force, "--force").word(&self.name).text()
+    }
+}
+
 /// `POST /pools/{name}/destroy`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -421,4 +485,25 @@ pub struct ExportPool {
 pub struct DestroyPool {
     /// The pool's name once more.
     pub confirm: String,
+}
+
+request!(Post "/pools/{name}/destroy", Admin, On<DestroyPool> -> PoolDone);
+
+impl Operation for On<DestroyPool> {
+    fn words(&self) -> String {
+        Words::of("pool destroy").word(&self.name).text()
+    }
+}
+
+/// `POST /pools/{name}/clear`: clears its notice of a loss and its errors, and looks for the disks
+/// that it waits for.
+#[derive(Debug, Clone, Copy)]
+pub struct ClearPool;
+
+request!(Post "/pools/{name}/clear", Operator, On<ClearPool>, () -> PoolDone);
+
+impl Operation for On<ClearPool> {
+    fn words(&self) -> String {
+        Words::of("pool clear").word(&self.name).text()
+    }
 }

@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::PoolDone;
+use crate::request::{On, Operation, request};
+use crate::words::Words;
+
 /// `POST /pools/{name}/scrub`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -9,6 +13,17 @@ use serde::{Deserialize, Serialize};
 pub struct ScrubRequest {
     /// Act on the scrub.
     pub act: ScrubAct,
+}
+
+request!(Post "/pools/{name}/scrub", Operator, On<ScrubRequest> -> PoolDone);
+
+impl Operation for On<ScrubRequest> {
+    fn words(&self) -> String {
+        let words = Words::of("pool scrub")
+            .flag(self.request.act == ScrubAct::Pause, "-p")
+            .flag(self.request.act == ScrubAct::Stop, "-s");
+        words.word(&self.name).text()
+    }
 }
 
 /// Act on a scrub.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use aquifer_api::client::Client;
-use aquifer_api::{BookmarkQuery, DatasetQuery, SnapshotQuery};
+use aquifer_api::{BookmarkQuery, DatasetQuery, On, PoolQuery, PoolsQuery, SnapshotQuery};
 use clap::{Arg, Command};
 use clap_complete::engine::{
     ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
@@ -163,7 +163,7 @@ fn daemon(words: &[String]) -> ApiArgs {
 }
 
 async fn pools(client: &Client) -> Result<Vec<String>, Failure> {
-    Ok(client.pools().await?.into_iter().map(|pool| pool.name).collect())
+    Ok(client.ask(&PoolsQuery).await?.into_iter().map(|pool| pool.name).collect())
 }
 
 /// Disks of the pool that the words name; of all pools if they name none.
@@ -174,7 +174,7 @@ async fn disks(client: &Client, words: &[String]) -> Result<Vec<String>, Failure
     }
     let mut disks = Vec::new();
     for pool in pools {
-        let status = client.pool(&pool).await?;
+        let status = client.ask(&On::new(&pool, PoolQuery)).await?;
         for vdev in status.vdevs {
             if vdev.leaves.len() > 1 {
                 disks.push(vdev.name);

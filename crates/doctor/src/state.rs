@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use aquifer_api::client::{Answer, Client, ClientError};
 use aquifer_api::{
-    DaemonInfo, DatasetInfo, DatasetQuery, Health, LocksInfo, PoolStatus, ShareInfo,
+    DaemonInfo, DatasetInfo, DatasetQuery, Health, LocksInfo, On, PoolQuery, PoolStatus,
+    PoolsQuery, ShareInfo,
 };
 
 use crate::codes;
@@ -38,10 +39,13 @@ pub(crate) async fn daemon(client: &Client, report: &mut Report) -> Option<Daemo
 /// Asks for all, and says what is wrong with it. What the daemon does not answer is empty.
 pub(crate) async fn ask(client: &Client, daemon: &DaemonInfo, report: &mut Report) -> State {
     let mut silent = Vec::new();
-    let list = take(patient(client.pools()).await, &mut silent);
+    let list = take(patient(client.ask(&PoolsQuery)).await, &mut silent);
     let mut pools = Vec::new();
     for pool in list {
-        pools.extend(take(patient(client.pool(&pool.name)).await.map(Some), &mut silent));
+        pools.extend(take(
+            patient(client.ask(&On::new(&pool.name, PoolQuery))).await.map(Some),
+            &mut silent,
+        ));
     }
     let all = DatasetQuery { name: None, recursive: true };
     let datasets = take(patient(client.ask(&all)).await, &mut silent);

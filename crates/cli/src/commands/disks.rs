@@ -3,8 +3,8 @@
 
 use aquifer_api::client::Client;
 use aquifer_api::{
-    AddVdevs, DiskRequest, Health, LeafState, OfflineDisk, OnlineDisk, PoolDone, PoolStatus,
-    ReplaceDisk, ResilverInfo, ScanState, ScrubState,
+    AddVdevs, AttachDisk, DetachDisk, DiskRequest, Health, LeafState, OfflineDisk, On, OnlineDisk,
+    PoolDone, PoolQuery, PoolStatus, RemoveDisk, ReplaceDisk, ResilverInfo, ScanState, ScrubState,
 };
 
 use super::pool::layout;
@@ -18,7 +18,7 @@ pub(super) async fn add(client: &Client, output: Output, wish: CreateArgs) -> Re
     let CreateArgs { force, dry_run, create_size: create_bytes, name, .. } = wish;
     let request =
         AddVdevs { vdevs, logs, spares, caches, force, dry_run, create_bytes, held_until_s: None };
-    let added = client.add_vdevs(&name, &request).await?;
+    let added = client.ask(&On::new(&name, request)).await?;
     output.answer(&added, |added| match added.dry_run {
         true => format!("would add to pool {name:?}:\n\n{}", layout(added, output)),
         false => String::new(),
@@ -33,7 +33,7 @@ pub(super) async fn remove(
     name: &str,
     disk: String,
 ) -> Result<(), Failure> {
-    done(output, &client.remove_disk(name, &DiskRequest { disk }).await?)
+    done(output, &client.ask(&On::new(name, RemoveDisk(DiskRequest { disk }))).await?)
 }
 
 pub(super) async fn replace(
@@ -43,7 +43,7 @@ pub(super) async fn replace(
     request: ReplaceDisk,
     waits: bool,
 ) -> Result<(), Failure> {
-    let done = client.replace_disk(name, &request).await?;
+    let done = client.ask(&On::new(name, request)).await?;
     done_and_waited(client, output, &done, waits).await
 }
 
@@ -54,7 +54,7 @@ pub(super) async fn attach(
     request: ReplaceDisk,
     waits: bool,
 ) -> Result<(), Failure> {
-    let done = client.attach_disk(name, &request).await?;
+    let done = client.ask(&On::new(name, AttachDisk(request))).await?;
     done_and_waited(client, output, &done, waits).await
 }
 
@@ -64,7 +64,7 @@ pub(super) async fn detach(
     name: &str,
     disk: String,
 ) -> Result<(), Failure> {
-    done(output, &client.detach_disk(name, &DiskRequest { disk }).await?)
+    done(output, &client.ask(&On::new(name, DetachDisk(DiskRequest { disk }))).await?)
 }
 
 /// Looks in a row without a resilver after which none is expected: one that was asked for begins
@@ -76,7 +76,7 @@ const QUIET_LOOKS: u32 = 12;
 pub(super) async fn wait(client: &Client, output: Output, name: &str) -> Result<(), Failure> {
     let (mut quiet, mut progress) = (0, Progress::new(output));
     loop {
-        let pool = client.pool(name).await?;
+        let pool = client.ask(&On::new(name, PoolQuery)).await?;
         match pool.summary.health {
             Health::Importing => {
                 tokio::time::sleep(LOOK_EVERY).await;
@@ -137,7 +137,7 @@ pub(super) async fn offline(
     name: &str,
     request: OfflineDisk,
 ) -> Result<(), Failure> {
-    done(output, &client.offline_disk(name, &request).await?)
+    done(output, &client.ask(&On::new(name, request)).await?)
 }
 
 pub(super) async fn online(
@@ -147,7 +147,7 @@ pub(super) async fn online(
     request: OnlineDisk,
     waits: bool,
 ) -> Result<(), Failure> {
-    let done = client.online_disk(name, &request).await?;
+    let done = client.ask(&On::new(name, request)).await?;
     done_and_waited(client, output, &done, waits).await
 }
 

@@ -5,7 +5,9 @@ use std::io::IsTerminal;
 use std::pin::pin;
 
 use aquifer_api::client::Client;
-use aquifer_api::{Count, DrillInfo, DrillPhase, DrillRequest, DrillState, DrillStep};
+use aquifer_api::{
+    Count, DrillInfo, DrillPhase, DrillRequest, DrillState, DrillStep, On, PoolQuery,
+};
 use aquifer_meter::Histogram;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
@@ -25,7 +27,7 @@ pub(super) async fn drill(
     DrillArgs { yes, seconds, stop: _, name, disk }: DrillArgs,
 ) -> Result<(), Failure> {
     let Some(disk) = disk else {
-        let done = client.drill(&name, &DrillRequest::Stop).await?;
+        let done = client.ask(&On::new(&name, DrillRequest::Stop)).await?;
         return output.answer(&done, |_| String::new());
     };
     if !yes {
@@ -34,7 +36,7 @@ pub(super) async fn drill(
     // Before it begins: from then on a signal must not just end this.
     let mut interrupted = signal(SignalKind::interrupt()).map_err(Failure::failed)?;
     let mut terminated = signal(SignalKind::terminate()).map_err(Failure::failed)?;
-    client.drill(&name, &DrillRequest::Start { disk, seconds }).await?;
+    client.ask(&On::new(&name, DrillRequest::Start { disk, seconds })).await?;
     let ended = {
         let mut watched = pin!(watch(client, output, &name));
         tokio::select! {
@@ -79,7 +81,7 @@ fn confirm(name: &str, disk: &str, seconds: u64) -> Result<(), Failure> {
 async fn watch(client: &Client, output: Output, name: &str) -> Result<DrillInfo, Failure> {
     let mut progress = Progress::new(output);
     loop {
-        let Some(drill) = client.pool(name).await?.drill else {
+        let Some(drill) = client.ask(&On::new(name, PoolQuery)).await?.drill else {
             return Err(Failure::failed(format!(
                 "pool {name:?} left service during the drill; the disk comes back with the pool"
             )));
@@ -102,7 +104,7 @@ async fn stop(
     watched: impl Future<Output = Result<DrillInfo, Failure>>,
 ) -> Result<DrillInfo, Failure> {
     // A drill that has just ended by itself is shown as it ended.
-    let _ = client.drill(name, &DrillRequest::Stop).await;
+    let _ = client.ask(&On::new(name, DrillRequest::Stop)).await;
     watched.await
 }
 

@@ -3,7 +3,7 @@
 
 use aquifer_api::client::Client;
 use aquifer_api::time;
-use aquifer_api::{Event, EventQuery};
+use aquifer_api::{Event, EventQuery, KeptEventsQuery, On};
 
 use super::Output;
 use super::repeat::print_some;
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::table::Table;
 
 pub(super) async fn events(client: &Client, output: Output, follow: bool) -> Result<(), Failure> {
-    let kept = client.events(&EventQuery::default()).await?;
+    let kept = client.ask(&EventQuery::default()).await?;
     let mut last = kept.last().map_or(0, |event| event.sequence);
     if !follow {
         return output.answer(&kept, |kept| text(kept, output, true));
@@ -22,7 +22,7 @@ pub(super) async fn events(client: &Client, output: Output, follow: bool) -> Res
     loop {
         let query = EventQuery { after: last, wait_ms: WAIT_MS };
         // A daemon that stops ends this: no more events will come.
-        let new = client.events(&query).await?;
+        let new = client.ask(&query).await?;
         last = new.last().map_or(last, |event| event.sequence);
         if !print_some(&lines(&new, output, false)?)? {
             return Ok(());
@@ -32,7 +32,7 @@ pub(super) async fn events(client: &Client, output: Output, follow: bool) -> Res
 
 /// Prints the events that a pool has kept.
 pub(super) async fn kept(client: &Client, output: Output, pool: &str) -> Result<(), Failure> {
-    let kept = client.kept_events(pool).await?;
+    let kept = client.ask(&On::new(pool, KeptEventsQuery)).await?;
     output.answer(&kept, |kept| text(kept, output, true))
 }
 

@@ -1,7 +1,9 @@
 //! `aquifer pool trim` and `aquifer pool initialize`, and what the status says of them.
 
 use aquifer_api::client::Client;
-use aquifer_api::{FreeWork, FreeWorkAct, FreeWorkInfo, FreeWorkRequest, FreeWorkState};
+use aquifer_api::{
+    FreeWork, FreeWorkAct, FreeWorkInfo, FreeWorkRequest, FreeWorkState, On, PoolQuery,
+};
 use aquifer_api::{LeafStatus, PoolStatus, VdevClass, time};
 
 use super::Output;
@@ -49,13 +51,13 @@ async fn work(
     request: FreeWorkRequest,
     wait: bool,
 ) -> Result<(), Failure> {
-    let done = client.work_on_free_space(name, &request).await?;
+    let done = client.ask(&On::new(name, request.clone())).await?;
     if !wait {
         return output.answer(&done, |_| String::new());
     }
     let mut progress = Progress::new(output);
     let ended = loop {
-        let pool = client.pool(name).await?;
+        let pool = client.ask(&On::new(name, PoolQuery)).await?;
         let works = works(&pool, &request);
         let goes_on = |work: &FreeWorkInfo| {
             matches!(work.state, FreeWorkState::Running | FreeWorkState::Waiting)

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use aquifer_api::client::Client;
 use aquifer_api::time;
-use aquifer_api::{HISTORY_ITSELF, HistoryChange, HistoryEntry, HistoryOutcome};
+use aquifer_api::{
+    HISTORY_ITSELF, HistoryChange, HistoryEntry, HistoryOutcome, HistoryQuery, On, PoolsQuery,
+};
 
 use super::Output;
 use crate::failure::Failure;
@@ -29,11 +31,11 @@ pub(super) async fn history(
 ) -> Result<(), Failure> {
     let names = match name {
         Some(name) => vec![name],
-        None => client.pools().await?.into_iter().map(|pool| pool.name).collect(),
+        None => client.ask(&PoolsQuery).await?.into_iter().map(|pool| pool.name).collect(),
     };
     let mut pools = BTreeMap::new();
     for name in names {
-        let mut entries = client.history(&name).await?;
+        let mut entries = client.ask(&On::new(&name, HistoryQuery)).await?;
         entries.retain(|entry| show.all || may_be_done(entry));
         entries.retain(|entry| show.internal || entry.who != HISTORY_ITSELF);
         pools.insert(name, entries);

@@ -1,7 +1,7 @@
 //! `aquifer inject`: faults of disks, for tests. Only debug builds have it.
 
 use aquifer_api::client::Client;
-use aquifer_api::{InjectRequest, Share};
+use aquifer_api::{InjectRequest, On, Share};
 use clap::Args;
 
 use super::Output;
@@ -65,6 +65,6 @@ pub(super) async fn inject(
     if request == (InjectRequest { disk: request.disk.clone(), ..InjectRequest::default() }) {
         return Err(Failure::usage("name a fault, or --clear"));
     }
-    let done = client.inject(&name, &request).await?;
+    let done = client.ask(&On::new(&name, request)).await?;
     output.answer(&done, |_| String::new())
 }

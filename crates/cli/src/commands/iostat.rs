@@ -1,7 +1,7 @@
 //! `aquifer iostat`: the operations of disks, as `zpool iostat` shows them.
 
 use aquifer_api::client::Client;
-use aquifer_api::{DiskIo, Latency, PoolIo, VdevClass, VdevIo, VdevKind};
+use aquifer_api::{DiskIo, IoQuery, Latency, PoolIo, VdevClass, VdevIo, VdevKind};
 use aquifer_meter::{BUCKETS, Histogram, floor_ns};
 
 use super::Output;
@@ -29,7 +29,8 @@ pub(super) async fn iostat(
     words: &[String],
 ) -> Result<(), Failure> {
     let (pool, times) = pool_and_times(words).map_err(Failure::usage)?;
-    let ask = async || Ok(client.iostat(pool.as_deref()).await?);
+    let query = IoQuery { pool };
+    let ask = async || Ok(client.ask(&query).await?);
     repeat(output, times, ask, |now, then| match show.histograms {
         true => histograms(now, then, show, output),
         false => rates(now, then, show, output),

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use aquifer_api::client::Client;
-use aquifer_api::{LoadQuery, LoadSeries, LoadSpan, LoadSum, LoadedDisk, time};
+use aquifer_api::{
+    LoadQuery, LoadSeries, LoadSpan, LoadSum, LoadedDisk, LoadedDisksQuery, On, PoolsQuery, time,
+};
 
 use super::Output;
 use super::since::{rate_text, time as took};
@@ -27,7 +29,7 @@ pub(super) async fn iostat(
     words: &[String],
 ) -> Result<(), Failure> {
     let pools = match words {
-        [] => client.pools().await?.into_iter().map(|pool| pool.name).collect(),
+        [] => client.ask(&PoolsQuery).await?.into_iter().map(|pool| pool.name).collect(),
         [pool] => vec![pool.clone()],
         _ => return Err(Failure::usage("the past has no interval: give a pool at most")),
     };
@@ -39,14 +41,14 @@ pub(super) async fn iostat(
     if args.disks {
         let mut all = BTreeMap::new();
         for pool in pools {
-            let disks = client.loaded_disks(&pool, &query).await?;
+            let disks = client.ask(&On::new(&pool, LoadedDisksQuery(query.clone()))).await?;
             all.insert(pool, disks);
         }
         return output.answer(&all, |all| disks(all, to_s - from_s, output));
     }
     let mut all = BTreeMap::new();
     for pool in pools {
-        let series = client.load(&pool, &query).await?;
+        let series = client.ask(&On::new(&pool, query.clone())).await?;
         all.insert(pool, series);
     }
     output.answer(&all, |all| steps(all, latency, output))

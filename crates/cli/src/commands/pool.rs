@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use aquifer_api::client::Client;
 use aquifer_api::shown::lines_shown;
 use aquifer_api::{
-    CreatePool, DestroyPool, DiskRequest, ExportPool, FoundPool, FoundVdev, Health, ImportRequest,
-    LeafState, PoolCreated, PoolSummary, ScanRequest, ScanResult, VdevClass, VdevKind, VdevLayout,
+    ClearDisk, ClearPool, CreatePool, DestroyPool, DiskRequest, ExportPool, FoundPool, FoundVdev,
+    Health, ImportRequest, LeafState, On, PoolCreated, PoolQuery, PoolSummary, PoolsQuery,
+    ScanRequest, ScanResult, VdevClass, VdevKind, VdevLayout,
 };
 
 use super::{Output, tell};
@@ -37,7 +38,7 @@ pub(super) async fn create(
         create_bytes: wish.create_size,
         held_until_s: wish.held_until,
     };
-    let created = client.create_pool(&request).await?;
+    let created = client.ask(&request).await?;
     output.answer(&created, |created| match created.dry_run {
         true => would_create(created, output),
         false => String::new(),
@@ -84,7 +85,7 @@ pub(super) async fn scan(
 ) -> Result<(), Failure> {
     let places = absolute(client, places)?;
     let again: String = places.iter().map(|place| format!(" -d {}", place.display())).collect();
-    let found = client.scan(&ScanRequest { places }).await?;
+    let found = client.ask(&ScanRequest { places }).await?;
     output.answer(&found, |found| scanned(found, &again))?;
     match found.pools.is_empty() && !output.json {
         true => Err(Failure::failed(
@@ -141,7 +142,7 @@ pub(super) async fn import(
     mut request: ImportRequest,
 ) -> Result<(), Failure> {
     request.places = absolute(client, request.places)?;
-    let done = client.import_pool(&request).await?;
+    let done = client.ask(&request).await?;
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
     Ok(())
@@ -153,7 +154,7 @@ pub(super) async fn export(
     name: &str,
     force: bool,
 ) -> Result<(), Failure> {
-    let done = client.export_pool(name, &ExportPool { force }).await?;
+    let done = client.ask(&On::new(name, ExportPool { force })).await?;
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
     Ok(())
@@ -166,8 +167,8 @@ pub(super) async fn clear(
     disk: Option<String>,
 ) -> Result<(), Failure> {
     let done = match disk {
-        Some(disk) => client.clear_disk(name, &DiskRequest { disk }).await?,
-        None => client.clear_pool(name).await?,
+        Some(disk) => client.ask(&On::new(name, ClearDisk(DiskRequest { disk }))).await?,
+        None => client.ask(&On::new(name, ClearPool)).await?,
     };
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
@@ -179,12 +180,12 @@ pub(super) async fn list(
     output: Output,
     name: Option<String>,
 ) -> Result<(), Failure> {
-    let mut pools = client.pools().await?;
+    let mut pools = client.ask(&PoolsQuery).await?;
     if let Some(name) = name {
         pools.retain(|pool| pool.name == name);
         if pools.is_empty() {
             // The daemon has the best message for an unknown pool.
-            client.pool(&name).await?;
+            client.ask(&On::new(&name, PoolQuery)).await?;
         }
     }
     output.answer(&pools, |pools| list_text(pools, output))
@@ -225,10 +226,10 @@ pub(super) async fn destroy(
 ) -> Result<(), Failure> {
     if !force {
         // Reports a mistyped name before it asks for confirmation.
-        client.pool(name).await?;
+        client.ask(&On::new(name, PoolQuery)).await?;
         confirm("pool", name)?;
     }
-    let done = client.destroy_pool(name, &DestroyPool { confirm: name.into() }).await?;
+    let done = client.ask(&On::new(name, DestroyPool { confirm: name.into() })).await?;
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
     Ok(())

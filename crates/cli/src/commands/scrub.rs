@@ -1,7 +1,7 @@
 //! `aquifer pool scrub`, and the line of the status about it.
 
 use aquifer_api::client::Client;
-use aquifer_api::{ScrubAct, ScrubInfo, ScrubRequest, ScrubState, time};
+use aquifer_api::{On, PoolQuery, ScrubAct, ScrubInfo, ScrubRequest, ScrubState, time};
 
 use super::Output;
 use super::progress::{LOOK_EVERY, Progress, Unit, Work, span};
@@ -25,14 +25,14 @@ pub(super) async fn scrub(
     act: ScrubAct,
     wait: bool,
 ) -> Result<(), Failure> {
-    let done = client.scrub_pool(name, &ScrubRequest { act }).await?;
+    let done = client.ask(&On::new(name, ScrubRequest { act })).await?;
     if !wait {
         return output.answer(&done, |_| String::new());
     }
     let ended = {
         let mut progress = Progress::new(output);
         loop {
-            match client.pool(name).await?.scrub {
+            match client.ask(&On::new(name, PoolQuery)).await?.scrub {
                 Some(scrub) if scrub.state == ScrubState::Running => {
                     progress.show(&work(name, &scrub, output));
                 }

@@ -2,8 +2,8 @@
 
 use aquifer_api::client::Client;
 use aquifer_api::{
-    CacheDiskInfo, DrillState, LeafStatus, PoolStatus, Problem, ResilverInfo, ScanState,
-    SyncDisabled, VdevClass, VdevKind, VdevStatus,
+    CacheDiskInfo, DrillState, LeafStatus, On, PoolQuery, PoolStatus, PoolsQuery, Problem,
+    ResilverInfo, ScanState, SyncDisabled, VdevClass, VdevKind, VdevStatus,
 };
 
 use super::Output;
@@ -39,7 +39,7 @@ pub(super) async fn status(
         return problems(client, output, show, name).await;
     }
     if let Some(name) = name {
-        let pool = client.pool(&name).await?;
+        let pool = client.ask(&On::new(&name, PoolQuery)).await?;
         return output.answer(&pool, |pool| text(pool, show, output));
     }
     let server = server(&client.daemon().await?.problems);
@@ -72,7 +72,7 @@ async fn problems(
     name: Option<String>,
 ) -> Result<(), Failure> {
     let mut pools = match &name {
-        Some(name) => vec![client.pool(name).await?],
+        Some(name) => vec![client.ask(&On::new(name, PoolQuery)).await?],
         None => all(client).await?,
     };
     let healthy = match &name {
@@ -93,8 +93,8 @@ async fn problems(
 
 async fn all(client: &Client) -> Result<Vec<PoolStatus>, Failure> {
     let mut pools = Vec::new();
-    for pool in client.pools().await? {
-        pools.push(client.pool(&pool.name).await?);
+    for pool in client.ask(&PoolsQuery).await? {
+        pools.push(client.ask(&On::new(&pool.name, PoolQuery)).await?);
     }
     Ok(pools)
 }

@@ -4,13 +4,16 @@
 
 use aquifer_admin::control::Named;
 use aquifer_admin::control::guard::Guard;
+use aquifer_admin::control::history::Leaving;
 use aquifer_api::{
-    ClearDamage, CloneSnapshot, CreateDataset, DestroyBookmarks, DestroyDataset, DestroySnapshots,
-    HoldSnapshots, MakeBookmark, Operation, Promote, ReleaseSnapshots, RenameDataset,
-    RenameSnapshot, Role, RollBack, SetProperties, TakeSnapshots,
+    AddVdevs, AttachDisk, ClearDamage, ClearDisk, ClearPool, CloneSnapshot, CreateDataset,
+    CreatePool, DestroyBookmarks, DestroyDataset, DestroySnapshots, DetachDisk, DrillRequest,
+    FreeWorkRequest, HoldSnapshots, ImportRequest, MakeBookmark, OfflineDisk, On, OnlineDisk,
+    Operation, Promote, ReleaseSnapshots, RemoveDisk, RenameDataset, RenameSnapshot, ReplaceDisk,
+    Role, RollBack, ScrubRequest, SetProperties, TakeSnapshots,
 };
 
-use super::acts::{About, Acting, Told, properties_need};
+use super::acts::{About, Acting, Told, import_needs, properties_need};
 
 /// An operation that this daemon carries out.
 pub(super) trait Judged: Operation {
@@ -49,6 +52,22 @@ fn of(names: &[String]) -> Guard {
 
 fn of_one(name: &str) -> Guard {
     Guard::Of(vec![name.into()])
+}
+
+/// Guards an act that takes disks by force, even if they hold something: they may be those of any
+/// pool.
+fn by_force(force: bool, told: Told) -> Told {
+    if force { told.guarded(Guard::All) } else { told }
+}
+
+/// A pool goes out of service.
+pub(super) fn leaves<R>(request: &On<R>, leaving: &Leaving, is_forced: bool) -> Told
+where
+    On<R>: Operation,
+{
+    let about = About::Leaving(request.name.clone(), leaving.clone());
+    let told = Told::new(request.words(), about).guarded(of_one(&request.name));
+    Told { is_forced, ..told }
 }
 
 /// Snapshots of the pool of these.
@@ -180,5 +199,90 @@ impl Judged for Promote {
 impl Judged for ClearDamage {
     fn told(&self) -> Told {
         self.on(all_of(&self.name))
+    }
+}
+
+impl Judged for CreatePool {
+    fn meant(self, acting: &Acting) -> Self {
+        CreatePool { held_until_s: acting.typed_here(self.held_until_s), ..self }
+    }
+
+    fn told(&self) -> Told {
+        let about = unless(self.dry_run, About::Coming(self.name.clone()));
+        by_force(self.force, self.on(about))
+    }
+}
+
+impl Judged for ImportRequest {
+    fn told(&self) -> Told {
+        let name = self.new_name.as_ref().unwrap_or(&self.pool);
+        let needs = import_needs(self);
+        let told = self.on(About::Coming(name.clone()));
+        by_force(needs == Role::Admin, Told { needs, ..told })
+    }
+}
+
+impl Judged for On<AddVdevs> {
+    fn meant(mut self, acting: &Acting) -> Self {
+        self.request.held_until_s = acting.typed_here(self.request.held_until_s);
+        self
+    }
+
+    fn told(&self) -> Told {
+        let about = unless(self.request.dry_run, About::Pool(self.name.clone()));
+        by_force(self.request.force, self.on(about))
+    }
+}
+
+/// By force it drops what only the disk has.
+impl Judged for On<OnlineDisk> {
+    fn told(&self) -> Told {
+        let (told, force) = (self.on(About::Pool(self.name.clone())), self.request.force);
+        let needs = if force { Role::Admin } else { told.needs };
+        by_force(force, Told { needs, ..told })
+    }
+}
+
+impl Judged for On<ReplaceDisk> {
+    fn meant(mut self, acting: &Acting) -> Self {
+        self.request.held_until_s = acting.typed_here(self.request.held_until_s);
+        self
+    }
+
+    fn told(&self) -> Told {
+        by_force(self.request.force, self.on(About::Pool(self.name.clone())))
+    }
+}
+
+impl Judged for On<AttachDisk> {
+    fn meant(mut self, acting: &Acting) -> Self {
+        self.request.0.held_until_s = acting.typed_here(self.request.0.held_until_s);
+        self
+    }
+
+    fn told(&self) -> Told {
+        by_force(self.request.0.force, self.on(About::Pool(self.name.clone())))
+    }
+}
+
+/// Operations on a pool that need no more than their route.
+macro_rules! on_pools {
+    ($($request:ident),*) => {$(
+        impl Judged for On<$request> {
+            fn told(&self) -> Told {
+                self.on(About::Pool(self.name.clone()))
+            }
+        }
+    )*};
+}
+
+on_pools!(ClearPool, ClearDisk, DetachDisk, OfflineDisk, RemoveDisk);
+on_pools!(DrillRequest, FreeWorkRequest, ScrubRequest);
+
+/// The faults are none of the pool's history: its disks are as they were.
+#[cfg(debug_assertions)]
+impl Judged for On<aquifer_api::InjectRequest> {
+    fn told(&self) -> Told {
+        self.on(About::Nothing)
     }
 }

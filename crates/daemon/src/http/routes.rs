@@ -114,7 +114,6 @@ use std::sync::Arc;
 
 use aquifer_admin::Control;
 use aquifer_admin::control::Scope;
-use aquifer_admin::control::history::Leaving;
 use aquifer_api::{self as api, ApiError, PATH, Request, Role, Shape, ShareQuery};
 use axum::extract::{Extension, State};
 use axum::http::header::CONTENT_TYPE;
@@ -132,11 +131,11 @@ use crate::remote::tokens::Tokens;
 use beside::{OF_RECEIVERS, OF_SCOPED, OF_SENDERS};
 use table::Table;
 
-mod background;
 mod beside;
 mod datasets;
 mod diff;
 mod disks;
+mod pools;
 mod pull;
 mod replicate;
 mod second;
@@ -147,10 +146,10 @@ mod table;
 mod tests;
 mod tokens;
 mod told;
-mod trials;
 
 fn table() -> Table {
     let table = acts(questions(Table::default()));
+    let table = disks::routes(pools::routes(table));
     snapshots::routes(datasets::routes(table))
 }
 
@@ -160,20 +159,12 @@ fn questions(table: Table) -> Table {
         .question(Metrics, "/metrics", metrics)
         .question(Read, "/openapi.json", async || ([(CONTENT_TYPE, "application/json")], OPENAPI))
         .question(Read, "/daemon", async |State(c): Control_| answer(Ok(c.info())))
-        .question(Read, "/pools", async |State(c): Control_| answer(Ok(c.pools())))
-        .question(Read, "/pools/{name}", pool_status)
-        .question(Read, "/pools/{name}/history", told::history)
-        .question(Read, "/pools/{name}/events", told::kept_events)
-        .question(Read, "/pools/{name}/load", told::load)
-        .question(Read, "/pools/{name}/load/disks", told::loaded_disks)
         .question(Read, "/locks", async |State(c): Control_| answer(Ok(c.locks().await)))
         .question(Read, "/diff", diff::names)
         .question(Read, "/diff/ranges", diff::ranges)
-        .question(Read, "/iostat", told::iostat)
         .question(Read, "/nfs", async |State(c): Control_| answer(Ok(c.nfs_stat().await)))
         .question(Read, "/memory", async |State(c): Control_| answer(Ok(c.memory())))
         .question(Read, "/alerts", async |State(c): Control_| answer(Ok(c.alerts())))
-        .question(Read, "/events", told::events)
         .question(Read, "/shares", async |State(c): Control_| answer(Ok(c.shares())))
         .question(Read, "/shares/why", share_why)
         .question(Read, "/connect", connect)
@@ -188,24 +179,7 @@ fn questions(table: Table) -> Table {
 fn acts(table: Table) -> Table {
     use Role::{Admin, Operator};
     let table = table
-        .search(Operator, "/scan", scan)
         .search(Operator, "/alerts/test", told::test_alerts)
-        .act(Operator, "/import", import_pool)
-        .act(Operator, "/pools/{name}/export", export_pool)
-        .act(Operator, "/pools/{name}/clear", clear_pool)
-        .act(Operator, "/pools/{name}/clear-disk", disks::clear)
-        .act(Operator, "/pools/{name}/offline", disks::offline)
-        .act(Operator, "/pools/{name}/online", disks::online)
-        .act(Operator, "/pools/{name}/scrub", background::scrub_pool)
-        .act(Operator, "/pools/{name}/free-space", background::work_on_free_space)
-        .act(Operator, "/pools/{name}/drill", trials::drill_pool)
-        .act(Admin, "/pools", create_pool)
-        .act(Admin, "/pools/{name}/destroy", destroy_pool)
-        .act(Admin, "/pools/{name}/add", add_vdevs)
-        .act(Admin, "/pools/{name}/remove", disks::remove)
-        .act(Admin, "/pools/{name}/attach", disks::attach)
-        .act(Admin, "/pools/{name}/detach", disks::detach)
-        .act(Admin, "/pools/{name}/replace", disks::replace)
         .part(Admin, "/send", send::send)
         .act(Admin, "/receive", send::begin)
         .part(Admin, "/receive/{name}", send::part)
@@ -223,8 +197,6 @@ fn acts(table: Table) -> Table {
         .act(Admin, "/tokens/{name}/revoke", tokens::revoke)
         .act(Admin, "/confirmations/{name}/confirm", second::confirm)
         .act(Admin, "/confirmations/{name}/refuse", second::refuse);
-    #[cfg(debug_assertions)]
-    let table = table.act(Admin, "/pools/{name}/inject", trials::inject);
     table
 }
 
@@ -296,75 +268,6 @@ const NO_SUCH_PATH: &str = "the API has no such path; all but /metrics begin wit
 
 type Tokens_ = State<Arc<Tokens>>;
 type Control_ = State<Arc<Control>>;
-
-async fn create_pool(
-    acting: Acting,
-    State(control): Control_,
-    Body(mut request): Body<api::CreatePool>,
-) -> Response {
-    request.held_until_s = acting.typed_here(request.held_until_s);
-    acting.carry_out(words::create_pool(&request), control.create_pool(request)).await
-}
-
-async fn pool_status(State(control): Control_, Name(name): Name) -> Response {
-    answer(control.pool_status(&name).await)
-}
-
-async fn export_pool(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::ExportPool>,
-) -> Response {
-    let leaving = Leaving::default();
-    let told = words::export_pool(&name, request, &leaving);
-    let may = acting.may_let_in().0;
-    let export = async {
-        if !may {
-            control.check_export_of_held(&name)?;
-        }
-        control.export_pool(&name, request, &leaving).await
-    };
-    acting.carry_out(told, export).await
-}
-
-async fn clear_pool(acting: Acting, State(control): Control_, Name(name): Name) -> Response {
-    acting.carry_out(words::clear_pool(&name), control.clear_pool(&name)).await
-}
-
-async fn destroy_pool(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::DestroyPool>,
-) -> Response {
-    let leaving = Leaving::default();
-    let told = words::destroy_pool(&name, &leaving);
-    acting.carry_out(told, control.destroy_pool(&name, request, &leaving)).await
-}
-
-async fn add_vdevs(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(mut request): Body<api::AddVdevs>,
-) -> Response {
-    request.held_until_s = acting.typed_here(request.held_until_s);
-    let told = words::add_vdevs(&name, &request);
-    acting.carry_out(told, control.add_vdevs(&name, request)).await
-}
-
-async fn scan(State(control): Control_, Body(request): Body<api::ScanRequest>) -> Response {
-    answer(control.scan(request).await)
-}
-
-async fn import_pool(
-    acting: Acting,
-    State(control): Control_,
-    Body(request): Body<api::ImportRequest>,
-) -> Response {
-    acting.carry_out(words::import_pool(&request), control.import_pool(request)).await
-}
 
 async fn share_why(State(control): Control_, Question(query): Question<ShareQuery>) -> Response {
     answer(control.share_why(query).await)

@@ -4,17 +4,14 @@ use std::fmt::Write;
 
 use aquifer_admin::control::Named;
 use aquifer_admin::control::guard::Guard;
-use aquifer_admin::control::history::{Concerned, Leaving};
+use aquifer_admin::control::history::Concerned;
 use aquifer_api::time::text_s;
 use aquifer_api::{
-    AddVdevs, BindToken, ClearLocks, CreatePool, CreateToken, DatasetName, DiskRequest,
-    DrillRequest, ExportPool, FreeWork, FreeWorkAct, FreeWorkRequest, GiveUpReceive, ImportRequest,
-    OfflineDisk, OnlineDisk, PrunePull, ReceiveRequest, ReplaceDisk, ReplicateRequest, Role,
-    RotateToken, ScrubAct, ScrubRequest, SettlePull, StopReplication, TakePull, VdevKind,
-    VdevRequest,
+    BindToken, ClearLocks, CreateToken, DatasetName, GiveUpReceive, PrunePull, ReceiveRequest,
+    ReplicateRequest, Role, RotateToken, SettlePull, StopReplication, TakePull,
 };
 
-use super::acts::{About, Told, import_needs};
+use super::acts::{About, Told};
 
 /// Words with blanks between them.
 #[derive(Default)]
@@ -57,12 +54,6 @@ impl Words {
         words.into_iter().fold(self, |words, word| words.word(word))
     }
 
-    fn vdevs(self, vdevs: &[VdevRequest]) -> Words {
-        vdevs.iter().fold(self, |words, vdev| {
-            words.flag(vdev.kind == VdevKind::Mirror, "mirror").words(&vdev.disks)
-        })
-    }
-
     fn told(self, about: About) -> Told {
         Told::new(self.0, about)
     }
@@ -75,10 +66,6 @@ pub(super) fn named(datasets: &[DatasetName]) -> Vec<Named> {
 
 fn dataset(name: &str) -> [Named; 1] {
     [Named::Dataset(name.into())]
-}
-
-fn of_one(name: &str) -> Guard {
-    Guard::Of(vec![name.into()])
 }
 
 /// Guards an act that takes disks by force, even if they hold something: they may be those of any
@@ -94,139 +81,6 @@ fn bytes(size: Option<u64>) -> Option<String> {
 /// Nothing is changed by a dry run.
 fn unless(dry_run: bool, about: About) -> About {
     if dry_run { About::Nothing } else { about }
-}
-
-pub(super) fn create_pool(request: &CreatePool) -> Told {
-    let CreatePool { name, vdevs, logs, spares, caches, properties, force, .. } = request;
-    let CreatePool { dry_run, create_bytes, .. } = request;
-    let words = Words::of("pool create").flag(*force, "-f");
-    let words = properties
-        .iter()
-        .fold(words, |words, (name, value)| words.flag(true, "-o").word(&format!("{name}={value}")))
-        .option("--held-until", request.held_until_s.map(text_s))
-        .option("--create-size", bytes(*create_bytes))
-        .word(name)
-        .vdevs(vdevs)
-        .flag(!logs.is_empty(), "log")
-        .vdevs(logs)
-        .flag(!spares.is_empty(), "spare")
-        .words(spares)
-        .flag(!caches.is_empty(), "cache")
-        .words(caches);
-    by_force(*force, words.told(unless(*dry_run, About::Coming(name.clone()))))
-}
-
-pub(super) fn add_vdevs(name: &str, request: &AddVdevs) -> Told {
-    let AddVdevs { vdevs, logs, spares, caches, force, dry_run, create_bytes, .. } = request;
-    let words = Words::of("pool add").flag(*force, "-f");
-    let words = words.option("--create-size", bytes(*create_bytes)).word(name).vdevs(vdevs);
-    let words = words.flag(!logs.is_empty(), "log").vdevs(logs);
-    let words = words.flag(!spares.is_empty(), "spare").words(spares);
-    let words = words.flag(!caches.is_empty(), "cache").words(caches);
-    by_force(*force, words.told(unless(*dry_run, About::Pool(name.into()))))
-}
-
-pub(super) fn on_disk(act: &str, name: &str, DiskRequest { disk }: &DiskRequest) -> Told {
-    let words = Words::of("pool").word(act).word(name).word(disk);
-    words.told(About::Pool(name.into()))
-}
-
-pub(super) fn offline_disk(name: &str, OfflineDisk { disk, temporary }: &OfflineDisk) -> Told {
-    let words = Words::of("pool offline").flag(*temporary, "-t").word(name).word(disk);
-    words.told(About::Pool(name.into()))
-}
-
-/// By force it drops what only the disk has.
-pub(super) fn online_disk(name: &str, request: &OnlineDisk) -> Told {
-    let OnlineDisk { disk, expand, force } = request;
-    let words = Words::of("pool online").flag(*expand, "-e").flag(*force, "-f");
-    let told = words.word(name).word(disk).told(About::Pool(name.into()));
-    let needs = if *force { Role::Admin } else { told.needs };
-    by_force(*force, Told { needs, ..told })
-}
-
-pub(super) fn new_disk(act: &str, name: &str, request: &ReplaceDisk) -> Told {
-    let ReplaceDisk { disk, new, force, create_bytes, .. } = request;
-    let words = Words::of("pool").word(act).flag(*force, "-f");
-    let words = words.option("--create-size", bytes(*create_bytes));
-    let words = words.word(name).word(disk);
-    let words = new.iter().fold(words, |words, new| words.word(new));
-    by_force(*force, words.told(About::Pool(name.into())))
-}
-
-pub(super) fn clear_pool(name: &str) -> Told {
-    Words::of("pool clear").word(name).told(About::Pool(name.into()))
-}
-
-pub(super) fn scrub_pool(name: &str, request: ScrubRequest) -> Told {
-    let words = Words::of("pool scrub")
-        .flag(request.act == ScrubAct::Pause, "-p")
-        .flag(request.act == ScrubAct::Stop, "-s");
-    words.word(name).told(About::Pool(name.into()))
-}
-
-pub(super) fn work_on_free_space(name: &str, request: &FreeWorkRequest) -> Told {
-    let FreeWorkRequest { work, act, disks, rate } = request;
-    let words = Words::of(match work {
-        FreeWork::Trim => "pool trim",
-        FreeWork::Initialize => "pool initialize",
-    });
-    let words = words
-        .flag(*act == FreeWorkAct::Suspend, "-s")
-        .flag(*act == FreeWorkAct::Cancel, "-c")
-        .flag(*act == FreeWorkAct::Forget, "-u")
-        .option("-r", rate.map(|rate| rate.to_string()));
-    words.word(name).words(disks).told(About::Pool(name.into()))
-}
-
-pub(super) fn drill_pool(name: &str, request: &DrillRequest) -> Told {
-    let words = Words::of("pool drill");
-    let words = match request {
-        DrillRequest::Start { disk, seconds } => {
-            words.option("--seconds", Some(seconds.to_string())).word(name).word(disk)
-        }
-        DrillRequest::Stop => words.flag(true, "--stop").word(name),
-    };
-    words.told(About::Pool(name.into()))
-}
-
-/// The faults are none of the pool's history: its disks are as they were.
-#[cfg(debug_assertions)]
-pub(super) fn inject() -> Told {
-    Words::of("inject").told(About::Nothing)
-}
-
-pub(super) fn destroy_pool(name: &str, leaving: &Leaving) -> Told {
-    let about = About::Leaving(name.into(), leaving.clone());
-    Words::of("pool destroy").word(name).told(about).guarded(of_one(name))
-}
-
-pub(super) fn export_pool(name: &str, request: ExportPool, leaving: &Leaving) -> Told {
-    let about = About::Leaving(name.into(), leaving.clone());
-    let words = Words::of("pool export").flag(request.force, "--force").word(name);
-    let told = words.told(about).guarded(of_one(name));
-    Told { is_forced: request.force, ..told }
-}
-
-pub(super) fn import_pool(request: &ImportRequest) -> Told {
-    let ImportRequest { pool, rewind, .. } = request;
-    let words = Words::of("pool import")
-        .flag(request.force, "-f")
-        .option("--rewind", (*rewind > 0).then(|| rewind.to_string()))
-        .flag(request.discard_log, "--discard-log")
-        .flag(request.missing_log, "--missing-log")
-        .flag(request.missing_vdev, "--missing-vdev")
-        .flag(request.discard_unreadable, "--discard-unreadable")
-        .flag(request.use_offline, "--use-offline")
-        .flag(request.old_config, "--old-config");
-    let words = request
-        .places
-        .iter()
-        .fold(words, |words, place| words.flag(true, "-d").word(&place.to_string_lossy()));
-    let words = request.new_name.iter().fold(words.word(pool), |words, new| words.word(new));
-    let name = request.new_name.as_ref().unwrap_or(pool);
-    let needs = import_needs(request);
-    by_force(needs == Role::Admin, Told { needs, ..words.told(About::Coming(name.clone())) })
 }
 
 pub(super) fn receive(request: &ReceiveRequest) -> Told {

@@ -1,7 +1,8 @@
 //! Alarms about what callers do.
 
 use aquifer_api::{
-    DestroyDataset, DestroySnapshots, HistoryOutcome, RenameDataset, Role, TakeSnapshots,
+    DestroyDataset, DestroySnapshots, HistoryOutcome, HistoryQuery, On, RenameDataset, Role,
+    TakeSnapshots,
 };
 
 use crate::daemon::{Daemon, raw};
@@ -74,7 +75,7 @@ async fn a_token_that_tries_what_it_can_do_is_told() {
     }
     assert_eq!(wrong(&daemon).await, []);
     // The history has some of each, also of those at the same moment.
-    let history = daemon.client.history("tank").await.unwrap();
+    let history = daemon.client.ask(&On::new("tank", HistoryQuery)).await.unwrap();
     for token in ["mallory", "other"] {
         let of = history.iter().filter(|entry| entry.who.contains(token)).count();
         assert!((1..=10).contains(&of), "{token}: {of}");

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use aquifer_api::client::ClientError;
 use aquifer_api::{
     CloneSnapshot, CreateDataset, CreatePool, DatasetQuery, ErrorKind, ExportPool, HoldSnapshots,
-    ImportRequest, ReceiveEnd, ReceiveRequest, Role, SendQuery, SetProperties, SnapshotQuery,
+    ImportRequest, On, ReceiveEnd, ReceiveRequest, Role, SendQuery, SetProperties, SnapshotQuery,
     TakeSnapshots, VdevKind, VdevRequest, time,
 };
 use serde_json::json;
@@ -276,12 +276,12 @@ async fn a_hold_with_an_end_stands_over_export_and_force() {
     let export = asked_by("op", ("POST", "/pools/tank/export"), Role::Operator, "{}");
     let answer = raw(&socket, &export);
     assert!(status(&answer) == "403" && answer.contains("law"), "{answer}");
-    daemon.client.export_pool("tank", &ExportPool::default()).await.unwrap();
+    daemon.client.ask(&On::new("tank", ExportPool::default())).await.unwrap();
     // Force does not take its disks: not for an administrator's token, whatever it types, and at
     // this machine only with the time.
     let disk = daemon.dir.path().join("disk").to_str().unwrap().to_string();
     let mut request = pool_on(&disk, "other");
-    let why = refused(daemon.client.create_pool(&request).await.map(drop), ErrorKind::Refused);
+    let why = refused(daemon.client.ask(&request).await.map(drop), ErrorKind::Refused);
     let (_, until) = why.split_once("held until ").unwrap();
     let until_s =
         time::parse_moment(until.split(':').take(3).collect::<Vec<_>>().join(":").trim(), 0);
@@ -292,16 +292,16 @@ async fn a_hold_with_an_end_stands_over_export_and_force() {
     let answer = raw(&socket, &asked_by("a", ("POST", "/pools"), Role::Admin, &body));
     assert!(status(&answer) == "422" && answer.contains("held until"), "{answer}");
     request.held_until_s = Some(until_s - 1);
-    refused(daemon.client.create_pool(&request).await.map(drop), ErrorKind::Refused);
+    refused(daemon.client.ask(&request).await.map(drop), ErrorKind::Refused);
     // It is all there still.
     let places = vec![disk.clone().into()];
     let import = ImportRequest { pool: "tank".into(), places, ..ImportRequest::default() };
-    daemon.client.import_pool(&import).await.unwrap();
+    daemon.client.ask(&import).await.unwrap();
     let query = SnapshotQuery { name: Some("tank".into()), recursive: false, ..Default::default() };
     assert_eq!(daemon.client.snapshots(&query).await.unwrap().len(), 1);
-    daemon.client.export_pool("tank", &ExportPool::default()).await.unwrap();
+    daemon.client.ask(&On::new("tank", ExportPool::default())).await.unwrap();
     request.held_until_s = Some(until_s);
-    daemon.client.create_pool(&request).await.unwrap();
+    daemon.client.ask(&request).await.unwrap();
     daemon.control.stop().await;
 }
 
@@ -311,27 +311,27 @@ async fn a_second_pool_of_one_name_is_imported_under_another() {
     daemon.make_tank().await;
     create(&daemon, "tank/vms", &[]).await;
     snapshot(&daemon, &["tank/vms@a"], false).await;
-    daemon.client.export_pool("tank", &ExportPool::default()).await.unwrap();
+    daemon.client.ask(&On::new("tank", ExportPool::default())).await.unwrap();
     let old = daemon.dir.path().join("disk").to_str().unwrap().to_string();
     let second = daemon.dir.path().join("second").to_str().unwrap().to_string();
     let request = CreatePool { create_bytes: Some(256 << 20), ..pool_on(&second, "tank") };
-    daemon.client.create_pool(&request).await.unwrap();
+    daemon.client.ask(&request).await.unwrap();
     let import = |new: Option<&str>| ImportRequest {
         pool: "tank".into(),
         new_name: new.map(Into::into),
         places: vec![old.clone().into()],
         ..ImportRequest::default()
     };
-    assert!(daemon.client.import_pool(&import(None)).await.is_err());
-    assert!(daemon.client.import_pool(&import(Some("a/b"))).await.is_err());
-    let done = daemon.client.import_pool(&import(Some("other"))).await.unwrap();
+    assert!(daemon.client.ask(&import(None)).await.is_err());
+    assert!(daemon.client.ask(&import(Some("a/b"))).await.is_err());
+    let done = daemon.client.ask(&import(Some("other"))).await.unwrap();
     assert_eq!(done.name, "other");
     let query = SnapshotQuery { name: Some("other".into()), recursive: true, ..Default::default() };
     assert_eq!(daemon.client.snapshots(&query).await.unwrap()[0].name, "other/vms@a");
     // It keeps the name.
-    daemon.client.export_pool("other", &ExportPool::default()).await.unwrap();
+    daemon.client.ask(&On::new("other", ExportPool::default())).await.unwrap();
     let again = ImportRequest { pool: "other".into(), new_name: None, ..import(None) };
-    assert_eq!(daemon.client.import_pool(&again).await.unwrap().name, "other");
+    assert_eq!(daemon.client.ask(&again).await.unwrap().name, "other");
     create(&daemon, "other/more", &[]).await;
     let clone = CloneSnapshot {
         snapshot: "other/vms@a".into(),

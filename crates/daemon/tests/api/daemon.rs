@@ -201,7 +201,7 @@ impl Daemon {
             create_bytes: Some(256 << 20),
             held_until_s: None,
         };
-        self.client.create_pool(&request).await.unwrap();
+        self.client.ask(&request).await.unwrap();
     }
 
     /// The path of what lies there below the daemon's directory.

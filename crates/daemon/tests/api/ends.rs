@@ -7,6 +7,7 @@ use aquifer_admin::Peers;
 use aquifer_alerts::Settings;
 
 use crate::daemon::Daemon;
+use aquifer_api::{HistoryQuery, KeptEventsQuery, On};
 
 /// The pool keeps the event, its history tells of it, and people hear of it. No task follows the
 /// events here: those end before all else does.
@@ -25,10 +26,10 @@ async fn what_happens_in_the_last_moment_is_kept_noted_and_told() {
     daemon.events.note("warn", "spare.taken", "a spare stands in", BTreeMap::from(fields));
     let daemon = daemon.restart().await;
 
-    let kept = daemon.client.kept_events("tank").await.unwrap();
+    let kept = daemon.client.ask(&On::new("tank", KeptEventsQuery)).await.unwrap();
     let taken: Vec<_> = kept.iter().filter(|event| event.class == "spare.taken").collect();
     assert_eq!(taken.len(), 1, "{kept:?}");
-    let noted = daemon.client.history("tank").await.unwrap();
+    let noted = daemon.client.ask(&On::new("tank", HistoryQuery)).await.unwrap();
     let act = format!("spare /dev/spare stands in for {leaf}");
     assert_eq!(noted.iter().filter(|noted| noted.act == act).count(), 1, "{noted:?}");
     // The server of mail was away all the time until now.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use aquifer_admin::control::Scope;
 use aquifer_api::{
-    CreateDataset, DatasetQuery, HoldSnapshots, MakeBookmark, ReceiveEnd, ReceiveRequest,
-    ReceivesQuery, Role, SendQuery, SnapshotQuery, TakeSnapshots,
+    CreateDataset, DatasetQuery, HistoryQuery, HoldSnapshots, MakeBookmark, On, ReceiveEnd,
+    ReceiveRequest, ReceivesQuery, Role, SendQuery, SnapshotQuery, TakeSnapshots,
 };
 use serde_json::{Map, Value, json};
 
@@ -284,7 +284,7 @@ async fn a_copy_has_one_feeder_who_alone_prunes_it_and_that_is_in_the_history() 
         listed.into_iter().map(|of| of.name).collect::<Vec<_>>()
     };
     assert_eq!(names().await, ["tank/fed@last"]);
-    let history = daemon.client.history("tank").await.unwrap();
+    let history = daemon.client.ask(&On::new("tank", HistoryQuery)).await.unwrap();
     let gone = format!("tank/fed@{TAKEN}");
     let is_told = |of: &aquifer_api::HistoryEntry| {
         of.who.contains("feeder") && of.changes.iter().any(|change| change.what == gone)

@@ -27,8 +27,8 @@ use std::time::Duration;
 
 use aquifer_api::client::ClientError;
 use aquifer_api::{
-    ClearLocks, CreateDataset, DatasetQuery, ErrorKind, ExportPool, ReceiveRequest, SetProperties,
-    ShareAccess, ShareInfo, ShareQuery,
+    ClearLocks, CreateDataset, DatasetQuery, ErrorKind, ExportPool, On, PoolQuery, ReceiveRequest,
+    SetProperties, ShareAccess, ShareInfo, ShareQuery,
 };
 use aquifer_nfs::lock::{Client as Host, LockKind, LockState, LockView, Owner, Range};
 
@@ -50,7 +50,7 @@ async fn clients_see_what_an_act_made_and_leave_before_the_disks_do() {
     assert_eq!(daemon.told(), ["serve 0: ", "serve 1: ", "serve 1: /tank/my vms", "serve 1: "]);
     let query = DatasetQuery { name: Some(name), recursive: true };
     assert_eq!(daemon.client.ask(&query).await.unwrap().len(), 1);
-    daemon.client.export_pool("tank", &ExportPool::default()).await.unwrap();
+    daemon.client.ask(&On::new("tank", ExportPool::default())).await.unwrap();
     assert_eq!(daemon.told(), ["serve 0: ", "release tank: exported true"]);
 }
 
@@ -185,7 +185,7 @@ async fn what_is_not_understood_is_not_ignored() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{request}: {answer}");
         assert!(answer.contains(part) && answer.contains("\"kind\":"), "{request}: {answer}");
     }
-    let error = daemon.client.pool("tank/../x").await.unwrap_err();
+    let error = daemon.client.ask(&On::new("tank/../x", PoolQuery)).await.unwrap_err();
     let ClientError::Api(error) = error else { panic!("{error}") };
     assert_eq!(error.kind, ErrorKind::NotFound);
     let info = daemon.client.daemon().await.unwrap();

@@ -2,8 +2,8 @@
 
 use aquifer_admin::control::Scope;
 use aquifer_api::{
-    CreateDataset, DestroySnapshots, ReceiveEnd, Role, SendQuery, SetProperties, SnapshotQuery,
-    TakeSnapshots, time,
+    CreateDataset, DestroySnapshots, HistoryQuery, On, ReceiveEnd, Role, SendQuery, SetProperties,
+    SnapshotQuery, TakeSnapshots, time,
 };
 use serde_json::json;
 
@@ -117,7 +117,7 @@ async fn a_copy_holds_what_it_receives_and_its_feeder_prunes_none_of_it() {
     let of =
         |dataset: &str, days: u64| names.clone().map(|name| (format!("{dataset}@{name}"), days));
     assert_eq!(held(&daemon).await, [of("tank/copies/vms", 9), of("tank/vms", 1)].concat());
-    let history = daemon.client.history("tank").await.unwrap();
+    let history = daemon.client.ask(&On::new("tank", HistoryQuery)).await.unwrap();
     let prunes = history.iter().filter(|entry| entry.act.contains("prunes")).count();
     assert_eq!(prunes, 0, "{history:?}");
     // The value of the source does not come, whatever changes there.

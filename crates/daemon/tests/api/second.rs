@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use aquifer_api::{
     BindToken, ConfirmAct, CreateDataset, CreateToken, DatasetQuery, DestroyDataset, HistoryEntry,
-    HoldSnapshots, MakeBookmark, ReleaseSnapshots, RenameDataset, Role, SendQuery, SetProperties,
-    TakeSnapshots, WaitingAct,
+    HistoryQuery, HoldSnapshots, MakeBookmark, On, ReleaseSnapshots, RenameDataset, Role,
+    SendQuery, SetProperties, TakeSnapshots, WaitingAct,
 };
 use aquifer_daemon::http::routes;
 use serde_json::{Value, json};
@@ -212,7 +212,7 @@ impl Bed {
         let line = |of: HistoryEntry| {
             format!("{} | {} | {:?} {}", of.who, of.act, of.outcome, of.result).trim().to_string()
         };
-        let all = self.daemon.client.history("tank").await.unwrap();
+        let all = self.daemon.client.ask(&On::new("tank", HistoryQuery)).await.unwrap();
         all.into_iter().map(line).collect()
     }
 }

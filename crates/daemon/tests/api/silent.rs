@@ -9,9 +9,9 @@ use aquifer_admin::control::Round;
 use aquifer_api::client::{Answer, ClientError};
 use aquifer_api::{
     CreateDataset, DatasetQuery, DestroyDataset, DestroyPool, DestroySnapshots, ExportPool,
-    FreeWork, FreeWorkAct, FreeWorkRequest, HistoryOutcome, ImportRequest, InjectRequest,
-    ReplicateRequest, ReplicationQuery, ScanRequest, ScrubAct, ScrubRequest, SetProperties,
-    SnapshotQuery, TakeSnapshots,
+    FreeWork, FreeWorkAct, FreeWorkRequest, HistoryOutcome, HistoryQuery, ImportRequest,
+    InjectRequest, On, ReplicateRequest, ReplicationQuery, ScanRequest, ScrubAct, ScrubRequest,
+    SetProperties, SnapshotQuery, TakeSnapshots,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -120,17 +120,17 @@ async fn acts_on_other_pools_go_on_beside_a_silent_one() {
     };
     soon("destroy", client.ask(&request)).await.unwrap();
     let scrub = ScrubRequest { act: ScrubAct::Start };
-    soon("scrub", client.scrub_pool("dozer", &scrub)).await.unwrap();
+    soon("scrub", client.ask(&On::new("dozer", scrub))).await.unwrap();
     soon("pool create", daemon.make_pool("third", "third.disk")).await;
-    soon("pool export", client.export_pool("third", &ExportPool::default())).await.unwrap();
+    soon("pool export", client.ask(&On::new("third", ExportPool::default()))).await.unwrap();
     let import = ImportRequest {
         pool: "third".into(),
         places: vec![daemon.path("third.disk").into()],
         ..ImportRequest::default()
     };
-    soon("pool import", client.import_pool(&import)).await.unwrap();
+    soon("pool import", client.ask(&import)).await.unwrap();
     let request = DestroyPool { confirm: "third".into() };
-    soon("pool destroy", client.destroy_pool("third", &request)).await.unwrap();
+    soon("pool destroy", client.ask(&On::new("third", request))).await.unwrap();
     assert!(!names(&daemon).await.contains(&"tank/late".into()), "the disk is still silent");
     answer(&daemon, "tank.disk");
     let _ = bounded("the act", act).await.unwrap();
@@ -235,7 +235,7 @@ async fn an_act_on_a_silent_pool_says_so() {
     let all = names(&daemon).await;
     assert!(!all.iter().any(|name| name == "tank/other" || name == "tank/later"), "{all:?}");
     // The history has the true end.
-    let history = daemon.client.history("tank").await.unwrap();
+    let history = daemon.client.ask(&On::new("tank", HistoryQuery)).await.unwrap();
     let late = history.iter().find(|entry| entry.act == "create tank/late").unwrap();
     assert_eq!(late.outcome, HistoryOutcome::Done, "{}", late.result);
 }
@@ -243,7 +243,7 @@ async fn an_act_on_a_silent_pool_says_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_import_that_looks_at_a_hanging_disk_holds_up_nobody() {
     let daemon = two_pools().await;
-    daemon.client.export_pool("tank", &ExportPool::default()).await.unwrap();
+    daemon.client.ask(&On::new("tank", ExportPool::default())).await.unwrap();
     hang(&daemon, "tank.disk");
     let of = Arc::clone(&daemon);
     let import = |daemon: &Daemon| ImportRequest {
@@ -251,7 +251,7 @@ async fn an_import_that_looks_at_a_hanging_disk_holds_up_nobody() {
         places: vec![daemon.path("tank.disk").into()],
         ..ImportRequest::default()
     };
-    let importing = tokio::spawn(async move { of.client.import_pool(&import(&of)).await });
+    let importing = tokio::spawn(async move { of.client.ask(&import(&of)).await });
     sleep(Duration::from_millis(300)).await;
     soon("create", create(&daemon, "dozer/new")).await.unwrap();
     soon("pool create", daemon.make_pool("third", "third.disk")).await;
@@ -259,14 +259,14 @@ async fn an_import_that_looks_at_a_hanging_disk_holds_up_nobody() {
     let why = message(bounded("the import", importing).await.unwrap());
     assert!(why.contains(&disk) && why.contains("does not answer"), "{why}");
     let scan = ScanRequest { places: vec![disk.clone().into()] };
-    let found = bounded("the scan", daemon.client.scan(&scan)).await.unwrap();
+    let found = bounded("the scan", daemon.client.ask(&scan)).await.unwrap();
     assert!(found.pools.is_empty() && found.refused.concat().contains(&disk), "{found:?}");
     // A new pool on it is refused as well, and writes nothing.
     let request = pool_on(&disk, "fourth");
-    let why = message(bounded("pool create", daemon.client.create_pool(&request)).await);
+    let why = message(bounded("pool create", daemon.client.ask(&request)).await);
     assert!(why.contains(&disk), "{why}");
     answer(&daemon, "tank.disk");
-    until_done("the import", async || daemon.client.import_pool(&import(&daemon)).await).await;
+    until_done("the import", async || daemon.client.ask(&import(&daemon)).await).await;
     assert!(names(&daemon).await.contains(&"tank/vms".into()));
     bounded("the stop", daemon.control.stop()).await;
 }
@@ -279,20 +279,20 @@ async fn what_uses_disks_ends_beside_a_hung_one() {
     let disk = daemon.path("tank.disk");
     let says = |what: &str, why: String| assert!(why.contains(&disk), "{what}: {why}");
     let scrub = ScrubRequest { act: ScrubAct::Start };
-    says("scrub", message(bounded("scrub", client.scrub_pool("tank", &scrub)).await));
+    says("scrub", message(bounded("scrub", client.ask(&On::new("tank", scrub))).await));
     let trim = FreeWorkRequest {
         work: FreeWork::Trim,
         act: FreeWorkAct::Start,
         disks: Vec::new(),
         rate: None,
     };
-    says("trim", message(bounded("trim", client.work_on_free_space("tank", &trim)).await));
+    says("trim", message(bounded("trim", client.ask(&On::new("tank", trim))).await));
     let export = ExportPool::default();
-    let why = message(bounded("export", client.export_pool("tank", &export)).await);
+    let why = message(bounded("export", client.ask(&On::new("tank", export))).await);
     assert!(why.contains("--force"), "{why}");
     says("export", why);
     let export = ExportPool { force: true };
-    let done = bounded("export --force", client.export_pool("tank", &export)).await.unwrap();
+    let done = bounded("export --force", client.ask(&On::new("tank", export))).await.unwrap();
     says("export --force", done.notes.concat());
     answer(&daemon, "tank.disk");
     bounded("the stop", daemon.control.stop()).await;
@@ -304,7 +304,7 @@ async fn an_export_under_way_ends_when_its_disk_falls_silent() {
     let daemon = two_pools().await;
     hang(&daemon, "tank.disk");
     let export = ExportPool::default();
-    let done = bounded("export", daemon.client.export_pool("tank", &export)).await.unwrap();
+    let done = bounded("export", daemon.client.ask(&On::new("tank", export))).await.unwrap();
     let notes = done.notes.concat();
     assert!(notes.contains(&daemon.path("tank.disk")), "{notes}");
     soon("create", create(&daemon, "dozer/new")).await.unwrap();
@@ -314,7 +314,7 @@ async fn an_export_under_way_ends_when_its_disk_falls_silent() {
         places: vec![daemon.path("tank.disk").into()],
         ..ImportRequest::default()
     };
-    until_done("the import", async || daemon.client.import_pool(&import).await).await;
+    until_done("the import", async || daemon.client.ask(&import).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

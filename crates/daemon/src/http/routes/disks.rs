@@ -1,79 +1,48 @@
-//! Routes of acts on disks of a pool.
+//! Routes of disks of a pool: acts on them, and work that goes on in the background.
 
-use aquifer_api as api;
-use axum::extract::State;
-use axum::response::Response;
+use aquifer_api::{
+    AttachDisk, ClearDisk, DetachDisk, DrillRequest, FreeWorkRequest, OfflineDisk, On, OnlineDisk,
+    RemoveDisk, ReplaceDisk, ScrubRequest,
+};
 
-use super::{Acting, Body, Control_, Name, words};
+use super::table::Table;
 
-pub(super) async fn remove(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::DiskRequest>,
-) -> Response {
-    let told = words::on_disk("remove", &name, &request);
-    acting.carry_out(told, control.remove_disk(&name, request)).await
-}
-
-pub(super) async fn replace(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(mut request): Body<api::ReplaceDisk>,
-) -> Response {
-    request.held_until_s = acting.typed_here(request.held_until_s);
-    let told = words::new_disk("replace", &name, &request);
-    acting.carry_out(told, control.replace_disk(&name, request)).await
-}
-
-pub(super) async fn attach(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(mut request): Body<api::ReplaceDisk>,
-) -> Response {
-    request.held_until_s = acting.typed_here(request.held_until_s);
-    let told = words::new_disk("attach", &name, &request);
-    acting.carry_out(told, control.attach_disk(&name, request)).await
-}
-
-pub(super) async fn detach(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::DiskRequest>,
-) -> Response {
-    let told = words::on_disk("detach", &name, &request);
-    acting.carry_out(told, control.detach_disk(&name, request)).await
-}
-
-pub(super) async fn clear(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::DiskRequest>,
-) -> Response {
-    let told = words::on_disk("clear", &name, &request);
-    acting.carry_out(told, control.clear_disk(&name, request)).await
-}
-
-pub(super) async fn offline(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::OfflineDisk>,
-) -> Response {
-    let told = words::offline_disk(&name, &request);
-    acting.carry_out(told, control.offline_disk(&name, request)).await
-}
-
-pub(super) async fn online(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::OnlineDisk>,
-) -> Response {
-    let told = words::online_disk(&name, &request);
-    acting.carry_out(told, control.online_disk(&name, request)).await
+pub(super) fn routes(table: Table) -> Table {
+    let table = table
+        .operation_of(async |at, On { name, request }: On<OfflineDisk>| {
+            at.control.offline_disk(&name, request).await
+        })
+        .operation_of(async |at, On { name, request }: On<OnlineDisk>| {
+            at.control.online_disk(&name, request).await
+        })
+        .operation_of(async |at, On { name, request: RemoveDisk(disk) }| {
+            at.control.remove_disk(&name, disk).await
+        })
+        .operation_of(async |at, On { name, request: DetachDisk(disk) }| {
+            at.control.detach_disk(&name, disk).await
+        })
+        .operation_of(async |at, On { name, request: ClearDisk(disk) }| {
+            at.control.clear_disk(&name, disk).await
+        })
+        .operation_of(async |at, On { name, request }: On<ReplaceDisk>| {
+            at.control.replace_disk(&name, request).await
+        })
+        .operation_of(async |at, On { name, request: AttachDisk(disk) }| {
+            at.control.attach_disk(&name, disk).await
+        })
+        .operation_of(async |at, On { name, request }: On<ScrubRequest>| {
+            at.control.scrub_pool(&name, request).await
+        })
+        .operation_of(async |at, On { name, request }: On<FreeWorkRequest>| {
+            at.control.work_on_free_space(&name, request).await
+        })
+        .operation_of(async |at, On { name, request }: On<DrillRequest>| {
+            at.control.drill_pool(&name, request).await
+        });
+    #[cfg(debug_assertions)]
+    let table =
+        table.operation_of(async |at, On { name, request }: On<aquifer_api::InjectRequest>| {
+            at.control.inject(&name, request)
+        });
+    table
 }

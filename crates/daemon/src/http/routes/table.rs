@@ -57,6 +57,12 @@ impl Table {
         self.add_at_home(Route::of::<R>(), true, on::<R, _, _>(handler))
     }
 
+    /// A request that changes something, and is carried out in a way of its own, by
+    /// [`Acting::carry_out`].
+    pub fn act_of<R: Request, T: 'static>(self, handler: impl Handler<T, Api>) -> Table {
+        self.add_at_home(Route::of::<R>(), true, on::<R, _, _>(handler))
+    }
+
     /// Changes nothing.
     pub fn question<H: Handler<T, Api>, T: 'static>(
         self,

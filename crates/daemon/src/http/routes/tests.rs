@@ -28,21 +28,20 @@ fn the_page_names_every_route_with_its_role() {
 fn every_act_is_noted() {
     let page = concat!(
         include_str!("../routes.rs"),
-        include_str!("background.rs"),
         include_str!("datasets.rs"),
         include_str!("disks.rs"),
+        include_str!("pools.rs"),
         include_str!("pull.rs"),
         include_str!("replicate.rs"),
         include_str!("second.rs"),
         include_str!("send.rs"),
         include_str!("snapshots.rs"),
-        include_str!("tokens.rs"),
-        include_str!("trials.rs")
+        include_str!("tokens.rs")
     );
     let acts: Vec<&str> = page
         .lines()
-        .filter_map(|line| Some(line.split_once(".act(")?.1))
-        .map(|line| line.trim_end_matches([';', ')']).rsplit([' ', ':']).next().unwrap())
+        .filter_map(|line| line.split_once(".act(").or(line.split_once(".act_of::<")))
+        .map(|(_, line)| line.trim_end_matches([';', ')']).rsplit([' ', ':', '(']).next().unwrap())
         .collect();
     let posts = routes().into_iter().filter(|route| route.method == "POST").count();
     let operations = page.matches(".operation_of(").count();
