@@ -2,10 +2,13 @@
 
 use std::fmt;
 
+use aquifer_meter::time::text_s;
 use serde::{Deserialize, Serialize};
 
 use crate::names::DatasetName;
+use crate::request::{On, Operation, request};
 use crate::role::Role;
+use crate::words::Words;
 
 /// `POST /session`: begins a session of a browser. The answer sets a cookie.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +25,12 @@ impl fmt::Debug for LogIn {
         f.write_str("LogIn")
     }
 }
+
+/// `GET /session`: the caller.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionQuery;
+
+request!(Get "/session", Read, SessionQuery, () -> SessionInfo);
 
 /// `GET /session`: the caller, as the server knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +73,21 @@ pub struct CreateToken {
     pub datasets: Vec<DatasetName>,
 }
 
+request!(Post "/tokens", Admin, CreateToken -> TokenMade);
+
+impl Operation for CreateToken {
+    fn words(&self) -> String {
+        let CreateToken { name, role, expires_s, certificates, datasets } = self;
+        Words::of("token create")
+            .option("--role", Some(role.to_string()))
+            .option("--expires", expires_s.map(text_s))
+            .options("--certificate", certificates.iter().cloned())
+            .options("--dataset", datasets.iter().map(DatasetName::to_string))
+            .word(name)
+            .text()
+    }
+}
+
 /// `POST /tokens/{name}/rotate`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -82,6 +106,20 @@ pub struct RotateToken {
     pub certificates: Option<Vec<String>>,
 }
 
+request!(Post "/tokens/{name}/rotate", Admin, On<RotateToken> -> TokenMade);
+
+impl Operation for On<RotateToken> {
+    fn words(&self) -> String {
+        let RotateToken { keep_s, expires_s, certificates } = &self.request;
+        Words::of("token rotate")
+            .option("--keep", (*keep_s > 0).then(|| format!("{keep_s}s")))
+            .option("--expires", expires_s.map(text_s))
+            .options("--certificate", certificates.iter().flatten().cloned())
+            .word(&self.name)
+            .text()
+    }
+}
+
 /// `POST /tokens/{name}/bind`: the token stays, and counts with other client certificates.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -89,6 +127,28 @@ pub struct RotateToken {
 pub struct BindToken {
     /// As in [`CreateToken`]: these, in place of those before.
     pub certificates: Vec<String>,
+}
+
+request!(Post "/tokens/{name}/bind", Admin, On<BindToken> -> TokenInfo);
+
+impl Operation for On<BindToken> {
+    fn words(&self) -> String {
+        let BindToken { certificates } = &self.request;
+        let words = Words::of("token bind").flag(certificates.is_empty(), "--none");
+        words.options("--certificate", certificates.iter().cloned()).word(&self.name).text()
+    }
+}
+
+/// `POST /tokens/{name}/revoke`: ends a token.
+#[derive(Debug, Clone, Copy)]
+pub struct RevokeToken;
+
+request!(Post "/tokens/{name}/revoke", Admin, On<RevokeToken>, () -> TokenInfo);
+
+impl Operation for On<RevokeToken> {
+    fn words(&self) -> String {
+        Words::of("token revoke").word(&self.name).text()
+    }
 }
 
 /// A new token. No other answer contains a token.
@@ -108,6 +168,12 @@ impl fmt::Debug for TokenMade {
         self.info.fmt(f)
     }
 }
+
+/// `GET /tokens`: all tokens.
+#[derive(Debug, Clone, Copy)]
+pub struct TokensQuery;
+
+request!(Get "/tokens", Read, TokensQuery, () -> Vec<TokenInfo>);
 
 /// A token, in `GET /tokens`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

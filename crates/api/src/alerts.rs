@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::codes::Code;
+use crate::request::request;
 
 /// How much something matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -129,6 +130,12 @@ pub struct OutletInfo {
     pub last_error: Option<String>,
 }
 
+/// `GET /alerts`: problems, and where they are sent.
+#[derive(Debug, Clone, Copy)]
+pub struct AlertsQuery;
+
+request!(Get "/alerts", Read, AlertsQuery, () -> AlertsInfo);
+
 /// `GET /alerts`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -148,6 +155,8 @@ pub struct TestAlerts {
     #[serde(default)]
     pub outlet: Option<String>,
 }
+
+request!(Post "/alerts/test", Operator, TestAlerts -> Vec<TestedOutlet>);
 
 /// Answer: one for each outlet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

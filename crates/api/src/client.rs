@@ -18,19 +18,10 @@ use serde_json::Value;
 use tokio::net::UnixStream;
 
 use crate::keys::Identity;
-use crate::{
-    AlertsInfo, ApiError, BindToken, ClearLocks, ClearedLocks, CreateToken, DaemonInfo, LocksInfo,
-    MemoryStat, Method, NfsStat, PATH, Request, RotateToken, TestAlerts, TestedOutlet, TokenInfo,
-    TokenMade,
-};
+use crate::{ApiError, Method, PATH, Request};
 
-mod confirmations;
-mod diff;
-mod pull;
 mod remote;
-mod replicate;
 mod send;
-mod shares;
 mod snapshots;
 
 use remote::{Coming, Remote};
@@ -124,93 +115,8 @@ impl Client {
 
     /// Asks for one thing.
     pub async fn ask<R: Request>(&self, request: &R) -> Answer<R::Answer> {
-        let (name, content) = request.parts();
-        let mut path = R::PATH.replace("{name}", &escaped(name));
-        let body = match R::METHOD {
-            Method::Get => {
-                path += &query(content)?;
-                Bytes::new()
-            }
-            Method::Post => serde_json::to_vec(content).map_err(broken)?.into(),
-        };
-        self.call(R::METHOD, &path, body).await
-    }
-
-    /// The daemon's own data.
-    pub async fn daemon(&self) -> Answer<DaemonInfo> {
-        self.get("/daemon").await
-    }
-
-    /// Locks of files.
-    pub async fn locks(&self) -> Answer<LocksInfo> {
-        self.get("/locks").await
-    }
-
-    /// Ends all locks of a client.
-    pub async fn clear_locks(&self, request: &ClearLocks) -> Answer<ClearedLocks> {
-        self.post("/locks/clear", request).await
-    }
-
-    /// The daemon's memory, and its read caches.
-    pub async fn memory(&self) -> Answer<MemoryStat> {
-        self.get("/memory").await
-    }
-
-    /// Returns the problems that exist now, and where they are sent.
-    pub async fn alerts(&self) -> Answer<AlertsInfo> {
-        self.get("/alerts").await
-    }
-
-    /// Sends a message that says it is a test.
-    pub async fn test_alerts(&self, request: &TestAlerts) -> Answer<Vec<TestedOutlet>> {
-        self.post("/alerts/test", request).await
-    }
-
-    /// The requests of clients.
-    pub async fn nfs(&self) -> Answer<NfsStat> {
-        self.get("/nfs").await
-    }
-
-    /// Lists tokens.
-    pub async fn tokens(&self) -> Answer<Vec<TokenInfo>> {
-        self.get("/tokens").await
-    }
-
-    /// Makes a token.
-    pub async fn create_token(&self, request: &CreateToken) -> Answer<TokenMade> {
-        self.post("/tokens", request).await
-    }
-
-    /// Makes another token of the same name.
-    pub async fn rotate_token(&self, name: &str, request: &RotateToken) -> Answer<TokenMade> {
-        self.post(&format!("/tokens/{}/rotate", escaped(name)), request).await
-    }
-
-    /// Binds a token to client certificates.
-    pub async fn bind_token(&self, name: &str, request: &BindToken) -> Answer<TokenInfo> {
-        self.post(&format!("/tokens/{}/bind", escaped(name)), request).await
-    }
-
-    /// Ends a token.
-    pub async fn revoke_token(&self, name: &str) -> Answer<TokenInfo> {
-        self.post(&format!("/tokens/{}/revoke", escaped(name)), &()).await
-    }
-
-    async fn get<T: DeserializeOwned>(&self, path: &str) -> Answer<T> {
-        self.call(Method::Get, path, Bytes::new()).await
-    }
-
-    async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Answer<T> {
-        self.call(Method::Post, path, serde_json::to_vec(body).map_err(broken)?.into()).await
-    }
-
-    async fn call<T: DeserializeOwned>(
-        &self,
-        method: Method,
-        path: &str,
-        body: Bytes,
-    ) -> Answer<T> {
-        parsed(&self.exchange(method, path, JSON, body).await?.1)
+        let (path, body) = sent(request)?;
+        parsed(&self.exchange(R::METHOD, &path, JSON, body).await?.1)
     }
 
     /// Asks for bytes.
@@ -287,6 +193,16 @@ fn broken(error: impl ToString) -> ClientError {
     ClientError::Broken(error.to_string())
 }
 
+/// The path of a request with its query, and its body.
+fn sent<R: Request>(request: &R) -> Answer<(String, Bytes)> {
+    let (name, content) = request.parts();
+    let path = R::PATH.replace("{name}", &escaped(name));
+    match R::METHOD {
+        Method::Get => Ok((path + &query(content)?, Bytes::new())),
+        Method::Post => Ok((path, serde_json::to_vec(content).map_err(broken)?.into())),
+    }
+}
+
 /// The words of a query, in front of them a question mark.
 fn query(content: &impl Serialize) -> Answer<String> {
     let mut query = String::new();
@@ -302,12 +218,6 @@ fn query(content: &impl Serialize) -> Answer<String> {
         query += &format!("{}{word}={value}", if query.is_empty() { '?' } else { '&' });
     }
     Ok(query)
-}
-
-/// A path that asks for what has a name, or for all.
-fn named(path: &str, name: Option<&str>, recursive: bool) -> String {
-    let name = name.map_or_else(String::new, |name| format!("&name={}", escaped(name)));
-    format!("{path}?recursive={recursive}{name}")
 }
 
 /// A name as part of a path or query (RFC 3986 section 2.1).
@@ -327,6 +237,43 @@ fn escaped(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        ClearPool, ConnectQuery, DiskRequest, HoldQuery, Hypervisor, IoQuery, LoadQuery, On,
+        PoolQuery, PoolsQuery, RemoveDisk, SnapshotQuery, TakeSnapshots,
+    };
+
+    #[test]
+    fn a_request_travels_as_its_type_says() {
+        fn told<R: Request>(request: &R) -> String {
+            let (path, body) = sent(request).unwrap();
+            format!("{} {path} {}", R::METHOD.name(), str::from_utf8(&body).unwrap())
+        }
+        let name = Some("tank/my vms@a".to_string());
+        let counted =
+            SnapshotQuery { name: name.clone(), recursive: true, used: true, ..Default::default() };
+        let (dataset, hypervisor) = ("t&a=b".to_string(), Hypervisor::XcpNg);
+        let remove = RemoveDisk(DiskRequest { disk: "sda".into() });
+        for (told, expected) in [
+            (told(&PoolsQuery), "GET /pools "),
+            (told(&On::new("a/b", PoolQuery)), "GET /pools/a%2Fb "),
+            (told(&IoQuery { pool: None }), "GET /iostat "),
+            (told(&HoldQuery::default()), "GET /snapshots/holds?recursive=false "),
+            (told(&counted), "GET /snapshots?name=tank%2Fmy%20vms%40a&recursive=true&used=true "),
+            (told(&On::new("tank", LoadQuery::default())), "GET /pools/tank/load?span=day "),
+            (
+                told(&ConnectQuery { dataset, hypervisor, host: None }),
+                "GET /connect?dataset=t%26a%3Db&hypervisor=xcp-ng ",
+            ),
+            (told(&On::new("tank", ClearPool)), "POST /pools/tank/clear null"),
+            (told(&On::new("tank", remove)), r#"POST /pools/tank/remove {"disk":"sda"}"#),
+            (
+                told(&TakeSnapshots { names: name.into_iter().collect(), recursive: false }),
+                r#"POST /snapshots {"names":["tank/my vms@a"],"recursive":false}"#,
+            ),
+        ] {
+            assert_eq!(told, expected);
+        }
+    }
 
     #[test]
     fn an_address_is_https_with_a_port_and_nothing_else() {

@@ -3,6 +3,14 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::request::{On, Operation, request};
+
+/// `GET /confirmations`: acts that wait for a second person.
+#[derive(Debug, Clone, Copy)]
+pub struct ConfirmationsQuery;
+
+request!(Get "/confirmations", Read, ConfirmationsQuery, () -> Vec<WaitingAct>);
+
 /// An act that waits, in `GET /confirmations`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -39,6 +47,26 @@ pub enum AfterWait {
 pub struct ConfirmAct {
     /// The act, as the list showed it: another one is not confirmed.
     pub act: String,
+}
+
+request!(Post "/confirmations/{name}/confirm", Admin, On<ConfirmAct> -> Confirmed);
+
+impl Operation for On<ConfirmAct> {
+    fn words(&self) -> String {
+        format!("confirm {}: {}", self.name, self.request.act)
+    }
+}
+
+/// `POST /confirmations/{name}/refuse`: drops an act that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefuseAct(pub ConfirmAct);
+
+request!(Post "/confirmations/{name}/refuse", Admin, On<RefuseAct(ConfirmAct)> -> WaitingAct);
+
+impl Operation for On<RefuseAct> {
+    fn words(&self) -> String {
+        format!("refuse {}: {}", self.name, self.request.0.act)
+    }
 }
 
 /// An act that a second person confirmed was carried out.

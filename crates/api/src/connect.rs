@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::request::request;
+
 /// The user of a datastore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -34,6 +36,8 @@ pub struct ConnectQuery {
     #[serde(default)]
     pub host: Option<String>,
 }
+
+request!(Get "/connect", Read, ConnectQuery -> ConnectAdvice);
 
 /// Lines to type, and notes about them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -118,6 +118,12 @@ pub struct DiskIo {
     pub flushes: Count,
 }
 
+/// `GET /nfs`: requests of clients.
+#[derive(Debug, Clone, Copy)]
+pub struct NfsQuery;
+
+request!(Get "/nfs", Read, NfsQuery, () -> NfsStat);
+
 /// `GET /nfs`: the requests of clients since NFS began to listen.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::request::request;
+
 /// `GET /diff?from=..&to=..` compares datasets and snapshots by their full names;
 /// `GET /diff/ranges?from=..&to=..` compares files, as `tank/vms@before:web01/disk.vhd`,
 /// `tank/vms:web01/disk.vhd@before`, or `tank/vms:web01/disk.vhd` as it is now.
@@ -23,6 +25,14 @@ pub struct DiffQuery {
     #[serde(default)]
     pub limit: Option<usize>,
 }
+
+request!(Get "/diff", Read, DiffQuery -> ChangedNames);
+
+/// `GET /diff/ranges`: ranges at which two versions of a file differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RangesQuery(pub DiffQuery);
+
+request!(Get "/diff/ranges", Read, RangesQuery(DiffQuery) -> ChangedRanges);
 
 /// Kind of change to a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -52,17 +52,25 @@ use serde::{Deserialize, Serialize};
 
 pub use aquifer_meter::time;
 
-pub use access::{BindToken, CreateToken, LogIn, RotateToken, SessionInfo, TokenInfo, TokenMade};
+use request::request;
+
+pub use access::{
+    BindToken, CreateToken, LogIn, RevokeToken, RotateToken, SessionInfo, SessionQuery, TokenInfo,
+    TokenMade, TokensQuery,
+};
 pub use alerts::{
-    ActiveAlert, AlertsInfo, OutletInfo, OutletKind, Problem, Severity, TestAlerts, TestedOutlet,
+    ActiveAlert, AlertsInfo, AlertsQuery, OutletInfo, OutletKind, Problem, Severity, TestAlerts,
+    TestedOutlet,
 };
 pub use bookmarks::{BookmarkInfo, BookmarkQuery, BookmarksDone, DestroyBookmarks, MakeBookmark};
 pub use caches::{CacheDiskInfo, CacheDiskState};
-pub use confirmations::{AfterWait, ConfirmAct, Confirmed, WaitingAct};
+pub use confirmations::{
+    AfterWait, ConfirmAct, ConfirmationsQuery, Confirmed, RefuseAct, WaitingAct,
+};
 pub use connect::{ConnectAdvice, ConnectQuery, Hypervisor};
 pub use counts::{
     ClientStat, Count, DiskIo, DiskStat, Event, EventQuery, Flow, IoQuery, KeptEventsQuery,
-    Latency, LeafIo, NfsLoad, NfsStat, PoolIo, ProcedureStat, VdevIo,
+    Latency, LeafIo, NfsLoad, NfsQuery, NfsStat, PoolIo, ProcedureStat, VdevIo,
 };
 pub use datasets::{
     ClearDamage, CloneSnapshot, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
@@ -70,6 +78,7 @@ pub use datasets::{
 };
 pub use diff::{
     ChangedName, ChangedNames, ChangedRange, ChangedRanges, DiffQuery, FileType, NameChange,
+    RangesQuery,
 };
 pub use disk_acts::{
     AttachDisk, ClearDisk, DetachDisk, DiskRequest, OfflineDisk, OnlineDisk, RemoveDisk,
@@ -85,8 +94,8 @@ pub use inject::{InjectRequest, Share};
 pub use load::{
     LoadColumns, LoadQuery, LoadSeries, LoadSpan, LoadSum, LoadedDisk, LoadedDisksQuery,
 };
-pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
-pub use memory::{CacheClass, CacheStat, MemoryStat, PoolMemory};
+pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo, LocksQuery};
+pub use memory::{CacheClass, CacheStat, MemoryQuery, MemoryStat, PoolMemory};
 pub use names::{
     BadDatasetName, BadSnapshotName, DatasetName, SNAPSHOT_NAME_BYTES_MAX, SnapshotName,
 };
@@ -111,7 +120,9 @@ pub use send::{
     GiveUpReceive, ReceiveBegun, ReceiveEnd, ReceiveInfo, ReceiveRequest, ReceiveSummary,
     ReceivedPart, ReceivesQuery, SendQuery, SentPart,
 };
-pub use shares::{HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
+pub use shares::{
+    HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy, SharesQuery,
+};
 pub use snapshots::{
     COUNTED_SNAPSHOTS_MAX, DestroySnapshots, HoldInfo, HoldQuery, HoldSnapshots, ReleaseSnapshots,
     RenameSnapshot, RollBack, RolledBack, SnapshotInfo, SnapshotQuery, SnapshotsDestroyed,
@@ -121,6 +132,12 @@ pub use spares::{SpareInfo, SpareState};
 
 /// Where the API's paths begin, of version 1; the types name them from there on.
 pub const PATH: &str = "/v1";
+
+/// `GET /daemon`: the daemon.
+#[derive(Debug, Clone, Copy)]
+pub struct DaemonQuery;
+
+request!(Get "/daemon", Read, DaemonQuery, () -> DaemonInfo);
 
 /// `GET /daemon`: the daemon's own data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,6 +4,15 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::request::{Operation, request};
+use crate::words::Words;
+
+/// `GET /locks`: all locks.
+#[derive(Debug, Clone, Copy)]
+pub struct LocksQuery;
+
+request!(Get "/locks", Read, LocksQuery, () -> LocksInfo);
+
 /// `GET /locks`: locks of files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -24,6 +33,14 @@ pub struct ClearLocks {
     /// The name that it gives itself; without one, all names there.
     #[serde(default)]
     pub client: Option<String>,
+}
+
+request!(Post "/locks/clear", Admin, ClearLocks -> ClearedLocks);
+
+impl Operation for ClearLocks {
+    fn words(&self) -> String {
+        Words::of("locks clear").word(&self.address.to_string()).words(&self.client).text()
+    }
 }
 
 /// The result of clearing locks.

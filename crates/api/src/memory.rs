@@ -5,6 +5,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::request::request;
+
+/// `GET /memory`: memory, and the read caches.
+#[derive(Debug, Clone, Copy)]
+pub struct MemoryQuery;
+
+request!(Get "/memory", Read, MemoryQuery, () -> MemoryStat);
+
 /// `GET /memory`: who has how much of the daemon's memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -5,7 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::datasets::DatasetDone;
 use crate::names::{DatasetName, SnapshotName};
+use crate::request::{Operation, request};
+use crate::words::Words;
 
 /// Datasets that one request to pull names, at most.
 pub const PULLED_MAX: usize = 1024;
@@ -18,6 +21,8 @@ pub struct PullQuery {
     /// Full name of the dataset.
     pub dataset: DatasetName,
 }
+
+request!(Get "/pull/known", Admin, PullQuery -> PullSource);
 
 /// The answer: a dataset as one that is pulled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +59,15 @@ pub struct TakePull {
     pub datasets: Vec<DatasetName>,
 }
 
+request!(Post "/pull/take", Admin, TakePull -> PullTaken);
+
+impl Operation for TakePull {
+    fn words(&self) -> String {
+        let names: Vec<String> = self.datasets.iter().map(DatasetName::to_string).collect();
+        Words::of("replicate --pull (snapshot)").words(&names).text()
+    }
+}
+
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -79,6 +93,15 @@ pub struct SettlePull {
     pub guid: String,
 }
 
+request!(Post "/pull/settle", Admin, SettlePull -> DatasetDone);
+
+impl Operation for SettlePull {
+    fn words(&self) -> String {
+        let words = Words::of("replicate --pull (hold)").word(self.dataset.as_str());
+        words.word(self.copy.as_str()).text()
+    }
+}
+
 /// `POST /pull/prune`: destroys what was taken for this token and is held by nobody.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -89,4 +112,12 @@ pub struct PrunePull {
     /// Guids of snapshots that stay.
     #[serde(default)]
     pub needed: Vec<String>,
+}
+
+request!(Post "/pull/prune", Admin, PrunePull -> DatasetDone);
+
+impl Operation for PrunePull {
+    fn words(&self) -> String {
+        Words::of("replicate --pull (prune)").word(self.dataset.as_str()).text()
+    }
 }

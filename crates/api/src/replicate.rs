@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::datasets::DatasetDone;
+use crate::request::{Operation, request};
+use crate::words::Words;
+
 /// `POST /replicate`: begins to bring a copy of a dataset up to date. It goes on though the caller
 /// hangs up; `GET /replications?id=..` says how far it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +42,26 @@ pub struct ReplicateRequest {
     pub pull: bool,
 }
 
+request!(Post "/replicate", Admin, ReplicateRequest -> ReplicationBegun);
+
+impl Operation for ReplicateRequest {
+    fn words(&self) -> String {
+        let ReplicateRequest { dataset, target, recursive, snapshot, all, .. } = self;
+        let ReplicateRequest { keep, rate_bytes, force, pull, .. } = self;
+        Words::of("replicate")
+            .flag(*pull, "--pull")
+            .flag(*recursive, "-r")
+            .flag(*force, "-F")
+            .flag(*all, "--all")
+            .option("--snapshot", snapshot.clone())
+            .option("--keep", keep.map(|count| count.to_string()))
+            .option("--rate", rate_bytes.map(|bytes| bytes.to_string()))
+            .word(dataset)
+            .word(target)
+            .text()
+    }
+}
+
 /// The answer to `POST /replicate`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -60,6 +84,15 @@ pub struct StopReplication {
     pub pull: bool,
 }
 
+request!(Post "/replicate/stop", Admin, StopReplication -> DatasetDone);
+
+impl Operation for StopReplication {
+    fn words(&self) -> String {
+        let words = Words::of("replicate").flag(true, "--stop").flag(self.pull, "--pull");
+        words.word(&self.dataset).word(&self.target).text()
+    }
+}
+
 /// `GET /replications?id=..`; without an id, the newest run of each copy, and copies that the
 /// properties `replicate` and `pull` name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +103,8 @@ pub struct ReplicationQuery {
     #[serde(default)]
     pub id: Option<u64>,
 }
+
+request!(Get "/replications", Read, ReplicationQuery -> Vec<ReplicationInfo>);
 
 /// A copy, and the newest run that brought it up to date, or tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

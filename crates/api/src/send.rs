@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::datasets::DatasetDone;
 use crate::names::SnapshotName;
+use crate::request::{Operation, request};
+use crate::words::Words;
 
 /// `POST /send`: some megabytes of the stream. The header [`NEXT`] has what `after` is
 /// for those that follow; the last ones have none.
@@ -99,6 +102,19 @@ pub struct ReceiveRequest {
     pub exclude: Vec<String>,
 }
 
+request!(Post "/receive", Admin, ReceiveRequest -> ReceiveBegun);
+
+impl Operation for ReceiveRequest {
+    fn words(&self) -> String {
+        let ReceiveRequest { name, dry_run, new_handles, force, resumable, .. } = self;
+        let words = Words::of("receive").flag(*dry_run, "-n").flag(*force, "-F");
+        let words = words.flag(*new_handles, "--new-handles").flag(*resumable, "-s");
+        let set = self.properties.iter().map(|(name, value)| format!("{name}={value}"));
+        let words = words.options("-o", set).options("-x", self.exclude.iter().cloned());
+        words.word(name).text()
+    }
+}
+
 /// `GET /receives?name=..`; without a name, those of all pools.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -114,6 +130,8 @@ pub struct ReceivesQuery {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub coming: bool,
 }
+
+request!(Get "/receives", Read, ReceivesQuery -> Vec<ReceiveInfo>);
 
 /// Received part of a stream that may go on; or a stream that comes just now.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,6 +178,14 @@ pub struct GiveUpReceive {
     pub name: String,
 }
 
+request!(Post "/receives/give-up", Admin, GiveUpReceive -> DatasetDone);
+
+impl Operation for GiveUpReceive {
+    fn words(&self) -> String {
+        Words::of("receive").flag(true, "-A").word(&self.name).text()
+    }
+}
+
 /// The answer to `POST /receive`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -204,6 +230,17 @@ pub struct ReceiveEnd {
     /// alone that a replication took, of a copy that this token fed before.
     #[serde(default)]
     pub prune: Vec<SnapshotName>,
+}
+
+request!(Post "/receive/{name}/end", Admin, On<ReceiveEnd> -> ReceiveSummary);
+
+impl ReceiveEnd {
+    /// The end of a stream in words of the command line. The request knows the stream by its
+    /// number; `name` is that of the dataset.
+    pub fn words(name: &str, gives_up: bool) -> String {
+        let words = Words::of("receive").word(name);
+        words.flag(true, if gives_up { "(given up)" } else { "(end)" }).text()
+    }
 }
 
 /// A snapshot was received.

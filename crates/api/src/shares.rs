@@ -4,6 +4,14 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::request::request;
+
+/// `GET /shares`: exports.
+#[derive(Debug, Clone, Copy)]
+pub struct SharesQuery;
+
+request!(Get "/shares", Read, SharesQuery, () -> Vec<ShareInfo>);
+
 /// One export, in `GET /shares`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -47,6 +55,8 @@ pub struct ShareQuery {
     /// A path as clients mount it, or a dataset.
     pub path: String,
 }
+
+request!(Get "/shares/why", Read, ShareQuery -> ShareWhy);
 
 /// A host's rights at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! `aquifer version`: what was built, and what runs.
 
-use aquifer_api::ApiError;
 use aquifer_api::client::ClientError;
+use aquifer_api::{ApiError, DaemonQuery};
 use aquifer_cli::{Failure, Options, Output, client, tell};
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ pub(crate) async fn version(options: &Options) -> Result<(), Failure> {
     let (client, output) = (client(&options.api)?, Output::of(options));
     let version = env!("CARGO_PKG_VERSION").to_string();
     let program = Version { version, commit: commit().map(str::to_string) };
-    let daemon = match client.daemon().await {
+    let daemon = match client.ask(&DaemonQuery).await {
         Ok(daemon) => Version { version: daemon.version, commit: daemon.commit },
         Err(error) => {
             let error = match error {

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use aquifer_api::client::Client;
-use aquifer_api::{BookmarkQuery, DatasetQuery, On, PoolQuery, PoolsQuery, SnapshotQuery};
+use aquifer_api::{
+    BookmarkQuery, ConfirmationsQuery, DatasetQuery, On, PoolQuery, PoolsQuery, SnapshotQuery,
+};
 use clap::{Arg, Command};
 use clap_complete::engine::{
     ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
@@ -138,7 +140,7 @@ impl Named {
                 Ok(all)
             }
             Named::Waiting => {
-                let waiting = client.confirmations().await?.into_iter();
+                let waiting = client.ask(&ConfirmationsQuery).await?.into_iter();
                 Ok(waiting.map(|of| of.number.to_string()).collect())
             }
         }

@@ -15,7 +15,6 @@ mod gate;
 mod home;
 mod operations;
 mod routes;
-mod words;
 
 use std::fs;
 use std::future::Future;

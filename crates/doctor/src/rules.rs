@@ -19,7 +19,7 @@ pub(crate) async fn of_host(client: &Client, host: &str, state: &State, report: 
     let mut addresses = Vec::new();
     for share in state.shares.iter().filter(|share| share.problem.is_none()) {
         let query = ShareQuery { host: host.into(), path: share.path.clone() };
-        let answers = match patient(client.share_why(&query)).await {
+        let answers = match patient(client.ask(&query)).await {
             Ok(why) => why.answers,
             Err(why) => {
                 let mend = format!("echo 'ADDRESS {host}' >> /etc/hosts   # of the server");
@@ -182,7 +182,7 @@ pub(crate) async fn ground(
         let from = if server.is_local { Ok(at.ip()) } else { here::source_to(at.ip()) };
         let Ok(from) = from else { continue };
         let query = ShareQuery { host: from.to_string(), path: path.clone() };
-        let Ok(why) = patient(client.share_why(&query)).await else { continue };
+        let Ok(why) = patient(client.ask(&query)).await else { continue };
         let writes = match why.answers.first().map(|answer| answer.access) {
             Some(ShareAccess::ReadWrite) => true,
             Some(ShareAccess::ReadOnly) => false,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use aquifer_api::client::{Answer, Client, ClientError};
 use aquifer_api::{
-    DaemonInfo, DatasetInfo, DatasetQuery, Health, LocksInfo, On, PoolQuery, PoolStatus,
-    PoolsQuery, ShareInfo,
+    DaemonInfo, DaemonQuery, DatasetInfo, DatasetQuery, Health, LocksInfo, LocksQuery, On,
+    PoolQuery, PoolStatus, PoolsQuery, ShareInfo, SharesQuery,
 };
 
 use crate::codes;
@@ -23,7 +23,7 @@ pub(crate) struct State {
 
 /// The daemon's own data; `None`, with a finding, if there is no answer.
 pub(crate) async fn daemon(client: &Client, report: &mut Report) -> Option<DaemonInfo> {
-    match patient(client.daemon()).await {
+    match patient(client.ask(&DaemonQuery)).await {
         Ok(daemon) => Some(daemon),
         Err(why) => {
             let mend = match client.is_local() {
@@ -49,8 +49,8 @@ pub(crate) async fn ask(client: &Client, daemon: &DaemonInfo, report: &mut Repor
     }
     let all = DatasetQuery { name: None, recursive: true };
     let datasets = take(patient(client.ask(&all)).await, &mut silent);
-    let shares = take(patient(client.shares()).await, &mut silent);
-    let locks = take(patient(client.locks()).await, &mut silent);
+    let shares = take(patient(client.ask(&SharesQuery)).await, &mut silent);
+    let locks = take(patient(client.ask(&LocksQuery)).await, &mut silent);
     for why in silent {
         let mend = "aquifer pool status   # and: aquifer events";
         report.add(Finding::new(codes::DAEMON_UNREACHABLE, why).mend(mend));

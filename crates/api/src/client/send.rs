@@ -4,12 +4,9 @@ use hyper::StatusCode;
 use hyper::body::Bytes;
 
 use super::remote::Coming;
-use super::{Answer, Client, JSON, broken, named, parsed, refused};
+use super::{Answer, Client, JSON, broken, parsed, refused};
 use crate::send::{NEXT, SIZE};
-use crate::{
-    DatasetDone, GiveUpReceive, Method, ReceiveBegun, ReceiveEnd, ReceiveInfo, ReceiveRequest,
-    ReceiveSummary, ReceivedPart, ReceivesQuery, SendQuery, SentPart,
-};
+use crate::{Method, ReceivedPart, SendQuery, SentPart};
 
 /// The type of a stream's bytes.
 const STREAM: &str = "application/octet-stream";
@@ -52,34 +49,10 @@ impl Client {
         Ok(ComingPart { coming, next, stream_bytes })
     }
 
-    /// Begins to receive a stream.
-    pub async fn begin_receive(&self, request: &ReceiveRequest) -> Answer<ReceiveBegun> {
-        self.post("/receive", request).await
-    }
-
     /// Gives bytes of a stream.
     pub async fn receive_part(&self, id: u64, part: Bytes) -> Answer<ReceivedPart> {
         let path = format!("/receive/{id}");
         let (_, answer) = self.exchange(Method::Post, &path, STREAM, part).await?;
         parsed(&answer)
-    }
-
-    /// Lists the received parts of streams that may go on.
-    pub async fn receives(&self, query: &ReceivesQuery) -> Answer<Vec<ReceiveInfo>> {
-        let mut path = named("/receives", query.name.as_deref(), query.recursive);
-        if query.coming {
-            path.push_str(if path.contains('?') { "&coming=true" } else { "?coming=true" });
-        }
-        self.get(&path).await
-    }
-
-    /// Drops what came of a stream that broke off.
-    pub async fn give_up_receive(&self, request: &GiveUpReceive) -> Answer<DatasetDone> {
-        self.post("/receives/give-up", request).await
-    }
-
-    /// Ends a stream.
-    pub async fn end_receive(&self, id: u64, request: &ReceiveEnd) -> Answer<ReceiveSummary> {
-        self.post(&format!("/receive/{id}/end"), request).await
     }
 }

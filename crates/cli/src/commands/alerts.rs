@@ -2,7 +2,7 @@
 
 use aquifer_api::client::Client;
 use aquifer_api::time;
-use aquifer_api::{ActiveAlert, AlertsInfo, OutletInfo, TestAlerts, TestedOutlet};
+use aquifer_api::{ActiveAlert, AlertsInfo, AlertsQuery, OutletInfo, TestAlerts, TestedOutlet};
 
 use super::{Output, status};
 use crate::args::AlertsCommand;
@@ -16,11 +16,11 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     match command {
         None => {
-            let alerts = client.alerts().await?;
+            let alerts = client.ask(&AlertsQuery).await?;
             output.answer(&alerts, |alerts| text(alerts, output))
         }
         Some(AlertsCommand::Test { outlet }) => {
-            let tested = client.test_alerts(&TestAlerts { outlet }).await?;
+            let tested = client.ask(&TestAlerts { outlet }).await?;
             output.answer(&tested, |tested| told(tested))?;
             let failed = tested.iter().filter(|outlet| outlet.error.is_some()).count();
             match failed {

@@ -1,7 +1,7 @@
 //! `aquifer arcstat`: the read caches, as `arcstat` of ZFS shows its own, and who has the memory.
 
 use aquifer_api::client::Client;
-use aquifer_api::{CacheStat, MemoryStat, PoolMemory};
+use aquifer_api::{CacheStat, MemoryQuery, MemoryStat, PoolMemory};
 
 use super::Output;
 use super::repeat::{Times, repeat};
@@ -15,7 +15,7 @@ pub(super) async fn arcstat(
     verbose: bool,
     times: Times,
 ) -> Result<(), Failure> {
-    let ask = async || Ok(client.memory().await?);
+    let ask = async || Ok(client.ask(&MemoryQuery).await?);
     repeat(output, times, ask, |now, then| report(now, then, verbose, output)).await
 }
 

@@ -5,7 +5,9 @@ use std::io::IsTerminal;
 use aquifer_api::client::Client;
 use aquifer_api::shown::shown;
 use aquifer_api::time::text_s;
-use aquifer_api::{AfterWait, ConfirmAct, Confirmed, TokenMade, WaitingAct};
+use aquifer_api::{
+    AfterWait, ConfirmAct, ConfirmationsQuery, Confirmed, On, RefuseAct, TokenMade, WaitingAct,
+};
 
 use super::pool::ask;
 use super::{Output, tell, token};
@@ -13,7 +15,7 @@ use crate::failure::Failure;
 use crate::table::Table;
 
 pub(super) async fn list(client: &Client, output: Output) -> Result<(), Failure> {
-    let waiting = client.confirmations().await?;
+    let waiting = client.ask(&ConfirmationsQuery).await?;
     output.answer(&waiting, |waiting| {
         let mut table = Table::new(&["NUMBER", "ASKED", "BY", "UNTIL", "THEN", "ACT"]);
         for of in waiting {
@@ -40,7 +42,7 @@ pub(super) async fn decide(
     (refuse, force): (bool, bool),
     number: u64,
 ) -> Result<(), Failure> {
-    let waiting = client.confirmations().await?;
+    let waiting = client.ask(&ConfirmationsQuery).await?;
     let found = waiting.into_iter().find(|of| of.number == number);
     let WaitingAct { act, who, .. } = found.ok_or_else(|| {
         Failure::failed(format!("no act {number} waits: `aquifer confirm` lists those that do"))
@@ -48,7 +50,7 @@ pub(super) async fn decide(
     let request = ConfirmAct { act };
     let (act, who) = (shown(&request.act), shown(&who));
     if refuse {
-        let dropped = client.refuse(number, &request).await?;
+        let dropped = client.ask(&On::new(number.to_string(), RefuseAct(request))).await?;
         return output.answer(&dropped, |_| format!("dropped: {act}\n"));
     }
     if !force {
@@ -65,7 +67,7 @@ pub(super) async fn decide(
             }
         }
     }
-    let Confirmed { waited, answer } = client.confirm(number, &request).await?;
+    let Confirmed { waited, answer } = client.ask(&On::new(number.to_string(), request)).await?;
     if let Ok(made) = serde_json::from_value::<TokenMade>(answer.clone()) {
         return token::show(output, &made);
     }

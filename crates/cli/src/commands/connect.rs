@@ -11,7 +11,7 @@ pub(super) async fn connect(
     output: Output,
     query: ConnectQuery,
 ) -> Result<(), Failure> {
-    output.answer(&client.connect(&query).await?, |advice| {
+    output.answer(&client.ask(&query).await?, |advice| {
         let why = advice.why.iter().map(|why| format!("# {why}\n"));
         why.chain(advice.lines.iter().map(|line| format!("{line}\n"))).collect()
     })

@@ -1,7 +1,7 @@
 //! `aquifer diff`: which files differ, and at which ranges. Both are printed as they come.
 
 use aquifer_api::client::Client;
-use aquifer_api::{ChangedName, ChangedRange, DiffQuery, FileType, NameChange};
+use aquifer_api::{ChangedName, ChangedRange, DiffQuery, FileType, NameChange, RangesQuery};
 use serde_json::{Value, json};
 
 use super::{Output, print};
@@ -46,7 +46,7 @@ async fn changed_names(
 ) -> Result<(), Failure> {
     let mut list = List::new(output, json!({}), "names");
     loop {
-        let page = client.changed_names(&query).await?;
+        let page = client.ask(&query).await?;
         list.print(&page.names, &line)?;
         query.after = page.next;
         if query.after.is_none() {
@@ -66,7 +66,7 @@ async fn changed_ranges(
     };
     let mut list: Option<List> = None;
     loop {
-        let page = client.changed_ranges(&query).await?;
+        let page = client.ask(&RangesQuery(query.clone())).await?;
         let head = json!({
             "old_bytes": page.old_bytes,
             "new_bytes": page.new_bytes,

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use aquifer_api::client::Client;
-use aquifer_api::{ClearLocks, LockExtent, LockInfo};
+use aquifer_api::{ClearLocks, LockExtent, LockInfo, LocksQuery};
 
 use super::pool::confirm;
 use super::{Output, tell};
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::table::Table;
 
 pub(super) async fn locks(client: &Client, output: Output) -> Result<(), Failure> {
-    let info = client.locks().await?;
+    let info = client.ask(&LocksQuery).await?;
     if info.grace {
         let note = "the daemon has just started: clients claim the locks that they had, nobody \
                     gets another one";
@@ -38,7 +38,7 @@ pub(super) async fn clear(
         eprintln!("If the client lives, it goes on to believe that it has them.");
         confirm("the locks of client", &address.to_string())?;
     }
-    let done = client.clear_locks(&ClearLocks { address, client: name }).await?;
+    let done = client.ask(&ClearLocks { address, client: name }).await?;
     output.answer(&done, |done| format!("{} ended\n", done.ended))
 }
 

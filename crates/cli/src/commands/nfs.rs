@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use aquifer_api::client::Client;
-use aquifer_api::{Flow, NfsStat};
+use aquifer_api::{Flow, NfsQuery, NfsStat};
 
 use super::Output;
 use super::repeat::{Times, repeat, times};
@@ -17,7 +17,7 @@ pub(super) async fn nfsstat(
     words: &[String],
 ) -> Result<(), Failure> {
     let times = times(words).map_err(Failure::usage)?;
-    let ask = async || Ok(client.nfs().await?);
+    let ask = async || Ok(client.ask(&NfsQuery).await?);
     repeat(output, times, ask, |now, then| procedures(now, then, output)).await
 }
 
@@ -82,7 +82,7 @@ pub(super) async fn nfsiostat(
     show: Show,
     times: Times,
 ) -> Result<(), Failure> {
-    let ask = async || Ok(client.nfs().await?);
+    let ask = async || Ok(client.ask(&NfsQuery).await?);
     repeat(output, times, ask, |now, then| flows(now, then, show, output)).await
 }
 

@@ -19,7 +19,7 @@ pub(super) async fn list(
     name: Option<String>,
     recursive: bool,
 ) -> Result<(), Failure> {
-    let found = client.receives(&ReceivesQuery { name, recursive, coming: false }).await?;
+    let found = client.ask(&ReceivesQuery { name, recursive, coming: false }).await?;
     output.answer(&found, |found| text(found, output))
 }
 
@@ -29,7 +29,7 @@ pub(super) async fn all(
     output: Output,
     name: Option<String>,
 ) -> Result<(), Failure> {
-    let found = client.receives(&ReceivesQuery { name, recursive: true, coming: true }).await?;
+    let found = client.ask(&ReceivesQuery { name, recursive: true, coming: true }).await?;
     output.answer(&found, |found| text_of_all(found, output))
 }
 
@@ -85,12 +85,12 @@ pub(super) async fn tokens(
         found.into_iter().map(|info| line(info.dataset, info.receive_resume_token))
     };
     if datasets.is_empty() {
-        return Ok(of_all(client.receives(&ReceivesQuery::default()).await?).collect());
+        return Ok(of_all(client.ask(&ReceivesQuery::default()).await?).collect());
     }
     let mut lines = Vec::new();
     for dataset in datasets {
         let name = Some(dataset.clone());
-        let found = client.receives(&ReceivesQuery { name, recursive, coming: false }).await?;
+        let found = client.ask(&ReceivesQuery { name, recursive, coming: false }).await?;
         if found.is_empty() {
             lines.push(line(dataset, "-".into()));
         }

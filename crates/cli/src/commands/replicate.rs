@@ -62,12 +62,12 @@ pub(super) async fn replicate(
     args: ReplicateArgs,
 ) -> Result<(), Failure> {
     let (Some(dataset), Some(target)) = (args.dataset, args.target) else {
-        let all = client.replications(&ReplicationQuery::default()).await?;
+        let all = client.ask(&ReplicationQuery::default()).await?;
         return output.answer(&all, |all| text(all, output));
     };
     if args.stop {
         let request = StopReplication { dataset, target, pull: args.pull };
-        let done = client.stop_replication(&request).await?;
+        let done = client.ask(&request).await?;
         return output.answer(&done, |_| String::new());
     }
     let snapshot = args.snapshot.map(|name| match name.rsplit_once('@') {
@@ -86,7 +86,7 @@ pub(super) async fn replicate(
         force,
         pull,
     };
-    let id = client.replicate(&request).await?.id;
+    let id = client.ask(&request).await?.id;
     let ended = wait(client, output, id, verbose).await?;
     if verbose || stderr().is_terminal() {
         tell(output, &left(&ended));
@@ -107,7 +107,7 @@ async fn wait(
     let mut progress = (verbose || stderr().is_terminal()).then(|| Progress::new(output));
     let (query, mut is_told) = (ReplicationQuery { id: Some(id) }, false);
     loop {
-        let Some(now) = client.replications(&query).await?.pop() else {
+        let Some(now) = client.ask(&query).await?.pop() else {
             return Err(Failure::failed("the daemon does not know this replication any more"));
         };
         match now.state {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use aquifer_api::client::{Client, ComingPart};
 use aquifer_api::{
-    DatasetInfo, DatasetQuery, GiveUpReceive, ReceiveEnd, ReceiveRequest, ReceiveSummary,
+    DatasetInfo, DatasetQuery, GiveUpReceive, On, ReceiveEnd, ReceiveRequest, ReceiveSummary,
     SendQuery, SentPart, SnapshotQuery,
 };
 use rustix::process::{getpriority_process, setpriority_process};
@@ -330,7 +330,7 @@ pub(super) async fn receive(
         args;
     let (properties, exclude) = (args.properties.into_iter().collect(), args.exclude);
     if give_up {
-        let done = client.give_up_receive(&GiveUpReceive { name: dataset }).await?;
+        let done = client.ask(&GiveUpReceive { name: dataset }).await?;
         return output.answer(&done, |_| String::new());
     }
     yield_to_others();
@@ -348,7 +348,7 @@ pub(super) async fn receive(
         properties,
         exclude,
     };
-    let begun = client.begin_receive(&request).await?;
+    let begun = client.ask(&request).await?;
     let (id, part_bytes) = (begun.id, begun.part_bytes_max().min(PART_BYTES));
     let (to_us, mut parts) = mpsc::channel(PARTS_WAITING);
     // Not waited for: it may sit in a read that never ends.
@@ -361,13 +361,13 @@ pub(super) async fn receive(
             Ok(Some(Err(error))) => {
                 // What failed first counts.
                 let given_up = ReceiveEnd { give_up: true, ..ReceiveEnd::default() };
-                let _ = client.end_receive(id, &given_up).await;
+                let _ = client.ask(&On::new(id.to_string(), given_up)).await;
                 return Err(Failure::failed(format!("stdin cannot be read: {error}")));
             }
         };
         client.receive_part(id, part.into()).await?;
     }
-    let done = client.end_receive(id, &ReceiveEnd::default()).await?;
+    let done = client.ask(&On::new(id.to_string(), ReceiveEnd::default())).await?;
     let tense = if dry_run { "would receive" } else { "received" };
     output.answer(&done, |done| match verbose || dry_run {
         true => text(done, tense, output),

@@ -1,14 +1,14 @@
 //! `aquifer share`: exports, their clients, and why a client is admitted or refused.
 
 use aquifer_api::client::Client;
-use aquifer_api::{ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
+use aquifer_api::{ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy, SharesQuery};
 
 use super::Output;
 use crate::failure::Failure;
 use crate::table::Table;
 
 pub(super) async fn list(client: &Client, output: Output) -> Result<(), Failure> {
-    let shares = client.shares().await?;
+    let shares = client.ask(&SharesQuery).await?;
     output.answer(&shares, |shares| list_text(shares, output))
 }
 
@@ -18,14 +18,14 @@ pub(super) async fn why(
     host: String,
     path: String,
 ) -> Result<(), Failure> {
-    let answer = client.share_why(&ShareQuery { host, path }).await?;
+    let answer = client.ask(&ShareQuery { host, path }).await?;
     output.answer(&answer, why_text)
 }
 
 /// Exports that admit more clients than their owner may expect. Fails if there are any, for
 /// scripts.
 pub(super) async fn audit(client: &Client, output: Output) -> Result<(), Failure> {
-    let mut shares = client.shares().await?;
+    let mut shares = client.ask(&SharesQuery).await?;
     shares.retain(|share| !share.risks.is_empty());
     output.answer(&shares, |shares| {
         let mut table = Table::new(&["PATH", "RISK"]);

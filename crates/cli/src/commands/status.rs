@@ -2,8 +2,8 @@
 
 use aquifer_api::client::Client;
 use aquifer_api::{
-    CacheDiskInfo, DrillState, LeafStatus, On, PoolQuery, PoolStatus, PoolsQuery, Problem,
-    ResilverInfo, ScanState, SyncDisabled, VdevClass, VdevKind, VdevStatus,
+    CacheDiskInfo, DaemonQuery, DrillState, LeafStatus, On, PoolQuery, PoolStatus, PoolsQuery,
+    Problem, ResilverInfo, ScanState, SyncDisabled, VdevClass, VdevKind, VdevStatus,
 };
 
 use super::Output;
@@ -42,7 +42,7 @@ pub(super) async fn status(
         let pool = client.ask(&On::new(&name, PoolQuery)).await?;
         return output.answer(&pool, |pool| text(pool, show, output));
     }
-    let server = server(&client.daemon().await?.problems);
+    let server = server(&client.ask(&DaemonQuery).await?.problems);
     output.answer(&all(client).await?, |pools| match pools.is_empty() {
         true => server + "no pools\n",
         false => server + &texts(pools, show, output),
@@ -81,7 +81,7 @@ async fn problems(
         None => "all pools are healthy\n".into(),
     };
     pools.retain(|pool| pool.status.is_some());
-    let of_server = client.daemon().await?.problems;
+    let of_server = client.ask(&DaemonQuery).await?.problems;
     let server = server(&of_server);
     output.answer(&pools, |pools| match (pools.is_empty(), of_server.is_empty()) {
         (true, true) => healthy,

@@ -2,7 +2,9 @@
 
 use aquifer_api::client::Client;
 use aquifer_api::time::text_s;
-use aquifer_api::{BindToken, CreateToken, RotateToken, TokenInfo, TokenMade};
+use aquifer_api::{
+    BindToken, CreateToken, On, RevokeToken, RotateToken, TokenInfo, TokenMade, TokensQuery,
+};
 
 use super::{Output, tell};
 use crate::args::TokenCommand;
@@ -17,22 +19,22 @@ pub(super) async fn run(
     match command {
         TokenCommand::Create { role, expires, certificates, datasets, name } => {
             let request = CreateToken { name, role, expires_s: expires, certificates, datasets };
-            show(output, &client.create_token(&request).await?)
+            show(output, &client.ask(&request).await?)
         }
         TokenCommand::List => list(client, output).await,
         TokenCommand::Revoke { name } => {
-            let gone = client.revoke_token(&name).await?;
+            let gone = client.ask(&On::new(&name, RevokeToken)).await?;
             output.answer(&gone, |gone| format!("token {} holds no more\n", gone.name))
         }
         TokenCommand::Bind { certificates, none: _, name } => {
-            let bound = client.bind_token(&name, &BindToken { certificates }).await?;
+            let bound = client.ask(&On::new(&name, BindToken { certificates })).await?;
             output.answer(&bound, |bound| format!("token {} {}\n", bound.name, counts(bound)))
         }
         TokenCommand::Rotate { keep, expires, certificates, name } => {
             let certificates = Some(certificates).filter(|all| !all.is_empty());
             let keep_s = keep.unwrap_or(0);
             let request = RotateToken { keep_s, expires_s: expires, certificates };
-            show(output, &client.rotate_token(&name, &request).await?)
+            show(output, &client.ask(&On::new(&name, request)).await?)
         }
     }
 }
@@ -74,7 +76,7 @@ pub(super) fn show(output: Output, made: &TokenMade) -> Result<(), Failure> {
 }
 
 async fn list(client: &Client, output: Output) -> Result<(), Failure> {
-    let tokens = client.tokens().await?;
+    let tokens = client.ask(&TokensQuery).await?;
     output.answer(&tokens, |tokens| {
         let mut table = Table::new(&["NAME", "ROLE", "MADE", "EXPIRES", "STATE"]);
         for token in tokens {

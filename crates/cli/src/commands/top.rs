@@ -9,8 +9,8 @@ mod view;
 use std::io::{IsTerminal, Read};
 use std::time::Duration;
 
-use aquifer_api::NfsStat;
 use aquifer_api::client::Client;
+use aquifer_api::{NfsQuery, NfsStat};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::time::sleep;
@@ -38,9 +38,9 @@ pub(super) async fn top(client: &Client, output: Output, args: TopArgs) -> Resul
     if is_watched && !output.json && !output.script {
         return watch(client, view).await;
     }
-    view.take(client.nfs().await?);
+    view.take(client.ask(&NfsQuery).await?);
     sleep(EVERY).await;
-    view.take(client.nfs().await?);
+    view.take(client.ask(&NfsQuery).await?);
     output.answer(&view.rows(), |_| view.table(output))
 }
 
@@ -81,7 +81,7 @@ fn asked(client: Client) -> Receiver<Result<NfsStat, String>> {
     let (sender, answers) = channel(1);
     tokio::spawn(async move {
         loop {
-            let answer = client.nfs().await.map_err(|error| error.to_string());
+            let answer = client.ask(&NfsQuery).await.map_err(|error| error.to_string());
             if sender.send(answer).await.is_err() {
                 return;
             }

@@ -12,10 +12,9 @@ use std::pin::pin;
 use std::time::Duration;
 
 use aquifer_admin::Control;
-use aquifer_admin::control::audit::Asker;
 use aquifer_admin::control::guard::Guard;
 use aquifer_admin::control::history::{Concerned, Facts, Leaving, State};
-use aquifer_admin::control::{Bringer, MayLetIn, Named, Puller, Scope};
+use aquifer_admin::control::{Named, Puller, Scope};
 use aquifer_api::{ApiError, ImportRequest, Role};
 use aquifer_pool::BoxFuture;
 use axum::extract::FromRequestParts;
@@ -101,19 +100,9 @@ pub(super) struct Acting {
 }
 
 impl Acting {
-    /// The caller, as one that asks.
-    pub fn asker(&self) -> Asker {
-        self.caller.asker()
-    }
-
-    /// Whether the caller is the bearer of this token.
-    pub fn has_token(&self, name: &str) -> bool {
-        self.caller.token() == Some(name)
-    }
-
-    /// The caller as one that brings a stream.
-    pub fn bringer(&self) -> Bringer {
-        self.caller.bringer()
+    /// Whether an act on this token takes a second person, unless it is the caller's own.
+    pub fn takes_two(&self, token: &str) -> bool {
+        self.api.tokens.takes_two(token) && self.caller.token() != Some(token)
     }
 
     /// The caller as one that fetches copies.
@@ -122,11 +111,6 @@ impl Acting {
     /// It has no token.
     pub fn puller(&self) -> Result<Puller, ApiError> {
         self.caller.puller()
-    }
-
-    /// Whether what it asks for may let hosts in.
-    pub fn may_let_in(&self) -> MayLetIn {
-        MayLetIn(self.caller.role() >= Role::Admin)
     }
 
     /// The daemon.

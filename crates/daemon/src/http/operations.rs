@@ -6,11 +6,13 @@ use aquifer_admin::control::Named;
 use aquifer_admin::control::guard::Guard;
 use aquifer_admin::control::history::Leaving;
 use aquifer_api::{
-    AddVdevs, AttachDisk, ClearDamage, ClearDisk, ClearPool, CloneSnapshot, CreateDataset,
-    CreatePool, DestroyBookmarks, DestroyDataset, DestroySnapshots, DetachDisk, DrillRequest,
-    FreeWorkRequest, HoldSnapshots, ImportRequest, MakeBookmark, OfflineDisk, On, OnlineDisk,
-    Operation, Promote, ReleaseSnapshots, RemoveDisk, RenameDataset, RenameSnapshot, ReplaceDisk,
-    Role, RollBack, ScrubRequest, SetProperties, TakeSnapshots,
+    AddVdevs, AttachDisk, BindToken, ClearDamage, ClearDisk, ClearLocks, ClearPool, CloneSnapshot,
+    CreateDataset, CreatePool, CreateToken, DatasetName, DestroyBookmarks, DestroyDataset,
+    DestroySnapshots, DetachDisk, DrillRequest, FreeWorkRequest, GiveUpReceive, HoldSnapshots,
+    ImportRequest, MakeBookmark, OfflineDisk, On, OnlineDisk, Operation, Promote, PrunePull,
+    ReceiveRequest, ReleaseSnapshots, RemoveDisk, RenameDataset, RenameSnapshot, ReplaceDisk,
+    ReplicateRequest, RevokeToken, Role, RollBack, RotateToken, ScrubRequest, SetProperties,
+    SettlePull, StopReplication, TakePull, TakeSnapshots,
 };
 
 use super::acts::{About, Acting, Told, import_needs, properties_need};
@@ -24,6 +26,11 @@ pub(super) trait Judged: Operation {
 
     /// What there is to know before it is carried out.
     fn told(&self) -> Told;
+
+    /// What only the caller or the state of the daemon says besides.
+    fn judged(&self, told: Told, _: &Acting) -> Told {
+        told
+    }
 
     /// An operation on this subject, which needs no more than its route.
     fn on(&self, about: About) -> Told {
@@ -286,3 +293,112 @@ impl Judged for On<aquifer_api::InjectRequest> {
         self.on(About::Nothing)
     }
 }
+
+impl Judged for ReceiveRequest {
+    fn told(&self) -> Told {
+        let ReceiveRequest { name, dry_run, new_handles, force, sender, properties, .. } = self;
+        // Of what is sent again and again, the end is noted.
+        let is_nothing = *dry_run || sender.is_some() && !force;
+        let told = self.on(unless(is_nothing, all_of(name))).naming(dataset(name));
+        // Who may only receive takes nothing away, and brings no dataset into service.
+        let is_admins = *force || *new_handles || !properties.is_empty();
+        let needs = if is_admins { Role::Admin } else { told.needs };
+        // A stream does not wait for a second person.
+        let guard = if *force { Guard::Never(name.clone()) } else { Guard::Free };
+        Told { needs, of: Some(name.clone()), guard, ..told }
+    }
+}
+
+impl Judged for GiveUpReceive {
+    fn told(&self) -> Told {
+        self.on(all_of(&self.name)).naming(dataset(&self.name))
+    }
+}
+
+/// Snapshots that another server fetches.
+impl Judged for TakePull {
+    fn told(&self) -> Told {
+        let named = self.datasets.iter().map(|name| Named::Dataset(name.to_string()));
+        let of = self.datasets.first().map(DatasetName::to_string);
+        Told { of, ..self.on(About::Nothing).naming(named) }
+    }
+
+    fn judged(&self, told: Told, acting: &Acting) -> Told {
+        let (control, named) = (acting.control(), told.named.as_deref().unwrap_or_default());
+        let is_known = control.check_named(acting.scope(), named).is_ok();
+        let is_noted = |puller| control.is_pull_noted(&puller, &self.datasets);
+        match &told.of {
+            Some(first) if is_known && acting.puller().is_ok_and(is_noted) => {
+                Told { about: About::snapshots(first), ..told }
+            }
+            _ => told,
+        }
+    }
+}
+
+/// Of what is fetched again and again, the beginning is noted.
+impl Judged for SettlePull {
+    fn told(&self) -> Told {
+        let name = self.dataset.to_string();
+        Told { of: Some(name.clone()), ..self.on(About::Nothing).naming(dataset(&name)) }
+    }
+}
+
+/// As of [`SettlePull`].
+impl Judged for PrunePull {
+    fn told(&self) -> Told {
+        let name = self.dataset.to_string();
+        Told { of: Some(name.clone()), ..self.on(About::Nothing).naming(dataset(&name)) }
+    }
+}
+
+impl Judged for ReplicateRequest {
+    fn told(&self) -> Told {
+        // Snapshots change here: of the dataset, or of the copy.
+        let here = if self.pull { &self.target } else { &self.dataset };
+        // The target may be in a pool of this server.
+        by_force(self.force, self.on(About::snapshots(here)))
+    }
+}
+
+impl Judged for StopReplication {
+    fn told(&self) -> Told {
+        self.on(About::snapshots(if self.pull { &self.target } else { &self.dataset }))
+    }
+}
+
+impl Judged for ClearLocks {
+    fn told(&self) -> Told {
+        self.on(About::Locks(self.address))
+    }
+}
+
+impl Judged for CreateToken {
+    fn told(&self) -> Told {
+        let told = self.on(About::Token(self.name.clone()));
+        // It could confirm, ask for so much that others cannot, or prune as the feeder of a copy.
+        let is_harmless = matches!(self.role, Role::Metrics | Role::Read);
+        if is_harmless { told } else { told.guarded(Guard::All) }
+    }
+}
+
+/// Acts on a token. One who has an administrator's token does not get another one, or that of a
+/// feeder, nor takes one from others, alone.
+macro_rules! on_tokens {
+    ($($request:ident),*) => {$(
+        impl Judged for On<$request> {
+            fn told(&self) -> Told {
+                self.on(About::Token(self.name.clone()))
+            }
+
+            fn judged(&self, told: Told, acting: &Acting) -> Told {
+                match acting.takes_two(&self.name) {
+                    true => told.guarded(Guard::All),
+                    false => told,
+                }
+            }
+        }
+    )*};
+}
+
+on_tokens!(BindToken, RevokeToken, RotateToken);

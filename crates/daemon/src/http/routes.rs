@@ -107,6 +107,9 @@
 //! and lets nobody in. An `admin` alone writes over disks, changes what a pool is made of, takes
 //! something for lost, ends what clients rely on, and gives rights.
 //!
+//! Path, role and types stand beside each request in `aquifer_api` (`Request`); what it is judged by
+//! in [`operations`](super::operations). Here a route is no more than the function that it calls.
+//!
 //! Invariant: a route is added with its role, or not at all ([`Table`]); tests hold this page
 //! against the table.
 
@@ -114,29 +117,24 @@ use std::sync::Arc;
 
 use aquifer_admin::Control;
 use aquifer_admin::control::Scope;
-use aquifer_api::{self as api, ApiError, PATH, Request, Role, Shape, ShareQuery};
+use aquifer_api::{self as api, ApiError, PATH, Request, Role, Shape};
 use axum::extract::{Extension, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use serde::Serialize;
 
-use super::acts::Acting;
-use super::asked::{Body, Name, Question};
 use super::home::Home;
-use super::words;
 use super::{Api, refusal};
 use crate::metrics;
-use crate::remote::tokens::Tokens;
 use beside::{OF_RECEIVERS, OF_SCOPED, OF_SENDERS};
 use table::Table;
 
 mod beside;
+mod daemon;
 mod datasets;
-mod diff;
 mod disks;
 mod pools;
-mod pull;
 mod replicate;
 mod second;
 mod send;
@@ -145,59 +143,24 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod tokens;
-mod told;
 
 fn table() -> Table {
-    let table = acts(questions(Table::default()));
-    let table = disks::routes(pools::routes(table));
-    snapshots::routes(datasets::routes(table))
-}
-
-fn questions(table: Table) -> Table {
-    use Role::{Metrics, Read};
-    table
-        .question(Metrics, "/metrics", metrics)
-        .question(Read, "/openapi.json", async || ([(CONTENT_TYPE, "application/json")], OPENAPI))
-        .question(Read, "/daemon", async |State(c): Control_| answer(Ok(c.info())))
-        .question(Read, "/locks", async |State(c): Control_| answer(Ok(c.locks().await)))
-        .question(Read, "/diff", diff::names)
-        .question(Read, "/diff/ranges", diff::ranges)
-        .question(Read, "/nfs", async |State(c): Control_| answer(Ok(c.nfs_stat().await)))
-        .question(Read, "/memory", async |State(c): Control_| answer(Ok(c.memory())))
-        .question(Read, "/alerts", async |State(c): Control_| answer(Ok(c.alerts())))
-        .question(Read, "/shares", async |State(c): Control_| answer(Ok(c.shares())))
-        .question(Read, "/shares/why", share_why)
-        .question(Read, "/connect", connect)
-        .question(Role::Admin, "/pull/known", pull::known)
-        .question(Read, "/replications", replicate::list)
-        .question(Read, "/receives", send::receives)
-        .question(Read, "/tokens", async |State(t): Tokens_| answer(Ok(t.list())))
-        .question(Read, "/session", tokens::session)
-        .question(Read, "/confirmations", second::list)
-}
-
-fn acts(table: Table) -> Table {
-    use Role::{Admin, Operator};
-    let table = table
-        .search(Operator, "/alerts/test", told::test_alerts)
-        .part(Admin, "/send", send::send)
-        .act(Admin, "/receive", send::begin)
-        .part(Admin, "/receive/{name}", send::part)
-        .act(Admin, "/receive/{name}/end", send::end)
-        .act(Admin, "/receives/give-up", send::give_up)
-        .act(Admin, "/pull/take", pull::take)
-        .act(Admin, "/pull/settle", pull::settle)
-        .act(Admin, "/pull/prune", pull::prune)
-        .act(Admin, "/replicate", replicate::begin)
-        .act(Admin, "/replicate/stop", replicate::stop)
-        .act(Admin, "/locks/clear", clear_locks)
-        .act(Admin, "/tokens", tokens::create)
-        .act(Admin, "/tokens/{name}/rotate", tokens::rotate)
-        .act(Admin, "/tokens/{name}/bind", tokens::bind)
-        .act(Admin, "/tokens/{name}/revoke", tokens::revoke)
-        .act(Admin, "/confirmations/{name}/confirm", second::confirm)
-        .act(Admin, "/confirmations/{name}/refuse", second::refuse);
-    table
+    let openapi = async || ([(CONTENT_TYPE, "application/json")], OPENAPI);
+    let table = Table::default();
+    let table = table.page(Role::Metrics, "/metrics", metrics);
+    let table = table.page(Role::Read, "/openapi.json", openapi);
+    let families = [
+        daemon::routes,
+        pools::routes,
+        disks::routes,
+        datasets::routes,
+        snapshots::routes,
+        send::routes,
+        replicate::routes,
+        tokens::routes,
+        second::routes,
+    ];
+    families.into_iter().fold(table, |table, add| add(table))
 }
 
 /// All routes, each behind its role. A [`Caller`] must have been put among a request's extensions.
@@ -260,25 +223,13 @@ impl Route {
     }
 }
 
-/// The description of all routes (OpenAPI 3.1). A test makes it from this page and the types of the
-/// API, and says if it is out of date.
+/// The description of all routes (OpenAPI 3.1). A test makes it from the routes with their types,
+/// and says if it is out of date.
 const OPENAPI: &str = include_str!("openapi.json");
 
 const NO_SUCH_PATH: &str = "the API has no such path; all but /metrics begin with /v1";
 
-type Tokens_ = State<Arc<Tokens>>;
 type Control_ = State<Arc<Control>>;
-
-async fn share_why(State(control): Control_, Question(query): Question<ShareQuery>) -> Response {
-    answer(control.share_why(query).await)
-}
-
-async fn connect(
-    State(control): Control_,
-    Question(query): Question<api::ConnectQuery>,
-) -> Response {
-    answer(control.connect(&query))
-}
 
 async fn metrics(State(control): Control_) -> Response {
     let nfs = control.nfs_stat().await;
@@ -290,15 +241,6 @@ async fn metrics(State(control): Control_) -> Response {
         .unwrap_or_default();
     let page = page + &metrics::copies(&copies);
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page).into_response()
-}
-
-async fn clear_locks(
-    acting: Acting,
-    State(control): Control_,
-    Body(request): Body<api::ClearLocks>,
-) -> Response {
-    let act = async { control.clear_locks(&request) };
-    acting.carry_out(words::clear_locks(&request), act).await
 }
 
 pub(super) fn answer<T: Serialize>(result: Result<T, ApiError>) -> Response {

@@ -1,8 +1,8 @@
 //! Alarms about what callers do.
 
 use aquifer_api::{
-    DestroyDataset, DestroySnapshots, HistoryOutcome, HistoryQuery, On, RenameDataset, Role,
-    TakeSnapshots,
+    DaemonQuery, DestroyDataset, DestroySnapshots, HistoryOutcome, HistoryQuery, On, RenameDataset,
+    Role, TakeSnapshots,
 };
 
 use crate::daemon::{Daemon, raw};
@@ -10,7 +10,7 @@ use crate::roles::{asked_by, serve_roles, status};
 
 /// The codes of what is wrong with the server.
 async fn wrong(daemon: &Daemon) -> Vec<(String, String)> {
-    let info = daemon.client.daemon().await.unwrap();
+    let info = daemon.client.ask(&DaemonQuery).await.unwrap();
     let problems = info.problems.into_iter();
     let ours =
         problems.filter(|of| ["destroyed-many", "token-refused"].contains(&of.code.as_str()));

@@ -352,9 +352,9 @@ async fn a_full_source_is_copied_whatever_bounds_it() {
     let query = SendQuery { snapshot: "tank/vms@a".into(), ..SendQuery::default() };
     let bytes = stream(&daemon, query).await;
     let into = ReceiveRequest { name: "tank/copy".into(), ..ReceiveRequest::default() };
-    let id = daemon.client.begin_receive(&into).await.unwrap().id;
+    let id = daemon.client.ask(&into).await.unwrap().id;
     daemon.client.receive_part(id, bytes.into()).await.unwrap();
-    daemon.client.end_receive(id, &ReceiveEnd::default()).await.unwrap();
+    daemon.client.ask(&On::new(id.to_string(), ReceiveEnd::default())).await.unwrap();
     let own = local(&daemon, "tank/copy").await;
     assert!(!own.contains_key("quota") && !own.contains_key("reservation"), "{own:?}");
     daemon.control.stop().await;

@@ -59,9 +59,9 @@ async fn filled() -> Daemon {
         let query = SendQuery { snapshot, from, ..SendQuery::default() };
         let stream = stream(&daemon, query).await;
         let into = ReceiveRequest { name: "tank/copy".into(), ..ReceiveRequest::default() };
-        let id = client.begin_receive(&into).await.unwrap().id;
+        let id = client.ask(&into).await.unwrap().id;
         client.receive_part(id, stream.into()).await.unwrap();
-        client.end_receive(id, &ReceiveEnd::default()).await.unwrap();
+        client.ask(&On::new(id.to_string(), ReceiveEnd::default())).await.unwrap();
     }
     let hold = HoldSnapshots {
         tag: "mine".into(),
@@ -317,7 +317,7 @@ async fn a_stream_is_its_bringers_and_a_part_is_judged_before_its_body() {
     id_of(&begin(&socket, "mine", "tank/sent", Some("x")));
     id_of(&begin(&socket, "other", "tank/sent", Some("x")));
     let query = ReceivesQuery { coming: true, ..ReceivesQuery::default() };
-    let coming = daemon.client.receives(&query).await.unwrap();
+    let coming = daemon.client.ask(&query).await.unwrap();
     let mut owners: Vec<String> = coming.iter().filter_map(|of| of.owner.clone()).collect();
     owners.sort();
     assert_eq!(owners, ["token mine", "token mine", "token other"]);
@@ -343,13 +343,13 @@ async fn no_token_takes_all_places_and_one_is_the_administrators() {
     let answer = begin(&socket, "three", "tank/three", None);
     assert_eq!(status(&answer), "409", "{answer}");
     let own = ReceiveRequest { name: "tank/own".into(), ..ReceiveRequest::default() };
-    let id = daemon.client.begin_receive(&own).await.unwrap().id;
-    assert!(daemon.client.begin_receive(&own).await.is_err());
+    let id = daemon.client.ask(&own).await.unwrap().id;
+    assert!(daemon.client.ask(&own).await.is_err());
     for (token, id) in taken {
         end(&socket, token, id, &json!({"give_up": true}));
     }
     let give_up = ReceiveEnd { give_up: true, ..ReceiveEnd::default() };
-    assert!(daemon.client.end_receive(id, &give_up).await.is_err());
+    assert!(daemon.client.ask(&On::new(id.to_string(), give_up)).await.is_err());
     id_of(&begin(&socket, "three", "tank/three", None));
     daemon.control.stop().await;
 }

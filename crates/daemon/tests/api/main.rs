@@ -27,8 +27,8 @@ use std::time::Duration;
 
 use aquifer_api::client::ClientError;
 use aquifer_api::{
-    ClearLocks, CreateDataset, DatasetQuery, ErrorKind, ExportPool, On, PoolQuery, ReceiveRequest,
-    SetProperties, ShareAccess, ShareInfo, ShareQuery,
+    ClearLocks, CreateDataset, DaemonQuery, DatasetQuery, ErrorKind, ExportPool, LocksQuery, On,
+    PoolQuery, ReceiveRequest, SetProperties, ShareAccess, ShareInfo, ShareQuery, SharesQuery,
 };
 use aquifer_nfs::lock::{Client as Host, LockKind, LockState, LockView, Owner, Range};
 
@@ -93,7 +93,7 @@ async fn locks_are_told_with_the_files_that_they_are_of() {
     gone.object.0 += 1000;
     let locks = vec![view(gone, 5, LockState::Waiting), view(known, 100, LockState::Held)];
     *daemon.recorder.locks.lock() = locks;
-    let told = daemon.client.locks().await.unwrap();
+    let told = daemon.client.ask(&LocksQuery).await.unwrap();
     assert!(told.grace);
     let of = |number: usize| told.locks.get(number).unwrap();
     assert_eq!((of(0).file.as_deref(), of(0).dataset.as_str()), (Some("/vm"), "tank"));
@@ -105,7 +105,7 @@ async fn locks_are_told_with_the_files_that_they_are_of() {
     let clear = async |client: Option<&str>| {
         let client = client.map(str::to_owned);
         let request = ClearLocks { address: [10, 0, 0, 1].into(), client };
-        daemon.client.clear_locks(&request).await
+        daemon.client.ask(&request).await
     };
     let refused = clear(Some("pve2")).await.unwrap_err().to_string();
     assert!(refused.contains("10.0.0.1 has no locks of \"pve2\""), "{refused}");
@@ -118,7 +118,7 @@ async fn a_part_of_a_stream_has_its_limit() {
     let daemon = Daemon::start().await;
     daemon.make_tank().await;
     let request = ReceiveRequest { name: "tank/copy".into(), ..ReceiveRequest::default() };
-    let begun = daemon.client.begin_receive(&request).await.unwrap();
+    let begun = daemon.client.ask(&request).await.unwrap();
     let most = begun.part_bytes_max();
     let part = async |bytes| daemon.client.receive_part(begun.id, vec![0; bytes].into()).await;
     // Nothing of it is taken in, and the stream goes on.
@@ -188,7 +188,7 @@ async fn what_is_not_understood_is_not_ignored() {
     let error = daemon.client.ask(&On::new("tank/../x", PoolQuery)).await.unwrap_err();
     let ClientError::Api(error) = error else { panic!("{error}") };
     assert_eq!(error.kind, ErrorKind::NotFound);
-    let info = daemon.client.daemon().await.unwrap();
+    let info = daemon.client.ask(&DaemonQuery).await.unwrap();
     assert_eq!((info.starting, info.nfs.listening), (false, vec!["nowhere".to_string()]));
     daemon.control.stop().await;
 }
@@ -196,7 +196,7 @@ async fn what_is_not_understood_is_not_ignored() {
 /// Returns the answer of `share why` about an address: may it, and the first reason.
 async fn why(daemon: &Daemon, host: &str, path: &str) -> (ShareAccess, String) {
     let query = ShareQuery { host: host.into(), path: path.into() };
-    let said = daemon.client.share_why(&query).await.unwrap();
+    let said = daemon.client.ask(&query).await.unwrap();
     let answer = said.answers.into_iter().next().unwrap();
     (answer.access, answer.why.into_iter().next().unwrap())
 }
@@ -215,7 +215,7 @@ async fn shares_are_listed_and_explained() {
     let value = "ro=@10.1,rw=10.1.0.7,none=10.1.9.9,root=10.1.0.7,nosuid";
     daemon.client.ask(&set("tank", value)).await.unwrap();
 
-    let shares = daemon.client.shares().await.unwrap();
+    let shares = daemon.client.ask(&SharesQuery).await.unwrap();
     let line = |share: &ShareInfo| format!("{} {}", share.path, share.source);
     let lines: Vec<String> = shares.iter().map(line).collect();
     assert_eq!(lines, ["/tank local", "/tank/vms inherited from tank"]);
@@ -241,7 +241,7 @@ async fn shares_are_listed_and_explained() {
     let (_, reason) = why(&daemon, "10.1.0.8", "/tank/vms/sr").await;
     assert_eq!(reason, "tank/vms is not exported: sharenfs=off (local)");
     let unknown = ShareQuery { host: "hv9".into(), path: "/tank".into() };
-    let error = daemon.client.share_why(&unknown).await.unwrap_err().to_string();
+    let error = daemon.client.ask(&unknown).await.unwrap_err().to_string();
     assert!(error.contains("nobody knows it"), "{error}");
 }
 

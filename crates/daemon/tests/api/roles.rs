@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use aquifer_admin::control::Scope;
 use aquifer_api::client::ClientError;
-use aquifer_api::{BindToken, CreateToken, DatasetName, ErrorKind, Role, RotateToken};
+use aquifer_api::{
+    BindToken, CreateToken, DatasetName, ErrorKind, On, RevokeToken, Role, RotateToken, TokensQuery,
+};
 use aquifer_daemon::caller::{Caller, Rights};
 use aquifer_daemon::http::{Api, router, routes};
 use axum::extract::Request;
@@ -260,23 +262,23 @@ async fn tokens_are_administered_by_the_socket() {
         certificates: Vec::new(),
         datasets: Vec::new(),
     };
-    let made = daemon.client.create_token(&create("ci")).await.unwrap();
-    let rotated = daemon.client.rotate_token("ci", &RotateToken::default()).await.unwrap();
+    let made = daemon.client.ask(&create("ci")).await.unwrap();
+    let rotated = daemon.client.ask(&On::new("ci", RotateToken::default())).await.unwrap();
     assert_ne!(made.token, rotated.token);
-    assert_eq!(daemon.client.tokens().await.unwrap(), [rotated.info]);
-    let Err(ClientError::Api(error)) = daemon.client.create_token(&create("ci")).await else {
+    assert_eq!(daemon.client.ask(&TokensQuery).await.unwrap(), [rotated.info]);
+    let Err(ClientError::Api(error)) = daemon.client.ask(&create("ci")).await else {
         panic!("two tokens of one name");
     };
     assert_eq!(error.kind, ErrorKind::Conflict);
     let bind = BindToken { certificates: vec!["AB:".repeat(31) + "AB"] };
-    let bound = daemon.client.bind_token("ci", &bind).await.unwrap();
+    let bound = daemon.client.ask(&On::new("ci", bind)).await.unwrap();
     assert_eq!(bound.certificates, ["ab".repeat(32)]);
-    assert_eq!(daemon.client.tokens().await.unwrap(), [bound]);
+    assert_eq!(daemon.client.ask(&TokensQuery).await.unwrap(), [bound]);
     let nothing = BindToken { certificates: vec!["ab".into()] };
-    let Err(ClientError::Api(error)) = daemon.client.bind_token("ci", &nothing).await else {
+    let Err(ClientError::Api(error)) = daemon.client.ask(&On::new("ci", nothing)).await else {
         panic!("bound to what is no fingerprint");
     };
     assert_eq!(error.kind, ErrorKind::Invalid);
-    assert_eq!(daemon.client.revoke_token("ci").await.unwrap().name, "ci");
-    assert!(daemon.client.tokens().await.unwrap().is_empty());
+    assert_eq!(daemon.client.ask(&On::new("ci", RevokeToken)).await.unwrap().name, "ci");
+    assert!(daemon.client.ask(&TokensQuery).await.unwrap().is_empty());
 }

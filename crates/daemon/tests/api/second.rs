@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use aquifer_api::{
     BindToken, ConfirmAct, CreateDataset, CreateToken, DatasetQuery, DestroyDataset, HistoryEntry,
-    HistoryQuery, HoldSnapshots, MakeBookmark, On, ReleaseSnapshots, RenameDataset, Role,
-    SendQuery, SetProperties, TakeSnapshots, WaitingAct,
+    HistoryQuery, HoldSnapshots, MakeBookmark, On, ReleaseSnapshots, RenameDataset, RevokeToken,
+    Role, RotateToken, SendQuery, SetProperties, TakeSnapshots, WaitingAct,
 };
 use aquifer_daemon::http::routes;
 use serde_json::{Value, json};
@@ -166,7 +166,7 @@ impl Bed {
                 certificates: Vec::new(),
                 datasets: Vec::new(),
             };
-            bed.daemon.client.create_token(&request).await.unwrap();
+            bed.daemon.client.ask(&request).await.unwrap();
         }
         assert!(bed.set(two_persons).await.is_empty());
         bed
@@ -327,14 +327,14 @@ async fn what_would_mean_something_else_by_now_is_not_carried_out() {
     assert_eq!(left.iter().map(|of| of.name.as_str()).collect::<Vec<_>>(), ["tank/old@new"]);
     // Its token has ended.
     let waits = bed.destroys("a");
-    client.revoke_token("a").await.unwrap();
+    client.ask(&On::new("a", RevokeToken)).await.unwrap();
     assert!(bed.waiting().is_empty());
     assert_eq!(status(&bed.decide("b", "confirm", &waits)), "404");
     let notes = bed.set("on").await;
     assert!(notes.len() == 1 && notes[0].contains("fewer than two tokens"), "{notes:?}");
     // Or has another text, or another owner's name.
     let waits = bed.destroys("b");
-    client.rotate_token("b", &Default::default()).await.unwrap();
+    client.ask(&On::new("b", RotateToken::default())).await.unwrap();
     assert_eq!(status(&bed.decide("c", "confirm", &waits)), "404");
     assert!(bed.has_vms().await);
     let history = bed.history().await;
@@ -454,11 +454,12 @@ async fn a_thief_neither_becomes_two_nor_fills_the_list() {
     let waits = bed.destroys("b");
     // Root confirms what it likes, and never waits.
     let confirm = ConfirmAct { act: waits.act.clone() };
-    let held = bed.daemon.client.confirm(waits.number, &confirm).await.unwrap_err();
+    let held =
+        bed.daemon.client.ask(&On::new(waits.number.to_string(), confirm)).await.unwrap_err();
     assert!(held.to_string().contains("held"), "{held}");
     let error = bed.daemon.client.ask(&destroy).await.unwrap_err();
     assert!(!error.to_string().contains("second person"), "{error}");
     let bind = BindToken { certificates: Vec::new() };
-    assert!(bed.daemon.client.bind_token("b", &bind).await.is_ok());
+    assert!(bed.daemon.client.ask(&On::new("b", bind)).await.is_ok());
     bed.daemon.control.stop().await;
 }

@@ -184,12 +184,12 @@ async fn rounds_and_replication_of_other_pools_go_on_beside_a_silent_one() {
         }
     };
     soon("a round", round).await;
-    let id = soon("replicate", client.replicate(&request("dozer/vms", "dozer/copy"))).await;
+    let id = soon("replicate", client.ask(&request("dozer/vms", "dozer/copy"))).await;
     let id = id.unwrap().id;
     let done = async {
         loop {
             let query = ReplicationQuery { id: Some(id) };
-            let info = client.replications(&query).await.unwrap().remove(0);
+            let info = client.ask(&query).await.unwrap().remove(0);
             if let Some(error) = &info.error {
                 panic!("{error}");
             }

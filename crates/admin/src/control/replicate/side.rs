@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aquifer_api::{
-    ApiError, DatasetInfo, DatasetQuery, ErrorKind, GiveUpReceive, ReceiveBegun, ReceiveEnd,
+    ApiError, DatasetInfo, DatasetQuery, ErrorKind, GiveUpReceive, On, ReceiveBegun, ReceiveEnd,
     ReceiveInfo, ReceiveRequest, ReceiveSummary, ReceivesQuery, RollBack, SnapshotInfo,
     SnapshotName, SnapshotQuery,
 };
@@ -89,7 +89,7 @@ impl Side {
         let query = ReceivesQuery { name: Some(dataset.into()), ..Default::default() };
         let found = match self {
             Side::Here(control, _) => control.receives(&query, &Scope::default()),
-            Side::There(line) => line.asked(QUESTION, line.client.receives(&query)).await,
+            Side::There(line) => line.asked(QUESTION, line.client.ask(&query)).await,
         };
         match found {
             Ok(found) => Ok(Some(found)),
@@ -105,9 +105,7 @@ impl Side {
             Side::Here(control, bringer) => {
                 control.give_up_receive(request, bringer).await.map(drop)
             }
-            Side::There(line) => {
-                line.asked(ACT, line.client.give_up_receive(&request)).await.map(drop)
-            }
+            Side::There(line) => line.asked(ACT, line.client.ask(&request)).await.map(drop),
         }
     }
 
@@ -121,7 +119,7 @@ impl Side {
             Side::Here(control, bringer) => {
                 control.begin_expected(request, bringer, Some(expected)).await
             }
-            Side::There(line) => line.asked(ACT, line.client.begin_receive(&request)).await,
+            Side::There(line) => line.asked(ACT, line.client.ask(&request)).await,
         }
     }
 
@@ -146,7 +144,9 @@ impl Side {
         let end = ReceiveEnd { give_up: false, prune };
         match self {
             Side::Here(control, bringer) => control.end_receive(id, end, bringer).await,
-            Side::There(line) => line.asked(END, line.client.end_receive(id, &end)).await,
+            Side::There(line) => {
+                line.asked(END, line.client.ask(&On::new(id.to_string(), end))).await
+            }
         }
     }
 
@@ -157,7 +157,7 @@ impl Side {
         let _ = match self {
             Side::Here(control, bringer) => control.end_receive(id, end, bringer).await.map(drop),
             Side::There(line) => {
-                line.asked(QUESTION, line.client.end_receive(id, &end)).await.map(drop)
+                line.asked(QUESTION, line.client.ask(&On::new(id.to_string(), end))).await.map(drop)
             }
         };
     }

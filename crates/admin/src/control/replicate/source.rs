@@ -113,7 +113,7 @@ impl Source {
             }
             Source::There { line, token } => {
                 let query = PullQuery { dataset: parsed(line, dataset)? };
-                let found = line.asked(QUESTION, line.client.pull_known(&query)).await?;
+                let found = line.asked(QUESTION, line.client.ask(&query)).await?;
                 check_peer(&found.token).map_err(|why| line.senseless(&why))?;
                 if *token.get_or_init(|| found.token.clone()) != found.token {
                     return Err(line.senseless("it has two names for one token"));
@@ -145,7 +145,7 @@ impl Source {
             Source::There { line, .. } => {
                 let datasets = members.iter().map(|of| parsed(line, &of.dataset));
                 let request = TakePull { datasets: datasets.collect::<Result<_, _>>()? };
-                let taken = line.asked(ACT, line.client.take_pull(&request)).await?;
+                let taken = line.asked(ACT, line.client.ask(&request)).await?;
                 let is_gone = |of: &&Member| taken.gone.iter().any(|it| it.as_str() == of.dataset);
                 let gone = members.iter().filter(is_gone).cloned().collect();
                 Ok((taken.snapshot.into(), gone))
@@ -170,7 +170,7 @@ impl Source {
                 let (dataset, copy) =
                     (parsed(line, &member.dataset)?, parsed(line, &member.target.dataset)?);
                 let request = SettlePull { dataset, copy, guid: guid.into() };
-                line.asked(ACT, line.client.settle_pull(&request)).await.map(drop)
+                line.asked(ACT, line.client.ask(&request)).await.map(drop)
             }
         }
     }
@@ -182,7 +182,7 @@ impl Source {
             Source::There { line, .. } => {
                 let Ok(dataset) = parsed(line, &member.dataset) else { return };
                 let request = PrunePull { dataset, needed: needed.to_vec() };
-                let pruned = line.asked(ACT, line.client.prune_pull(&request)).await;
+                let pruned = line.asked(ACT, line.client.ask(&request)).await;
                 if let Err(error) = pruned {
                     tracing::debug!(dataset = member.dataset, %error, "snapshots stay there");
                 }

@@ -1,34 +1,26 @@
-//! Routes of replication.
+//! Routes of replication, and those by which another server fetches copies.
 
-use aquifer_api as api;
-use axum::extract::{Extension, State};
-use axum::response::Response;
+use aquifer_api::{
+    PrunePull, PullQuery, ReplicateRequest, ReplicationQuery, SettlePull, StopReplication, TakePull,
+};
 
-use super::{Acting, Body, Control_, Question, answer, words};
-use crate::caller::Caller;
+use super::table::Table;
 
-pub(super) async fn list(
-    State(control): Control_,
-    Extension(caller): Extension<Caller>,
-    Question(query): Question<api::ReplicationQuery>,
-) -> Response {
-    answer(control.replications(&query, caller.scope()))
-}
-
-pub(super) async fn begin(
-    acting: Acting,
-    State(control): Control_,
-    Body(request): Body<api::ReplicateRequest>,
-) -> Response {
-    let told = words::replicate(&request);
-    acting.carry_out(told, async move { control.begin_replication(request) }).await
-}
-
-pub(super) async fn stop(
-    acting: Acting,
-    State(control): Control_,
-    Body(request): Body<api::StopReplication>,
-) -> Response {
-    let told = words::stop_replication(&request);
-    acting.carry_out(told, async move { control.stop_replication(request) }).await
+pub(super) fn routes(table: Table) -> Table {
+    table
+        .question(async |at, query: ReplicationQuery| at.control.replications(&query, at.scope()))
+        .operation(async |at, of: ReplicateRequest| at.control.begin_replication(of))
+        .operation(async |at, of: StopReplication| at.control.stop_replication(of))
+        .question(async |at, query: PullQuery| {
+            at.control.pull_known(&query, &at.caller.puller()?, at.scope())
+        })
+        .operation(async |at, take: TakePull| {
+            at.control.take_for_pull(take, &at.caller.puller()?).await
+        })
+        .operation(async |at, settle: SettlePull| {
+            at.control.settle_pull(settle, &at.caller.puller()?).await
+        })
+        .operation(async |at, prune: PrunePull| {
+            at.control.prune_pull(prune, &at.caller.puller()?).await
+        })
 }

@@ -1,32 +1,34 @@
 //! Routes of acts that wait for a second person.
 
-use aquifer_api::{self as api, ApiError, Confirmed};
-use axum::extract::State;
+use aquifer_api::{
+    self as api, ApiError, ConfirmAct, ConfirmationsQuery, Confirmed, On, Operation, RefuseAct,
+};
 use axum::response::Response;
 
-use super::{Acting, Body, Control_, Name, answer, words};
+use super::super::acts::{About, Acting, Told};
+use super::super::asked::{Asked, Asking};
+use super::answer;
+use super::table::Table;
 use crate::remote::tokens::Tokens;
 
-pub(super) async fn list(State(control): Control_) -> Response {
-    answer(Ok(control.waiting_acts()))
+pub(super) fn routes(table: Table) -> Table {
+    table
+        .question(async |at, ConfirmationsQuery| Ok(at.control.waiting_acts()))
+        .act::<On<ConfirmAct>, _>(confirm)
+        .act::<On<RefuseAct>, _>(refuse)
 }
 
 /// Answered when the act is carried out, by what came of it.
-pub(super) async fn confirm(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::ConfirmAct>,
-) -> Response {
-    let number = match number(&name) {
+async fn confirm(acting: Acting, at: Asking, Asked(act): Asked<On<ConfirmAct>>) -> Response {
+    let number = match number(&act.name) {
         Ok(number) => number,
         Err(error) => return answer::<()>(Err(error)),
     };
-    let concerned = control.waiting_concerns(number);
-    let told = words::decide("confirm", (&name, &request.act), concerned);
-    let (by, mut heard) = (acting.asker(), None);
+    let concerned = at.control.waiting_concerns(number);
+    let told = Told::new(act.words(), About::Waiting(concerned));
+    let (by, mut heard) = (at.caller.asker(), None);
     let confirm = async {
-        let (waited, answer) = control.confirm_act((number, &request.act), &by)?;
+        let (waited, answer) = at.control.confirm_act((number, &act.request.act), &by)?;
         heard = Some((waited.clone(), answer));
         Ok(waited)
     };
@@ -38,20 +40,15 @@ pub(super) async fn confirm(
     answer(result.map(|answer| Confirmed { waited, answer }))
 }
 
-pub(super) async fn refuse(
-    acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::ConfirmAct>,
-) -> Response {
-    let number = match number(&name) {
+async fn refuse(acting: Acting, at: Asking, Asked(act): Asked<On<RefuseAct>>) -> Response {
+    let number = match number(&act.name) {
         Ok(number) => number,
         Err(error) => return answer::<()>(Err(error)),
     };
-    let concerned = control.waiting_concerns(number);
-    let told = words::decide("refuse", (&name, &request.act), concerned);
-    let by = acting.asker();
-    acting.carry_out(told, async { control.refuse_act(number, &request.act, &by) }).await
+    let concerned = at.control.waiting_concerns(number);
+    let told = Told::new(act.words(), About::Waiting(concerned));
+    let by = at.caller.asker();
+    acting.carry_out(told, async { at.control.refuse_act(number, &act.request.0.act, &by) }).await
 }
 
 /// Returns a note for one who sets `two_persons` where nobody can be the second person.

@@ -5,7 +5,9 @@ use std::time::Duration;
 use aquifer_admin::Control;
 use aquifer_admin::control::{Scope, is_of_replication};
 use aquifer_api::send::{NEXT, PART_BYTES_MAX, SIZE};
-use aquifer_api::{self as api, ApiError};
+use aquifer_api::{
+    self as api, ApiError, GiveUpReceive, On, ReceiveEnd, ReceiveRequest, ReceivesQuery, Role,
+};
 use aquifer_files::Pieces;
 use axum::RequestExt;
 use axum::extract::{Extension, Request, State};
@@ -14,15 +16,31 @@ use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use tokio::time::timeout;
 
-use super::{Acting, Body, Control_, Name, Question, answer, refusal, words};
+use super::super::asked::{Asked, Asking, Body, Name};
+use super::table::Table;
+use super::{Control_, answer, refusal};
 use crate::caller::Caller;
-use crate::http::acts::Told;
+use crate::http::acts::{About, Acting, Told};
 
 /// A part has come by then: also one of the greatest size by the slowest line on which replication
 /// makes sense.
 const BODY_MAX: Duration = Duration::from_secs(300);
 
-pub(super) async fn send(
+pub(super) fn routes(table: Table) -> Table {
+    table
+        .part(Role::Admin, "/send", send)
+        .operation(async |at, of: ReceiveRequest| {
+            at.control.begin_receive(of, &at.caller.bringer()).await
+        })
+        .part(Role::Admin, "/receive/{name}", part)
+        .act::<On<ReceiveEnd>, _>(end)
+        .question(async |at, query: ReceivesQuery| at.control.receives(&query, at.scope()))
+        .operation(async |at, of: GiveUpReceive| {
+            at.control.give_up_receive(of, &at.caller.bringer()).await
+        })
+}
+
+async fn send(
     State(control): Control_,
     Extension(caller): Extension<Caller>,
     Body(query): Body<api::SendQuery>,
@@ -39,18 +57,8 @@ pub(super) async fn send(
     }
 }
 
-pub(super) async fn begin(
-    acting: Acting,
-    State(control): Control_,
-    Body(request): Body<api::ReceiveRequest>,
-) -> Response {
-    let bringer = acting.bringer();
-    let told = words::receive(&request);
-    acting.carry_out(told, async move { control.begin_receive(request, &bringer).await }).await
-}
-
 /// A part of a stream. Its stream, its caller and its memory are looked at before its body is read.
-pub(super) async fn part(
+async fn part(
     State(control): Control_,
     Name(name): Name,
     Extension(caller): Extension<Caller>,
@@ -93,39 +101,31 @@ async fn pieces(request: Request, hear: impl Fn()) -> Result<Pieces, axum::Error
     Ok(pieces)
 }
 
-pub(super) async fn end(
+async fn end(
     acting: Acting,
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::ReceiveEnd>,
+    at: Asking,
+    Asked(On { name, request }): Asked<On<ReceiveEnd>>,
 ) -> Response {
-    let id = match id(&control, &name, acting.scope()) {
+    let id = match id(&at.control, &name, at.scope()) {
         Ok(id) => id,
         Err(error) => return refusal(error),
     };
     let prunes_others = !request.prune.iter().all(|name| is_of_replication(name.as_str()));
-    let told = words::end_receive(control.received_name(id), request.give_up, prunes_others);
-    let told = Told { of: control.received_into(id), ..told };
-    let bringer = acting.bringer();
-    acting.carry_out(told, async move { control.end_receive(id, request, &bringer).await }).await
+    let told = end_told(at.control.received_name(id), request.give_up, prunes_others);
+    let told = Told { of: at.control.received_into(id), ..told };
+    let bringer = at.caller.bringer();
+    acting.carry_out(told, async move { at.control.end_receive(id, request, &bringer).await }).await
 }
 
-pub(super) async fn receives(
-    State(control): Control_,
-    Extension(caller): Extension<Caller>,
-    Question(query): Question<api::ReceivesQuery>,
-) -> Response {
-    answer(control.receives(&query, caller.scope()))
-}
-
-pub(super) async fn give_up(
-    acting: Acting,
-    State(control): Control_,
-    Body(request): Body<api::GiveUpReceive>,
-) -> Response {
-    let bringer = acting.bringer();
-    let told = words::give_up_receive(&request);
-    acting.carry_out(told, async move { control.give_up_receive(request, &bringer).await }).await
+/// The end of a stream that is received as a dataset; `None`: it is not known any more, or is only
+/// checked. `prunes_others`: snapshots go that no replication took.
+fn end_told(name: Option<String>, gives_up: bool, prunes_others: bool) -> Told {
+    let about = name.clone().map_or(About::Nothing, |name| About::Dataset(name, Vec::new()));
+    let words = ReceiveEnd::words(&name.unwrap_or_default(), gives_up);
+    // Its stream was judged.
+    let told = Told::new(words, about).naming([]);
+    let needs = if prunes_others { Role::Admin } else { told.needs };
+    Told { needs, ..told }
 }
 
 /// A stream that goes into a dataset of a scope.

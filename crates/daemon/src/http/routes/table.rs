@@ -26,8 +26,8 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// A request that changes nothing.
-    pub fn question_of<R, F>(
+    /// Adds a request that changes nothing.
+    pub fn question<R, F>(
         self,
         answers: impl Fn(Asking, R) -> F + Clone + Send + Sync + 'static,
     ) -> Table
@@ -41,8 +41,8 @@ impl Table {
         self.add_at_home(Route::of::<R>(), false, on::<R, _, _>(handler))
     }
 
-    /// A request that changes something: it is carried out to its end, and logged.
-    pub fn operation_of<R, F>(
+    /// Adds a request that changes something: it is carried out to its end, and logged.
+    pub fn operation<R, F>(
         self,
         acts: impl Fn(Asking, R) -> F + Clone + Send + Sync + 'static,
     ) -> Table
@@ -52,35 +52,26 @@ impl Table {
     {
         let handler = async move |acting: Acting, asking: Asking, Asked(request): Asked<R>| {
             let request = request.meant(&acting);
-            acting.carry_out(request.told(), acts(asking, request)).await
+            let told = request.judged(request.told(), &acting);
+            acting.carry_out(told, acts(asking, request)).await
         };
         self.add_at_home(Route::of::<R>(), true, on::<R, _, _>(handler))
     }
 
-    /// A request that changes something, and is carried out in a way of its own, by
+    /// Adds a request that changes something, and is carried out in a way of its own, by
     /// [`Acting::carry_out`].
-    pub fn act_of<R: Request, T: 'static>(self, handler: impl Handler<T, Api>) -> Table {
+    pub fn act<R: Request, T: 'static>(self, handler: impl Handler<T, Api>) -> Table {
         self.add_at_home(Route::of::<R>(), true, on::<R, _, _>(handler))
     }
 
-    /// Changes nothing.
-    pub fn question<H: Handler<T, Api>, T: 'static>(
+    /// Adds a route that is no request of the API's types: it is answered with text.
+    pub fn page<H: Handler<T, Api>, T: 'static>(
         self,
         role: Role,
         path: &'static str,
         handler: H,
     ) -> Table {
         self.add_at_home(Route::new("GET", path, role), false, get(handler))
-    }
-
-    /// Changes nothing either, and has a body.
-    pub fn search<H: Handler<T, Api>, T: 'static>(
-        self,
-        role: Role,
-        path: &'static str,
-        handler: H,
-    ) -> Table {
-        self.add_at_home(Route::new("POST", path, role), false, post(handler))
     }
 
     /// Adds a route for a part of a stream. The request has a body, changes nothing, and starts
@@ -93,16 +84,6 @@ impl Table {
     ) -> Table {
         let limit = DefaultBodyLimit::max(PART_BYTES_MAX);
         self.add(Route::new("POST", path, role), false, post(handler).layer(limit))
-    }
-
-    /// Is carried out to its end, and logged.
-    pub fn act<H: Handler<T, Api>, T: 'static>(
-        self,
-        role: Role,
-        path: &'static str,
-        handler: H,
-    ) -> Table {
-        self.add_at_home(Route::new("POST", path, role), true, post(handler))
     }
 
     fn add_at_home(self, route: Route, is_act: bool, handler: MethodRouter<Api>) -> Table {

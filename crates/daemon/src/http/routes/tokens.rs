@@ -1,76 +1,35 @@
 //! Routes of tokens.
 
 use aquifer_admin::Control;
-use aquifer_admin::control::guard::Guard;
-use aquifer_api::{self as api, ApiError};
-use axum::extract::{Extension, State};
-use axum::response::Response;
+use aquifer_api::{
+    ApiError, BindToken, CreateToken, DaemonInfo, On, RevokeToken, RotateToken, SessionInfo,
+    SessionQuery, TokensQuery,
+};
 
-use super::{Acting, Body, Control_, Name, Tokens_, answer, words};
-use crate::caller::{Caller, principal_of};
-use crate::http::acts::{About, Told};
-use crate::remote::tokens::Tokens;
+use super::super::asked::Asking;
+use super::table::Table;
+use crate::caller::principal_of;
 
-pub(super) async fn session(
-    State(control): Control_,
-    Extension(caller): Extension<Caller>,
-) -> Response {
-    let datasets = caller.scope().datasets().to_vec();
-    let (caller, role) = (caller.to_string(), caller.role());
-    let api::DaemonInfo { version, commit, .. } = control.info();
-    let host = control.host_name().into();
-    answer(Ok(api::SessionInfo { caller, role, datasets, host, version, commit }))
+pub(super) fn routes(table: Table) -> Table {
+    table
+        .question(async |at, TokensQuery| Ok(at.tokens.list()))
+        .question(async |at, SessionQuery| Ok(session(&at)))
+        .operation(async |at, make: CreateToken| at.tokens.create(&make))
+        .operation(async |at, On { name, request }: On<RotateToken>| {
+            ended(&at.control, &name, at.tokens.rotate(&name, &request))
+        })
+        .operation(async |at, On { name, request }: On<BindToken>| at.tokens.bind(&name, &request))
+        .operation(async |at, of: On<RevokeToken>| {
+            ended(&at.control, &of.name, at.tokens.revoke(&of.name))
+        })
 }
 
-pub(super) async fn create(
-    acting: Acting,
-    State(tokens): Tokens_,
-    Body(request): Body<api::CreateToken>,
-) -> Response {
-    acting.carry_out(words::create_token(&request), async { tokens.create(&request) }).await
-}
-
-/// Guards an act on a token: one who has an administrator's token does not get another one, or that
-/// of a feeder, nor takes one from others, alone.
-fn guarded(told: Told, acting: &Acting, tokens: &Tokens) -> Told {
-    match &told.about {
-        About::Token(name) if tokens.takes_two(name) && !acting.has_token(name) => {
-            told.guarded(Guard::All)
-        }
-        _ => told,
-    }
-}
-
-pub(super) async fn rotate(
-    acting: Acting,
-    State(control): Control_,
-    State(tokens): Tokens_,
-    Name(name): Name,
-    Body(request): Body<api::RotateToken>,
-) -> Response {
-    let told = guarded(words::rotate_token(&name, &request), &acting, &tokens);
-    let rotate = async { ended(&control, &name, tokens.rotate(&name, &request)) };
-    acting.carry_out(told, rotate).await
-}
-
-pub(super) async fn bind(
-    acting: Acting,
-    State(tokens): Tokens_,
-    Name(name): Name,
-    Body(request): Body<api::BindToken>,
-) -> Response {
-    let told = guarded(words::bind_token(&name, &request), &acting, &tokens);
-    acting.carry_out(told, async { tokens.bind(&name, &request) }).await
-}
-
-pub(super) async fn revoke(
-    acting: Acting,
-    State(control): Control_,
-    State(tokens): Tokens_,
-    Name(name): Name,
-) -> Response {
-    let told = guarded(words::revoke_token(&name), &acting, &tokens);
-    acting.carry_out(told, async { ended(&control, &name, tokens.revoke(&name)) }).await
+fn session(at: &Asking) -> SessionInfo {
+    let datasets = at.scope().datasets().to_vec();
+    let (caller, role) = (at.caller.to_string(), at.caller.role());
+    let DaemonInfo { version, commit, .. } = at.control.info();
+    let host = at.control.host_name().into();
+    SessionInfo { caller, role, datasets, host, version, commit }
 }
 
 /// Drops the acts that a token asked for and that wait, once the token has ended.
