@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::DiskInfo;
+use crate::disks::DiskInfo;
 
 /// A disk with copies of what is read often from the pool. Losing it costs nothing but speed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use aquifer_meter::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::pools::{LeafState, VdevClass, VdevKind};
 use crate::request::request;
-use crate::{LeafState, VdevClass, VdevKind};
 
 /// Times of operations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::PoolDone;
+use crate::pool_done::PoolDone;
 use crate::request::{On, Operation, request};
 use crate::words::Words;
 

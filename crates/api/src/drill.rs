@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Flow;
-use crate::PoolDone;
+use crate::counts::Flow;
+use crate::pool_done::PoolDone;
 use crate::request::{On, Operation, request};
 use crate::words::Words;
 

@@ -1,15 +1,13 @@
 //! Pools on disks that could be imported, and imports.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::PoolDone;
+use crate::pool_done::PoolDone;
+use crate::pools::{Health, LeafState, VdevClass, VdevKind};
 use crate::request::{Operation, request};
-use crate::time;
 use crate::words::Words;
-use crate::{Health, LeafState, VdevClass, VdevKind};
 
 /// `POST /scan`: searches for pools that could be imported.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,53 +125,5 @@ impl Operation for ImportRequest {
             .word(pool)
             .words(new_name)
             .text()
-    }
-}
-
-/// The possible losses of an import that dropped the log, or its end.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct DroppedLog {
-    /// Changes that were acknowledged in this txg or a later one.
-    pub from_txg: u64,
-    /// When the previous txg was written: Unix time in nanoseconds. Changes of this one may have
-    /// been acknowledged some seconds earlier.
-    #[serde(default)]
-    pub since_ns: u64,
-    /// A rewind also dropped txgs that were on disk.
-    #[serde(default)]
-    pub rewound: bool,
-    /// The affected datasets: all that could be written to, except those with `sync=disabled`;
-    /// after a rewind all.
-    pub datasets: Vec<String>,
-}
-
-impl DroppedLog {
-    /// The possible losses of this one and an earlier one together.
-    pub fn with(mut self, before: DroppedLog) -> DroppedLog {
-        if before.from_txg < self.from_txg {
-            (self.from_txg, self.since_ns) = (before.from_txg, before.since_ns);
-        }
-        self.rewound |= before.rewound;
-        self.datasets.extend(before.datasets);
-        self.datasets.sort();
-        self.datasets.dedup();
-        self
-    }
-}
-
-impl fmt::Display for DroppedLog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let DroppedLog { from_txg, since_ns, rewound, datasets } = self;
-        let (since, datasets) = (time::text(*since_ns), datasets.join(", "));
-        let (what, verb) = match rewound {
-            true => ("an import went back", "are"),
-            false => ("an import did without the log", "may be"),
-        };
-        write!(
-            f,
-            "{what}: changes acknowledged since txg {from_txg}, written at about {since}, {verb} \
-             missing in {datasets}"
-        )
     }
 }

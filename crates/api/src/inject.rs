@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::PoolDone;
+use crate::pool_done::PoolDone;
 use crate::request::{On, Operation, request};
 
 /// `POST /pools/{name}/inject`: changes the faults of a disk. Others that it has stay.

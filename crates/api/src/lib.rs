@@ -33,6 +33,7 @@ mod load;
 mod locks;
 mod memory;
 mod names;
+mod pool_done;
 mod pools;
 mod pull;
 mod replicate;
@@ -88,7 +89,7 @@ pub use disks::{DiskInfo, SlowInfo, SmartInfo};
 pub use drill::{DrillInfo, DrillPhase, DrillRequest, DrillState, DrillStep};
 pub use free_space::{FreeWork, FreeWorkAct, FreeWorkInfo, FreeWorkRequest, FreeWorkState};
 pub use history::{HISTORY_ITSELF, HistoryChange, HistoryEntry, HistoryOutcome, HistoryQuery};
-pub use imports::{DroppedLog, FoundPool, FoundVdev, ImportRequest, ScanRequest, ScanResult};
+pub use imports::{FoundPool, FoundVdev, ImportRequest, ScanRequest, ScanResult};
 #[cfg(debug_assertions)]
 pub use inject::{InjectRequest, Share};
 pub use load::{
@@ -99,9 +100,10 @@ pub use memory::{CacheClass, CacheStat, MemoryQuery, MemoryStat, PoolMemory};
 pub use names::{
     BadDatasetName, BadSnapshotName, DatasetName, SNAPSHOT_NAME_BYTES_MAX, SnapshotName,
 };
+pub use pool_done::{DroppedLog, PoolDone};
 pub use pools::{
     AddVdevs, ClearPool, CreatePool, DestroyPool, ExportPool, Health, LeafState, LeafStatus,
-    PoolCreated, PoolDone, PoolQuery, PoolStatus, PoolSummary, PoolsQuery, ResilverInfo, ScanState,
+    PoolCreated, PoolQuery, PoolStatus, PoolSummary, PoolsQuery, ResilverInfo, ScanState,
     SyncDisabled, VdevClass, VdevKind, VdevLayout, VdevRequest, VdevStatus,
 };
 pub use pull::{

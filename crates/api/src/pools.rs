@@ -5,12 +5,18 @@ use std::collections::BTreeMap;
 use aquifer_meter::time::text_s;
 use serde::{Deserialize, Serialize};
 
+use crate::alerts::Problem;
+use crate::caches::CacheDiskInfo;
+use crate::datasets::DamagedFile;
+use crate::disks::{DiskInfo, SlowInfo};
+use crate::drill::DrillInfo;
+use crate::free_space::FreeWorkInfo;
+use crate::pool_done::{DroppedLog, PoolDone};
+use crate::replicate::ReplicationInfo;
 use crate::request::{On, Operation, request};
+use crate::scrub::ScrubInfo;
+use crate::spares::SpareInfo;
 use crate::words::Words;
-use crate::{
-    CacheDiskInfo, DamagedFile, DiskInfo, DrillInfo, DroppedLog, FreeWorkInfo, Problem,
-    ReplicationInfo, ScrubInfo, SlowInfo, SpareInfo,
-};
 
 /// `GET /pools`: all pools.
 #[derive(Debug, Clone, Copy)]
@@ -438,26 +444,6 @@ pub struct VdevLayout {
     pub disks: Vec<String>,
     /// Size of its smallest disk.
     pub disk_bytes: u64,
-}
-
-/// The result of an act on a pool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct PoolDone {
-    /// Name.
-    pub name: String,
-    /// Notes for people.
-    pub notes: Vec<String>,
-    /// The log that an import dropped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dropped_log: Option<DroppedLog>,
-}
-
-impl PoolDone {
-    /// The result of an act that lost nothing.
-    pub fn new(name: &str, notes: Vec<String>) -> PoolDone {
-        PoolDone { name: name.into(), notes, dropped_log: None }
-    }
 }
 
 /// `POST /pools/{name}/export`.

@@ -28,7 +28,7 @@ pub enum Method {
 
 impl Method {
     /// Its name in HTTP.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Method::Get => "GET",
             Method::Post => "POST",
@@ -38,9 +38,9 @@ impl Method {
 
 /// A request of the API.
 pub trait Request: Sized + Send + Sync + 'static {
-    /// What travels as its query, or as its body.
+    /// Its query, or its body.
     type Content: Part;
-    /// What it is answered with.
+    /// Its answer.
     type Answer: Part;
     /// How it travels.
     const METHOD: Method;
@@ -88,13 +88,13 @@ pub trait Part: Serialize + DeserializeOwned + Shown + Send + Sync + 'static {}
 
 impl<T: Serialize + DeserializeOwned + Shown + Send + Sync + 'static> Part for T {}
 
-/// What a test can describe by a schema. Where there are no schemas, that is all.
+/// Types with a schema, where there are schemas; else all types.
 #[cfg(feature = "schema")]
 pub trait Shown: schemars::JsonSchema {}
 #[cfg(feature = "schema")]
 impl<T: schemars::JsonSchema> Shown for T {}
 
-/// What a test can describe by a schema. Where there are no schemas, that is all.
+/// Types with a schema, where there are schemas; else all types.
 #[cfg(not(feature = "schema"))]
 pub trait Shown {}
 #[cfg(not(feature = "schema"))]

@@ -1,9 +1,9 @@
 //! Spares of a pool.
 
-use crate::PoolStatus;
 use serde::{Deserialize, Serialize};
 
-use crate::DiskInfo;
+use crate::disks::DiskInfo;
+use crate::pools::PoolStatus;
 
 /// A disk that takes the place of one that fails.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

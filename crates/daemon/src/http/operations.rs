@@ -24,10 +24,10 @@ pub(super) trait Judged: Operation {
         self
     }
 
-    /// What there is to know before it is carried out.
+    /// Its description, before it is carried out.
     fn told(&self) -> Told;
 
-    /// What only the caller or the state of the daemon says besides.
+    /// Adds to its description, by its caller and by the state of the daemon.
     fn judged(&self, told: Told, _: &Acting) -> Told {
         told
     }
@@ -94,7 +94,7 @@ impl Judged for TakeSnapshots {
 }
 
 impl Judged for DestroySnapshots {
-    /// What is taken while it waits was not meant.
+    /// Leaves out snapshots that are taken while it waits.
     fn meant(self, acting: &Acting) -> Self {
         let upto_txg = self.upto_txg.or(acting.control().newest_txg(&self.name));
         DestroySnapshots { upto_txg, ..self }

@@ -107,8 +107,8 @@
 //! and lets nobody in. An `admin` alone writes over disks, changes what a pool is made of, takes
 //! something for lost, ends what clients rely on, and gives rights.
 //!
-//! Path, role and types stand beside each request in `aquifer_api` (`Request`); what it is judged by
-//! in [`operations`](super::operations). Here a route is no more than the function that it calls.
+//! Path, role and types stand beside each request in `aquifer_api` (`Request`). How an operation is
+//! judged stands in [`operations`](super::operations). A route is only the function that it calls.
 //!
 //! Invariant: a route is added with its role, or not at all ([`Table`]); tests hold this page
 //! against the table.

@@ -1,8 +1,8 @@
 //! The description of the API for programs (OpenAPI 3.1) is that of the routes and of the types.
 //!
-//! It is made from the routes, each of which has the types of its request and its answer, with their
-//! documentation. The table at the head of `routes.rs` names the same types. `AQUIFER_BLESS=1`
-//! writes it.
+//! It is made from the routes, each of which has the types of its request and its answer, with
+//! their documentation. The table at the head of `routes.rs` names the same types.
+//! `AQUIFER_BLESS=1` writes it.
 
 use std::path::Path;
 

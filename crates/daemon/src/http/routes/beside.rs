@@ -1,26 +1,38 @@
 //! Routes that callers may ask for beside the row of roles, and those for which a scope is judged.
 
+use aquifer_api::{
+    BookmarkQuery, CloneSnapshot, CreateDataset, DatasetQuery, DiffQuery, GiveUpReceive, HoldQuery,
+    HoldSnapshots, MakeBookmark, On, PrunePull, PullQuery, RangesQuery, ReceiveEnd, ReceiveRequest,
+    ReceivesQuery, RenameSnapshot, ReplicationQuery, Request, SessionQuery, SetProperties,
+    SettlePull, SnapshotQuery, TakePull, TakeSnapshots,
+};
+
+/// The route of a request.
+const fn of<R: Request>() -> (&'static str, &'static str) {
+    (R::METHOD.name(), R::PATH)
+}
+
 /// Routes that a caller of [`Role::Receive`](super::Role::Receive) may ask for beyond the metrics:
 /// those by which a replication asks the side of the copy.
 pub(super) const OF_RECEIVERS: [(&str, &str); 7] = [
-    ("GET", "/datasets"),
-    ("GET", "/snapshots"),
-    ("GET", "/receives"),
-    ("POST", "/receive"),
+    of::<DatasetQuery>(),
+    of::<SnapshotQuery>(),
+    of::<ReceivesQuery>(),
+    of::<ReceiveRequest>(),
     ("POST", "/receive/{name}"),
-    ("POST", "/receive/{name}/end"),
-    ("POST", "/receives/give-up"),
+    of::<On<ReceiveEnd>>(),
+    of::<GiveUpReceive>(),
 ];
 
 /// Routes that a caller of [`Role::Send`](super::Role::Send) may ask for beyond the metrics: those
 /// by which a server that fetches copies asks this one.
 pub(super) const OF_SENDERS: [(&str, &str); 7] = [
-    ("GET", "/session"),
-    ("GET", "/datasets"),
-    ("GET", "/pull/known"),
-    ("POST", "/pull/take"),
-    ("POST", "/pull/settle"),
-    ("POST", "/pull/prune"),
+    of::<SessionQuery>(),
+    of::<DatasetQuery>(),
+    of::<PullQuery>(),
+    of::<TakePull>(),
+    of::<SettlePull>(),
+    of::<PrunePull>(),
     ("POST", "/send"),
 ];
 
@@ -30,29 +42,29 @@ pub(super) const OF_SENDERS: [(&str, &str); 7] = [
 /// route lets such a token in.
 pub(super) const OF_SCOPED: [(&str, &str); 26] = [
     ("GET", "/openapi.json"),
-    ("GET", "/session"),
-    ("GET", "/datasets"),
-    ("GET", "/snapshots"),
-    ("GET", "/bookmarks"),
-    ("GET", "/snapshots/holds"),
-    ("GET", "/diff"),
-    ("GET", "/diff/ranges"),
-    ("GET", "/replications"),
-    ("GET", "/receives"),
-    ("POST", "/datasets"),
-    ("POST", "/datasets/clone"),
-    ("POST", "/datasets/set"),
-    ("POST", "/snapshots"),
-    ("POST", "/snapshots/rename"),
-    ("POST", "/snapshots/hold"),
-    ("POST", "/bookmarks"),
-    ("POST", "/receive"),
+    of::<SessionQuery>(),
+    of::<DatasetQuery>(),
+    of::<SnapshotQuery>(),
+    of::<BookmarkQuery>(),
+    of::<HoldQuery>(),
+    of::<DiffQuery>(),
+    of::<RangesQuery>(),
+    of::<ReplicationQuery>(),
+    of::<ReceivesQuery>(),
+    of::<CreateDataset>(),
+    of::<CloneSnapshot>(),
+    of::<SetProperties>(),
+    of::<TakeSnapshots>(),
+    of::<RenameSnapshot>(),
+    of::<HoldSnapshots>(),
+    of::<MakeBookmark>(),
+    of::<ReceiveRequest>(),
     ("POST", "/receive/{name}"),
-    ("POST", "/receive/{name}/end"),
-    ("POST", "/receives/give-up"),
-    ("GET", "/pull/known"),
-    ("POST", "/pull/take"),
-    ("POST", "/pull/settle"),
-    ("POST", "/pull/prune"),
+    of::<On<ReceiveEnd>>(),
+    of::<GiveUpReceive>(),
+    of::<PullQuery>(),
+    of::<TakePull>(),
+    of::<SettlePull>(),
+    of::<PrunePull>(),
     ("POST", "/send"),
 ];

@@ -101,7 +101,7 @@ impl Table {
     }
 }
 
-/// What answers a request of a type.
+/// The method of a request, with what answers it.
 fn on<R: Request, H: Handler<T, Api>, T: 'static>(handler: H) -> MethodRouter<Api> {
     match R::METHOD {
         Method::Get => get(handler),
