@@ -20,14 +20,15 @@ use std::sync::Arc;
 
 use aquifer_ondisk::bookmark::BookmarkRecord;
 use aquifer_ondisk::config::{FEATURE_BOOKMARKS, FEATURE_SNAPSHOTS};
-use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey, SNAPSHOT_NAME_BYTES_MAX};
+use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::dead::DeadKey;
 use aquifer_ondisk::{DatasetId, Guid, Txg};
 
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
-use crate::snapshots::{Act, Snapshot, has_good_characters, put};
+use crate::full_name::{self, FullName};
+use crate::snapshots::{Act, Snapshot, put};
 
 /// The bookmarks on a line.
 #[derive(Debug, Default)]
@@ -146,9 +147,9 @@ impl Datasets {
         let _act = self.acts.lock().await;
         let (dataset, of) = self.snapshot_by_name(snapshot)?;
         let own = self.full_name(&dataset);
-        let full = if name.starts_with('#') { format!("{own}{name}") } else { name.to_string() };
+        let full = FullName::completed(&own, name);
         let bad = |why: String| DatasetError::BadName { name: full.clone(), why };
-        let (named, last) = split(&full)?;
+        let (named, last) = full_name::of_bookmark(&full)?;
         if named != own {
             return Err(bad(format!("is no bookmark of {own:?}, which {snapshot:?} is of")));
         }
@@ -198,7 +199,7 @@ impl Datasets {
         &self,
         full: &str,
     ) -> Result<(Arc<Dataset>, Arc<Snapshot>), DatasetError> {
-        let (name, last) = split(full)?;
+        let (name, last) = full_name::of_bookmark(full)?;
         let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
         let mut found = dataset.bookmarks(self.pool.committed_txg()).into_iter();
         let found = found.find(|of| of.record.name == last);
@@ -243,19 +244,5 @@ impl Datasets {
         let gone = these.iter().filter(|of| snapshots.bookmarks.destroy(**of, txg));
         let value = BookmarkRecord::Destroyed { left: txg }.encode();
         gone.map(|of| put(line, ItemClass::Bookmark, *of, Some(value.clone()))).collect()
-    }
-}
-
-/// Dataset and bookmark of a full name.
-fn split(full: &str) -> Result<(&str, &str), DatasetError> {
-    let bad = |why: &str| DatasetError::BadName { name: full.into(), why: why.into() };
-    let (dataset, name) =
-        full.split_once('#').ok_or_else(|| bad("is no bookmark: write dataset#name"))?;
-    if name.is_empty() || name.len() > SNAPSHOT_NAME_BYTES_MAX {
-        return Err(bad("needs 1 to 255 bytes behind the '#'"));
-    }
-    match has_good_characters(name) {
-        true => Ok((dataset, name)),
-        false => Err(bad("may hold letters, digits, '-', '_', '.', ':' and ' ' only behind '#'")),
     }
 }

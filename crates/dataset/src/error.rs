@@ -2,6 +2,7 @@
 
 use aquifer_pool::PoolError;
 
+use crate::full_name::{FullName, FullNameError};
 use crate::increment::IncrementError;
 
 /// An act on datasets failed, and nothing changed.
@@ -248,6 +249,12 @@ pub enum DatasetError {
     Pool(#[from] PoolError),
 }
 
+impl From<FullNameError> for DatasetError {
+    fn from(FullNameError { name, why }: FullNameError) -> Self {
+        DatasetError::BadName { name, why: why.into() }
+    }
+}
+
 impl DatasetError {
     /// Words the error so that the text stays as long as the reason does: without numbers that
     /// change.
@@ -263,5 +270,5 @@ impl DatasetError {
 }
 
 fn what(name: &str) -> &'static str {
-    if name.contains('@') { "snapshot" } else { "dataset" }
+    if FullName::of(name).snapshot().is_some() { "snapshot" } else { "dataset" }
 }

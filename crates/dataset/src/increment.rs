@@ -36,12 +36,13 @@ use crate::dataset::{Dataset, ORPHANS};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::feeder::Feeder;
+use crate::full_name::check_snapshot;
 use crate::property::{LocalValues, Property};
 use crate::property_name::{items_of, value_items};
 use crate::received_values::Chosen;
 use crate::resume::Resumable;
 use crate::rollback::RollbackOptions;
-use crate::snapshots::{Act, Snapshot, check_name, to_be_taken};
+use crate::snapshots::{Act, Snapshot, to_be_taken};
 
 pub use error::IncrementError;
 pub(crate) use slot::{Coming, Slot, Stage};
@@ -178,7 +179,7 @@ impl Datasets {
     ) -> Result<(Arc<Dataset>, Arc<Snapshot>), DatasetError> {
         let Wanted { name, snapshot, .. } = wanted;
         let full = format!("{name}@{snapshot}");
-        check_name(&full, snapshot)?;
+        check_snapshot(&full, snapshot)?;
         let from = format!("{}@{}", wanted.sent, wanted.from.0);
         let dataset = self.by_name(name).filter(|dataset| !dataset.is_destroyed());
         let no_copy = || IncrementError::NoCopy { name: name.clone(), from: from.clone() };

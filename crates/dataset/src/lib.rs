@@ -34,6 +34,7 @@ mod file_returns;
 mod file_rollback;
 mod file_schedule;
 mod file_snapshots;
+mod full_name;
 mod head_lines;
 pub mod history;
 mod hold_span;
@@ -90,6 +91,7 @@ pub use file_schedule::{FileRule, FileSchedule};
 pub use file_snapshots::{
     FileSnapshot, FileVersion, NewFileSnapshot, ScheduledFile, ScheduledFiles,
 };
+pub use full_name::{FullName, FullNameError, check_snapshot};
 pub use hold_span::HOLD_YEARS_MAX;
 pub use holds::{Holdable, Standing};
 pub use increment::{Increment, IncrementError, Wanted as IncrementWanted};

@@ -27,12 +27,13 @@ use crate::dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::feeder::Feeder;
+use crate::full_name::check_snapshot;
 use crate::increment::IncrementError;
 use crate::property::{LocalValues, Properties, Property, SyncMode};
 use crate::property_name::{items_of, value_items};
 use crate::received_values::Chosen;
 use crate::resume::Resumable;
-use crate::snapshots::{Act, check_name, to_be_taken};
+use crate::snapshots::{Act, to_be_taken};
 use crate::tree::split_new;
 
 /// Dataset that is to be received.
@@ -100,7 +101,7 @@ impl Datasets {
 
     /// Where a received dataset comes: the one above, and its own last component.
     fn place_of<'w>(&self, wanted: &'w Wanted) -> Result<(DatasetId, &'w str), DatasetError> {
-        check_name(&format!("{}@{}", wanted.name, wanted.snapshot), &wanted.snapshot)?;
+        check_snapshot(&format!("{}@{}", wanted.name, wanted.snapshot), &wanted.snapshot)?;
         let (above, last) = split_new(&wanted.name)?;
         let above = self.by_name(above).ok_or_else(|| DatasetError::NotFound(above.into()))?;
         let taken = self.living().into_iter().find(|other| {

@@ -21,8 +21,9 @@ use aquifer_sync::atomic::Ordering;
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
+use crate::full_name::check_snapshot;
 use crate::property::{Property, SyncMode};
-use crate::snapshots::{Act, check_name};
+use crate::snapshots::Act;
 use crate::tree::split_new;
 
 impl Datasets {
@@ -162,7 +163,7 @@ impl Datasets {
         let _act = self.acts.lock().await;
         let mut acts = Vec::new();
         for (dataset, snapshot) in of {
-            check_name(&format!("{}@{name}", self.full_name(dataset)), name)?;
+            check_snapshot(&format!("{}@{name}", self.full_name(dataset)), name)?;
             self.check_new(dataset, name)?;
             self.listed_name(dataset, *snapshot)?;
             let (dataset, snapshot, name) = (dataset.id, *snapshot, name.into());
@@ -192,7 +193,7 @@ impl Datasets {
             let known = known.ok_or_else(|| DatasetError::NotFound(self.full_name(dataset)))?;
             let path = &known.record.path;
             let full = self.file_snapshot_name(dataset, path, name);
-            check_name(&full, name)?;
+            check_snapshot(&full, name)?;
             let is_new = objects.insert(known.object()) && paths.insert(path.clone());
             if !is_new || dataset.snapshots.lock().files.has_name(known.object(), path, name) {
                 return Err(DatasetError::Exists(full));

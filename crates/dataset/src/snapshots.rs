@@ -27,9 +27,7 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{Returning, covers};
 use aquifer_ondisk::bookmark::BookmarkRecord;
 use aquifer_ondisk::config::FEATURE_SNAPSHOTS;
-use aquifer_ondisk::dataset::{
-    ItemClass, RollbackRecord, SNAPSHOT_NAME_BYTES_MAX, SnapshotRecord, SweepRecord,
-};
+use aquifer_ondisk::dataset::{ItemClass, RollbackRecord, SnapshotRecord, SweepRecord};
 use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::head_line::HeadLineRecord;
 use aquifer_ondisk::inode::Time;
@@ -43,6 +41,7 @@ use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::file_snapshots::FileSnapshots;
+use crate::full_name;
 use crate::head_lines::HeadLines;
 use crate::lines::OnLine;
 use crate::rollback::RollbackKind;
@@ -357,7 +356,7 @@ impl Datasets {
         let _act = self.acts.lock().await;
         let mut wanted: BTreeMap<DatasetId, New> = BTreeMap::new();
         for full in names {
-            let (name, last) = split(full)?;
+            let (name, last) = full_name::of_snapshot(full)?;
             let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
             let named = dataset.id;
             let is_standby = dataset.is_standby();
@@ -414,7 +413,7 @@ impl Datasets {
         &self,
         full: &str,
     ) -> Result<(Arc<Dataset>, Arc<Snapshot>), DatasetError> {
-        let (name, last) = split(full)?;
+        let (name, last) = full_name::of_snapshot(full)?;
         let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
         let found = dataset.snapshots(self.pool.committed_txg()).into_iter();
         let found = found.into_iter().find(|snapshot| snapshot.record.name == last);
@@ -495,35 +494,4 @@ pub(crate) fn to_be_taken(
 ) -> SnapshotRecord {
     let line = dataset.record.lock().line;
     SnapshotRecord { guid, created, refer_bytes: 0, saved_bytes: 0, line, objects: None, name }
-}
-
-fn split(full: &str) -> Result<(&str, &str), DatasetError> {
-    let Some((dataset, name)) = full.split_once('@') else {
-        let why = "is no snapshot: write dataset@name".into();
-        return Err(DatasetError::BadName { name: full.into(), why });
-    };
-    check_name(full, name)?;
-    Ok((dataset, name))
-}
-
-pub(crate) fn check_name(full: &str, name: &str) -> Result<(), DatasetError> {
-    let bad = |why: &str| Err(DatasetError::BadName { name: full.into(), why: why.into() });
-    if name.is_empty() {
-        return bad("has no name behind the '@'");
-    }
-    if name.len() > SNAPSHOT_NAME_BYTES_MAX {
-        return bad("has more than 255 bytes behind the '@'");
-    }
-    if name == "." || name == ".." {
-        return bad("'.' and '..' are directories");
-    }
-    if !has_good_characters(name) {
-        return bad("may hold letters, digits, '-', '_', '.', ':' and ' ' only behind the '@'");
-    }
-    Ok(())
-}
-
-/// Whether a name of a snapshot or bookmark has letters, digits, '-', '_', '.', ':' and ' ' only.
-pub(crate) fn has_good_characters(name: &str) -> bool {
-    name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.: ".contains(c))
 }

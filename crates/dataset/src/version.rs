@@ -21,6 +21,7 @@ use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::file_snapshots::FileSnapshot;
+use crate::full_name::FullName;
 
 /// The longest time that a head's root is read: what is freed meanwhile waits to be reused.
 pub const HEAD_LOOK_MAX: Duration = Duration::from_secs(30);
@@ -125,16 +126,16 @@ impl Datasets {
     /// There is none of that name.
     pub fn version(&self, name: &str) -> Result<Version, DatasetError> {
         let not_found = || DatasetError::NotFound(name.into());
-        let dataset = match name.contains('@') {
-            true => {
+        let dataset = match FullName::of(name) {
+            FullName::Snapshot(..) => {
                 let (dataset, snapshot) = self.snapshot_by_name(name)?;
                 self.view(&dataset, &snapshot)
             }
-            false if name.contains('#') => {
+            FullName::Bookmark(..) => {
                 let (dataset, bookmark) = self.bookmark_by_name(name)?;
                 self.bookmark_view(&dataset, bookmark.record.guid)
             }
-            false => self.by_name(name).filter(|dataset| !dataset.is_destroyed()),
+            FullName::Dataset(_) => self.by_name(name).filter(|dataset| !dataset.is_destroyed()),
         };
         if let Some(head) = dataset.as_ref().filter(|of| of.snapshot().is_none()) {
             self.check_no_increment(head)?;

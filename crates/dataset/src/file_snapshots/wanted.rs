@@ -8,7 +8,7 @@ use aquifer_ondisk::{DatasetId, ObjectId, Txg};
 use super::{NewFileSnapshot, Take};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
-use crate::snapshots::check_name;
+use crate::full_name::check_snapshot;
 
 const ONE_TOO_MANY: &str = "is one too many: one command takes at most 65536 of a dataset";
 pub(super) const LONG_PATH: &str =
@@ -44,7 +44,7 @@ impl Datasets {
         for new in wanted {
             let full = self.file_snapshot_name(&new.dataset, &new.path, &new.name);
             let bad = |why: &str| DatasetError::BadName { name: full.clone(), why: why.into() };
-            check_name(&full, &new.name)?;
+            check_snapshot(&full, &new.name)?;
             if new.path.len() > FILE_PATH_BYTES_MAX {
                 return Err(bad(LONG_PATH));
             }

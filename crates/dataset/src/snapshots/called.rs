@@ -26,10 +26,11 @@ use aquifer_ondisk::{Guid, ObjectId};
 use aquifer_pool::TxHold;
 use aquifer_sync::Mutex;
 
-use super::{Act, New, Snapshot, check_name};
+use super::{Act, New, Snapshot};
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
+use crate::full_name::check_snapshot;
 
 /// A call that asks for an act on the snapshots of a dataset.
 #[derive(Debug)]
@@ -141,7 +142,7 @@ impl Datasets {
         let _act = self.acts.lock().await;
         let dataset = self.of_call(called)?;
         let full = format!("{}@{name}", self.full_name(dataset));
-        check_name(&full, name)?;
+        check_snapshot(&full, name)?;
         self.check_new(dataset, name)?;
         self.use_feature(FEATURE_SNAPSHOTS).await?;
         let created = Time::from_ns(self.pool.world().wall_ns());
@@ -190,7 +191,7 @@ impl Datasets {
         let _act = self.acts.lock().await;
         let dataset = self.of_call(called)?;
         let snapshot = self.called(dataset, name)?;
-        check_name(&format!("{}@{new}", self.full_name(dataset)), new)?;
+        check_snapshot(&format!("{}@{new}", self.full_name(dataset)), new)?;
         let (of, txg) = (dataset.id, snapshot.txg);
         if name == new {
             // Nothing to do. The call is recorded all the same: things may have changed when it

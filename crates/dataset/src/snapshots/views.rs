@@ -16,6 +16,7 @@ use aquifer_sync::atomic::Ordering;
 use super::Snapshot;
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
+use crate::full_name::FullName;
 use crate::property::{LocalValues, Properties};
 
 /// A view that nobody has used for so long closes.
@@ -234,8 +235,8 @@ impl Datasets {
         let of_it = views.open.iter().filter(|((_, lister), _)| *lister == dataset.id);
         for (_, Open { view, .. }) in of_it {
             let mut record = view.record.lock();
-            let last = record.name.rsplit_once('@').map(|(_, last)| last.to_string());
-            record.name = format!("{}@{}", head.name, last.unwrap_or_default());
+            let last = FullName::of(&record.name).snapshot().unwrap_or_default();
+            record.name = format!("{}@{last}", head.name);
             record.parent = head.parent;
             *view.properties.write() = properties.clone();
         }
