@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use aquifer_api::{Event, time};
+use aquifer_files::subject::pools;
 
 /// The newest events.
 #[derive(Debug)]
@@ -140,7 +141,7 @@ impl EventRing {
         }
         let named = ["dataset", "snapshot"].iter().find_map(|name| fields.get(*name));
         if let Some(name) = named {
-            return name.split(['/', '@']).next().map(str::to_string);
+            return pools(name).next().map(str::to_string);
         }
         if let Some(leaf) = fields.get("leaf") {
             return self.disks.lock().get(leaf).cloned();

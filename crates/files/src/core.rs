@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-use aquifer_dataset::{Dataset, Datasets, Passage, SyncMode};
+use aquifer_dataset::{Dataset, Datasets, FullName, Passage, SyncMode};
 use aquifer_meter::Seldom;
 use aquifer_object::Object;
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
@@ -206,12 +206,14 @@ impl Files {
     /// The root directory of a dataset (`tank/vms`) or a snapshot (`tank/vms@before`) by its full
     /// name, if it is in service.
     pub fn root(&self, dataset: &str) -> Option<FileHandle> {
-        let dataset = match dataset.contains('@') {
-            true => {
+        let dataset = match FullName::of(dataset) {
+            FullName::Snapshot(..) => {
                 let (dataset, snapshot) = self.datasets.snapshot_by_name(dataset).ok()?;
                 self.datasets.view(&dataset, &snapshot).filter(|_| !dataset.is_standby())?
             }
-            false => self.datasets.by_name(dataset).filter(|dataset| !dataset.is_standby())?,
+            FullName::Dataset(_) | FullName::Bookmark(..) => {
+                self.datasets.by_name(dataset).filter(|dataset| !dataset.is_standby())?
+            }
         };
         let object = aquifer_dataset::ROOT_DIRECTORY;
         Some(FileHandle { fs_guid: dataset.fs_guid, object, generation: 0 })

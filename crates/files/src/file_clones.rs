@@ -19,6 +19,7 @@ use crate::file_snapshots::FileNameError;
 use crate::made::Promised;
 use crate::ops::create::touched;
 use crate::ops::names::{check_name, is_dot};
+use crate::subject::{FilePlace, FileSnapshotNames, SubjectError};
 use crate::types::Credentials;
 
 /// A name that a clone is to get.
@@ -30,22 +31,26 @@ pub(crate) struct Wanted {
 }
 
 impl Files {
-    /// Clones a file as of a snapshot of it or of its dataset, given as `tank/vms:PATH@NAME`, under
-    /// each of these names in one dataset, the same or another one, given as `tank/vms:PATH`. They
-    /// are on disk when this returns.
+    /// Clones a file as of a snapshot of it or of its dataset, under each of these names in one
+    /// dataset, the same or another one. They are on disk when this returns.
     ///
     /// # Errors
     /// A snapshot that is none, names that exist, or whose directories do not, or that are of
     /// several datasets; a read-only dataset, one without room; or as
     /// [`aquifer_dataset::Datasets::clone_file`]. Unless the error says otherwise, none was made.
-    pub async fn clone_file(&self, from: &str, to: &[String]) -> Result<(), FileNameError> {
+    pub async fn clone_file(
+        &self,
+        from: &FileSnapshotNames,
+        to: &[FilePlace],
+    ) -> Result<(), FileNameError> {
         let (origin, mut found) = self.file_versions(from).await?;
+        let from = from.text();
         let (_, version) = found.pop().ok_or_else(|| FileNameError::NoSnapshot(from.into()))?;
         if !found.is_empty() {
             return Err(FileNameError::ManySnapshots(from.into()));
         }
         let Some(first) = to.first() else { return Ok(()) };
-        let (dataset, _) = self.place_of(first)?;
+        let dataset = first.dataset.clone();
         if dataset.is_standby() {
             return Err(FileNameError::clone(from, FsError::ReadOnly));
         }
@@ -53,10 +58,10 @@ impl Files {
             return Err(FileNameError::TooManyClones(to.len()));
         }
         let (mut wanted, mut names) = (Vec::new(), BTreeSet::new());
-        for text in to {
-            let new = self.wanted(&dataset, text).await?;
+        for place in to {
+            let new = self.wanted(&dataset, place).await?;
             if !names.insert((new.directory.object.id, new.name.clone())) {
-                return Err(FileNameError::Twice(text.clone()));
+                return Err(FileNameError::Twice(place.text.clone()));
             }
             wanted.push(new);
         }
@@ -140,13 +145,12 @@ impl Files {
     pub(crate) async fn wanted(
         &self,
         dataset: &Arc<Dataset>,
-        text: &str,
+        FilePlace { text, dataset: of, parts }: &FilePlace,
     ) -> Result<Wanted, FileNameError> {
-        let (of, path) = self.place_of(text)?;
         if of.id != dataset.id {
-            return Err(FileNameError::OtherDataset(text.into()));
+            return Err(FileNameError::OtherDataset(text.clone()));
         }
-        let parts: Vec<Vec<u8>> = path.iter().map(|part| meant(part)).collect();
+        let parts: Vec<Vec<u8>> = parts.iter().map(|part| meant(part)).collect();
         self.wanted_at(dataset, text, &parts).await
     }
 
@@ -159,7 +163,7 @@ impl Files {
         let error = |error| FileNameError::clone(text, error);
         let root = Credentials::root();
         let Some((name, above)) = parts.split_last() else {
-            return Err(FileNameError::NoTarget(text.into()));
+            return Err(SubjectError::NoPlace(text.into()).into());
         };
         check_name(name).map_err(error)?;
         if is_dot(name) {

@@ -13,10 +13,11 @@ use aquifer_dataset::{Dataset, DatasetError, FileVersion, RollbackOptions};
 use crate::core::Files;
 use crate::error::FsError;
 use crate::file_snapshots::FileNameError;
+use crate::subject::{FilePlace, FileSnapshotNames};
 
 impl Files {
-    /// Rolls files back, each to a version of it ([`Files::file_versions`] of this text). If the
-    /// text names one file by its path, and that was removed, it comes back. On disk when this
+    /// Rolls files back, each to a version of it ([`Files::file_versions`] of these names). If they
+    /// name one file by its path, and that was removed, it comes back. On disk when this
     /// returns. Returns the full names of the snapshots that it destroyed.
     ///
     /// # Errors
@@ -24,19 +25,19 @@ impl Files {
     /// has the path of one that was renamed.
     pub async fn roll_back(
         &self,
-        text: &str,
+        of: &FileSnapshotNames,
         (dataset, versions): (&Arc<Dataset>, &[FileVersion]),
         options: RollbackOptions,
     ) -> Result<Vec<String>, FileNameError> {
         for version in versions {
-            self.check_path(text, dataset, version).await?;
+            self.check_path(of, dataset, version).await?;
         }
         match self.datasets.rollback_files(dataset, versions, options).await {
-            Err(DatasetError::FileRemoved(_)) if self.one_path(text)?.is_some() => {
+            Err(DatasetError::FileRemoved(_)) if of.one_path().is_some() => {
                 if options.destroy_later {
-                    return Err(FileNameError::ReturnKeepsLater(text.into()));
+                    return Err(FileNameError::ReturnKeepsLater(of.text().into()));
                 }
-                self.return_file(text).await.map(|()| Vec::new())
+                self.return_file(of).await.map(|()| Vec::new())
             }
             done => Ok(done?),
         }
@@ -46,7 +47,7 @@ impl Files {
     /// renames a disk when it takes a snapshot, and others build on it from then on.
     async fn check_path(
         &self,
-        text: &str,
+        of: &FileSnapshotNames,
         dataset: &Arc<Dataset>,
         version: &FileVersion,
     ) -> Result<(), FileNameError> {
@@ -57,7 +58,7 @@ impl Files {
                 None => return Ok(()),
             },
         };
-        let path = self.one_path(text)?.unwrap_or(borne);
+        let path = of.one_path().map_or(borne, str::to_string);
         if self.now_at(dataset, &path).await?.is_none_or(|(now, _)| now == object) {
             return Ok(());
         }
@@ -74,26 +75,27 @@ impl Files {
         }
     }
 
-    /// Brings a removed file back as a version of it, given as `tank/vms:PATH@NAME`, under that
-    /// path. It is on disk when this returns.
+    /// Brings a removed file back as a version of it, under the path that names it. It is on disk
+    /// when this returns.
     ///
     /// # Errors
     /// There is no such version, the file was not removed or is still being freed, something else
     /// has its name, or its directory is not there; a read-only dataset, or one without room; or as
     /// [`aquifer_dataset::Datasets::return_file`]. Then it is not there.
-    pub async fn return_file(&self, text: &str) -> Result<(), FileNameError> {
-        let is_one = self.one_path(text)?.is_some();
-        let (dataset, mut found) = self.file_versions(text).await?;
+    pub async fn return_file(&self, of: &FileSnapshotNames) -> Result<(), FileNameError> {
+        let (dataset, mut found) = self.file_versions(of).await?;
+        let text = of.text();
         let (_, version) = found.pop().ok_or_else(|| FileNameError::NoSnapshot(text.into()))?;
-        if !is_one || !found.is_empty() {
+        if of.one_path().is_none() || !found.is_empty() {
             return Err(FileNameError::ManyReturn(text.into()));
         }
-        let path = text.rsplit_once('@').map_or(text, |(path, _)| path);
+        let path = of.files();
         let failed = |error| FileNameError::Return { name: path.into(), error };
         if dataset.is_standby() {
             return Err(failed(FsError::ReadOnly));
         }
-        let wanted = [self.wanted(&dataset, path).await.map_err(returning)?];
+        let place = FilePlace::parse(&self.datasets, path)?;
+        let wanted = [self.wanted(&dataset, &place).await.map_err(returning)?];
         let quota = self.datasets.check_quota(&dataset).await;
         quota.map_err(|refused| failed(FsError::from(refused)))?;
         let made = self.datasets.return_file(&dataset, &version).await?;

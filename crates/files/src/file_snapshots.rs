@@ -1,11 +1,8 @@
-//! Names of files and of their snapshots: `tank/vms:web01/disk0.vhd@before`.
-//!
-//! Before a colon stands a dataset, the one with the longest name, and behind it a path; behind the
-//! last `@` stands the snapshot's name. Both path and name may be patterns ([`pattern`]): `*` means
+//! Snapshots of files by their names ([`crate::subject`]). A pattern of paths says of which files
+//! some are taken, and finds those that bear such a path, or whose file has it now. `*` means
 //! nothing with a slash in it. A name that a listing shows ([`aquifer_ondisk::shown_name`]) is no
 //! pattern, whatever is in it.
 
-mod pattern;
 mod schedules;
 
 use std::collections::BTreeMap;
@@ -26,8 +23,8 @@ use aquifer_pool::{Pool, PoolError};
 use crate::core::Files;
 use crate::diff::paths::{inode_of, object_of};
 use crate::error::FsError;
+use crate::subject::{FileSnapshotNames, PathPattern, SubjectError};
 use crate::types::Credentials;
-use pattern::Pattern;
 
 pub use schedules::Scheduled;
 
@@ -35,8 +32,6 @@ pub use schedules::Scheduled;
 pub const FILES_AT_ONCE_MAX: usize = 10_000;
 /// Entries of directories that a pattern looks at, at most.
 const ENTRIES_MAX: usize = 1_000_000;
-/// Colons in a text that may end the name of a dataset.
-const COLONS_MAX: usize = 64;
 
 /// A name of files or of their snapshots cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,12 +39,9 @@ pub enum FileNameError {
     /// The datasets refuse.
     #[error("{0}")]
     Dataset(#[from] DatasetError),
-    /// The text names no file of a dataset.
-    #[error(
-        "{0:?} names no snapshot of a file: write DATASET:PATH@NAME, such as \
-         tank/vms:web01/disk0.vhd@before"
-    )]
-    NoName(String),
+    /// The text names something else, or nothing.
+    #[error("{0}")]
+    Subject(#[from] SubjectError),
     /// There is no such file.
     #[error("there is no file {0:?}")]
     NotThere(String),
@@ -140,12 +132,6 @@ pub enum FileNameError {
     /// More clones than one command makes.
     #[error("{0} clones at once: a command makes at most {max}", max = FILE_CLONES_MAX)]
     TooManyClones(usize),
-    /// A name for a clone that is none.
-    #[error(
-        "{0:?} names no file of a dataset of this pool: a clone of a file is one, so write \
-         DATASET:PATH, such as tank/vms:web07/disk.vhd"
-    )]
-    NoTarget(String),
     /// A name that is to be in one dataset is in another.
     #[error("{0:?} is in another dataset: a command acts on the files of one")]
     OtherDataset(String),
@@ -219,25 +205,6 @@ pub type OfFiles = (Arc<Dataset>, Vec<Arc<FileSnapshot>>);
 /// Versions of files of a dataset.
 pub type OfVersions = (Arc<Dataset>, Vec<(ObjectId, FileVersion)>);
 
-/// A name in its parts.
-struct Name {
-    dataset: Arc<Dataset>,
-    /// Without a slash before it.
-    path: String,
-    name: String,
-}
-
-/// The parts of a path, each of which may be a pattern.
-fn patterns(path: &str) -> Vec<Pattern> {
-    path.split('/').map(Pattern::new).collect()
-}
-
-/// The bytes of a path that means one file.
-fn plain(parts: &[Pattern]) -> Option<Vec<u8>> {
-    let parts: Option<Vec<Vec<u8>>> = parts.iter().map(Pattern::plain).collect();
-    Some(parts?.join(&b'/'))
-}
-
 /// A directory, or a file, that a pattern has come to.
 struct Found {
     inode: Inode,
@@ -246,79 +213,32 @@ struct Found {
 }
 
 impl Files {
-    /// The path in a text, without a slash before it, if that means one file.
-    pub(crate) fn one_path(&self, text: &str) -> Result<Option<String>, FileNameError> {
-        let Name { path, .. } = self.parse(text)?;
-        let is_one = plain(&patterns(&path)).is_some();
-        Ok(is_one.then_some(path))
-    }
-
-    /// Whether a text is the name of snapshots of files, and not of a dataset.
-    pub fn names_files(&self, text: &str) -> bool {
-        self.parse(text).is_ok()
-    }
-
-    fn parse(&self, text: &str) -> Result<Name, FileNameError> {
-        let no_name = || FileNameError::NoName(text.into());
-        let (file, name) = text.rsplit_once('@').ok_or_else(no_name)?;
-        if self.datasets.by_name(file).is_some() {
-            return Err(no_name());
-        }
-        match self.split_place(file) {
-            Some((dataset, parts)) if !parts.is_empty() => {
-                Ok(Name { dataset, path: parts.join("/"), name: name.into() })
-            }
-            _ => Err(no_name()),
-        }
-    }
-
-    /// The dataset and the path of a file that may not be there, given as `tank/vms:PATH`.
-    pub(crate) fn place_of<'a>(
-        &self,
-        text: &'a str,
-    ) -> Result<(Arc<Dataset>, Vec<&'a str>), FileNameError> {
-        let no_target = || FileNameError::NoTarget(text.into());
-        self.split_place(text).filter(|(_, parts)| !parts.is_empty()).ok_or_else(no_target)
-    }
-
-    /// The dataset in which a file, or a snapshot of one, lies.
-    pub fn dataset_of_place(&self, text: &str) -> Option<Arc<Dataset>> {
-        self.split_place(text).map(|(dataset, _)| dataset)
-    }
-
-    fn split_place<'a>(&self, file: &'a str) -> Option<(Arc<Dataset>, Vec<&'a str>)> {
-        // A colon in a shown path is escaped, so the last one ends the name of a dataset.
-        file.rmatch_indices(':').take(COLONS_MAX).find_map(|(at, _)| {
-            let (dataset, path) = file.split_at(at);
-            let dataset = self.datasets.by_name(dataset)?;
-            let path = path.trim_start_matches(':');
-            Some((dataset, path.split('/').filter(|part| !part.is_empty()).collect()))
-        })
-    }
-
-    /// Takes snapshots of files, given as `tank/vms:PATH@NAME`, all in one txg. They are on disk
-    /// when this returns. Returns their full names.
+    /// Takes snapshots of files, all in one txg. They are on disk when this returns. Returns their
+    /// full names.
     ///
     /// # Errors
-    /// Names that are none, files that do not exist or are not regular, patterns that mean nothing
+    /// Files that do not exist or are not regular, patterns that mean nothing
     /// or too much, and as [`aquifer_dataset::Datasets::snapshot_files`].
-    pub async fn snapshot_files(&self, names: &[String]) -> Result<Vec<String>, FileNameError> {
+    pub async fn snapshot_files(
+        &self,
+        names: &[FileSnapshotNames],
+    ) -> Result<Vec<String>, FileNameError> {
         // What was acknowledged before is in the roots on disk.
         self.pool.sync().await?;
         let mut wanted = Vec::new();
-        for text in names {
-            let Name { dataset, path, name } = self.parse(text)?;
-            let version = self.datasets.version(&self.datasets.full_name(&dataset))?;
+        for of in names {
+            let (dataset, text) = (&of.dataset, of.text());
+            let version = self.datasets.version(&self.datasets.full_name(dataset))?;
             let mut look = version.look(&self.pool)?;
             let mut entries = ENTRIES_MAX;
-            for Found { inode, path } in self.matching(text, &mut look, &path, &mut entries).await?
-            {
-                let (dataset, name) = (dataset.clone(), name.clone());
+            let found = self.matching(text, &mut look, &of.path, &mut entries).await?;
+            for Found { inode, path } in found {
+                let (dataset, name) = (dataset.clone(), of.names.clone());
                 let (object, generation) = (inode.object, inode.generation);
                 wanted.push(NewFileSnapshot { dataset, object, generation, path, name });
             }
             if wanted.len() > FILES_AT_ONCE_MAX {
-                return Err(FileNameError::TooMany(text.clone()));
+                return Err(FileNameError::TooMany(text.into()));
             }
         }
         Ok(self.datasets.snapshot_files(wanted).await?)
@@ -330,17 +250,18 @@ impl Files {
         &self,
         text: &str,
         look: &mut Look<'_>,
-        path: &str,
+        path: &PathPattern,
         entries: &mut usize,
     ) -> Result<Vec<Found>, FileNameError> {
         let objects = look.objects();
-        let parts = patterns(path);
-        if plain(&parts).is_some() {
-            let found = object_of(&self.pool, objects, &meant(path)).await?;
+        let parts = path.parts();
+        if path.plain().is_some() {
+            let meant = meant(path.text());
+            let found = object_of(&self.pool, objects, &meant).await?;
             let inode = found.ok_or_else(|| FileNameError::NotThere(text.into()))?;
             return match inode.kind {
                 // A letter may be given in octal that is not shown so.
-                FileKind::Regular => Ok(vec![Found { inode, path: shown(&meant(path)) }]),
+                FileKind::Regular => Ok(vec![Found { inode, path: shown(&meant) }]),
                 _ => Err(FileNameError::NotRegular(text.into())),
             };
         }
@@ -383,41 +304,35 @@ impl Files {
         }
     }
 
-    /// The snapshots of files that a text means: a path that they bear, or else that their file has
-    /// now, and names with commas between them. Both may be patterns.
+    /// The snapshots that these names mean: those of files that bear the path, or else of the file
+    /// that has it now.
     ///
     /// # Errors
-    /// A name that is none, or means none.
-    pub async fn file_snapshots(&self, text: &str) -> Result<OfFiles, FileNameError> {
-        let Name { dataset, path, name } = self.parse(text)?;
+    /// A name means none.
+    pub async fn file_snapshots(&self, of: &FileSnapshotNames) -> Result<OfFiles, FileNameError> {
+        let FileSnapshotNames { dataset, path, .. } = of;
         let all = dataset.file_snapshots(self.pool.committed_txg());
-        let parts = patterns(&path);
-        let bears = |of: &&Arc<FileSnapshot>| {
-            let there: Vec<&str> = of.record.path.split('/').collect();
-            let pairs = parts.iter().zip(&there);
-            there.len() == parts.len() && pairs.into_iter().all(|(part, is)| part.is_of(&meant(is)))
-        };
-        let borne: Vec<&Arc<FileSnapshot>> = all.iter().filter(bears).collect();
+        let borne: Vec<&Arc<FileSnapshot>> =
+            all.iter().filter(|one| path.is_of(&one.record.path)).collect();
         let mut chosen = BTreeMap::new();
-        for name in name.split(',') {
-            let pattern = Pattern::new(name);
-            let is_meant = |of: &&&Arc<FileSnapshot>| pattern.is_of(of.record.name.as_bytes());
+        for name in of.each_name() {
+            let is_meant = |one: &&&Arc<FileSnapshot>| name.is_of(one.record.name.as_bytes());
             let mut found: Vec<_> =
-                borne.iter().filter(is_meant).map(|of| Arc::clone(of)).collect();
-            if found.is_empty() && plain(&parts).is_some() {
+                borne.iter().filter(is_meant).map(|one| Arc::clone(one)).collect();
+            if found.is_empty() && path.plain().is_some() {
                 // It had another path then.
-                let now = self.now_at(&dataset, &path).await?;
-                let of_it = |of: &&Arc<FileSnapshot>| {
-                    now.is_some_and(|(now, _)| now == of.object()) && is_meant(&of)
+                let now = self.now_at(dataset, path.text()).await?;
+                let of_it = |one: &&Arc<FileSnapshot>| {
+                    now.is_some_and(|(now, _)| now == one.object()) && is_meant(&one)
                 };
                 found = all.iter().filter(of_it).cloned().collect();
             }
             if found.is_empty() {
-                return Err(FileNameError::NoSnapshot(text.into()));
+                return Err(FileNameError::NoSnapshot(of.text().into()));
             }
-            chosen.extend(found.into_iter().map(|of| (of.id, of)));
+            chosen.extend(found.into_iter().map(|one| (one.id, one)));
         }
-        Ok((dataset, chosen.into_values().collect()))
+        Ok((dataset.clone(), chosen.into_values().collect()))
     }
 
     /// Those that bear a path and names as they are listed: what means one snapshot now means no
@@ -425,15 +340,17 @@ impl Files {
     ///
     /// # Errors
     /// As [`Files::file_snapshots`]; or they bear another path.
-    pub async fn listed_file_snapshots(&self, text: &str) -> Result<OfFiles, FileNameError> {
-        let (dataset, found) = self.file_snapshots(text).await?;
-        let Name { path, .. } = self.parse(text)?;
-        if let Some(plain) = plain(&patterns(&path))
-            && let Some(other) = found.iter().find(|of| meant(&of.record.path) != plain)
+    pub async fn listed_file_snapshots(
+        &self,
+        of: &FileSnapshotNames,
+    ) -> Result<OfFiles, FileNameError> {
+        let (dataset, found) = self.file_snapshots(of).await?;
+        if let Some(plain) = of.path.plain()
+            && let Some(other) = found.iter().find(|one| meant(&one.record.path) != plain)
         {
             let FileSnapshotRecord { path, name, .. } = &other.record;
             let listed = self.datasets.file_snapshot_name(&dataset, path, name);
-            return Err(FileNameError::Listed { text: text.into(), listed });
+            return Err(FileNameError::Listed { text: of.text().into(), listed });
         }
         Ok((dataset, found))
     }
@@ -453,44 +370,46 @@ impl Files {
         Ok(found.entry.map(|entry| (entry.object, entry.generation)))
     }
 
-    /// The versions of files that a text means: snapshots of them, or else what the snapshot of
+    /// The versions of files that these names mean: snapshots of them, or else what the snapshot of
     /// their dataset with that name shows of them, under this path then or now.
     ///
     /// # Errors
-    /// A name that is none, or means none.
-    pub async fn file_versions(&self, text: &str) -> Result<OfVersions, FileNameError> {
+    /// A name means none.
+    pub async fn file_versions(&self, of: &FileSnapshotNames) -> Result<OfVersions, FileNameError> {
         let own = |of: Arc<FileSnapshot>| (of.object(), FileVersion::Own(of.id));
-        match self.file_snapshots(text).await {
-            Err(FileNameError::NoSnapshot(_)) => self.whole_versions(text).await,
+        match self.file_snapshots(of).await {
+            Err(FileNameError::NoSnapshot(_)) => self.whole_versions(of).await,
             found => found.map(|(dataset, all)| (dataset, all.into_iter().map(own).collect())),
         }
     }
 
-    async fn whole_versions(&self, text: &str) -> Result<OfVersions, FileNameError> {
-        let Name { dataset, path, name } = self.parse(text)?;
+    async fn whole_versions(&self, of: &FileSnapshotNames) -> Result<OfVersions, FileNameError> {
+        let FileSnapshotNames { dataset, path, names: name, .. } = of;
+        let text = of.text();
         let all = dataset.snapshots(self.pool.committed_txg());
-        let of = all.into_iter().find(|of| of.record.name == name);
-        let of = of.ok_or_else(|| FileNameError::NoSnapshot(text.into()))?;
-        let full = self.datasets.full_name(&dataset);
+        let whole = all.into_iter().find(|one| one.record.name == *name);
+        let whole = whole.ok_or_else(|| FileNameError::NoSnapshot(text.into()))?;
+        let full = self.datasets.full_name(dataset);
         let version = self.datasets.version(&format!("{full}@{name}"))?;
         let mut look = version.look(&self.pool)?;
         let mut entries = ENTRIES_MAX;
-        let found = match self.matching(text, &mut look, &path, &mut entries).await {
+        let found = match self.matching(text, &mut look, path, &mut entries).await {
             Err(FileNameError::NotThere(_)) => {
                 // It had another path then.
-                let now = self.now_at(&dataset, &path).await?;
+                let path = path.text();
+                let now = self.now_at(dataset, path).await?;
                 let (now, generation) = now.ok_or_else(|| FileNameError::NotThere(text.into()))?;
                 let then = inode_of(&self.pool, look.objects(), now).await?;
                 let then = then.filter(|then| then.generation == generation);
                 let inode = then.ok_or_else(|| FileNameError::NotThere(text.into()))?;
-                vec![Found { inode, path }]
+                vec![Found { inode, path: path.into() }]
             }
             found => found?,
         };
         let version = |Found { inode, path }: Found| {
-            let (snapshot, object) = (of.txg, inode.object);
+            let (snapshot, object) = (whole.txg, inode.object);
             (object, FileVersion::Whole { snapshot, object, path })
         };
-        Ok((dataset, found.into_iter().map(version).collect()))
+        Ok((dataset.clone(), found.into_iter().map(version).collect()))
     }
 }

@@ -42,6 +42,7 @@ pub mod service;
 mod shadows;
 mod site;
 mod snapdir;
+pub mod subject;
 pub mod types;
 
 pub use crate::core::Files;
@@ -60,6 +61,7 @@ pub use service::{Service, ServiceError};
 pub use shadows::dataset_below;
 pub use site::site;
 pub use snapdir::HostLimits;
+pub use subject::{FilePlace, FileSnapshotNames, Subject, SubjectError};
 pub use types::*;
 
 pub use aquifer_stream::{Bundle, BundleHead, BundleMember, Pieces, StreamError, Token};

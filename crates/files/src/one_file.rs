@@ -14,6 +14,7 @@ use crate::core::Files;
 use crate::diff::mark_of;
 use crate::diff::paths::inode_of;
 use crate::file_snapshots::FileNameError;
+use crate::subject::FileSnapshotNames;
 
 /// See the module's head.
 #[derive(Debug)]
@@ -62,12 +63,13 @@ pub(crate) fn guid_in(all: Guid, object: ObjectId) -> Guid {
 }
 
 impl Files {
-    /// The one file that a text means.
+    /// The one version of a file that these names mean.
     ///
     /// # Errors
-    /// A name that is none, means none, or several.
-    pub(crate) async fn one_file(&self, text: &str) -> Result<OneFile, FileNameError> {
-        let (dataset, versions) = self.file_versions(text).await?;
+    /// They mean none, or several.
+    pub(crate) async fn one_file(&self, of: &FileSnapshotNames) -> Result<OneFile, FileNameError> {
+        let (dataset, versions) = self.file_versions(of).await?;
+        let text = of.text();
         let [(object, version)] = &versions[..] else {
             return Err(FileNameError::ManySnapshots(text.into()));
         };
@@ -115,15 +117,15 @@ impl Files {
     ) -> Option<(String, Option<String>)> {
         let own = |guid| self.datasets.file_snapshot_by_guid(guid);
         let full = own(to).unwrap_or_else(|| text.into());
-        let found = self.one_file(&full).await.ok().filter(|found| found.guid() == to)?;
+        let of = FileSnapshotNames::parse(&self.datasets, &full).ok()?;
+        let found = self.one_file(&of).await.ok().filter(|found| found.guid() == to)?;
         let Some(from) = from else { return Some((full, None)) };
         if let Some(own) = own(from) {
             return Some((full, Some(own)));
         }
         let all = found.dataset.snapshots(self.pool.committed_txg());
         let older = all.iter().find(|of| guid_in(of.record.guid, found.object) == from)?;
-        let (file, _) = full.rsplit_once('@')?;
-        let older = format!("{file}@{}", older.record.name);
+        let older = of.at(&older.record.name).text().to_string();
         Some((full, Some(older)))
     }
 }

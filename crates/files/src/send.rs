@@ -17,7 +17,7 @@ mod runs;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use aquifer_dataset::{Dataset, LookError, Snapshot, Version};
+use aquifer_dataset::{Dataset, FullName, LookError, Snapshot, Version};
 use aquifer_object::Object;
 use aquifer_object::btree::Scan;
 use aquifer_object::extent_tree::ChangedPages;
@@ -32,6 +32,7 @@ use crate::core::Files;
 use crate::diff::paths::visible;
 use crate::diff::{Looks, mark_of};
 use crate::one_file::OneFile;
+use crate::subject::Subject;
 use runs::{Reads, Runs};
 
 pub use error::SendError;
@@ -204,14 +205,16 @@ impl Files {
 
     async fn sent(&self, wanted: &SendWanted<'_>) -> Result<Sent, SendError> {
         let name = wanted.snapshot;
-        if self.names_files(name) {
-            let new = Box::new(self.one_file(name).await?);
-            let old = self.older_file(wanted, &new).await?.map(Box::new);
+        let subject = Subject::parse(&self.datasets, name)?;
+        if let Subject::FileSnapshots(of) = subject {
+            let new = Box::new(self.one_file(&of).await?);
+            let old = self.older_file(wanted, (&of, &new)).await?.map(Box::new);
             return Ok(Sent::File { new, old });
         }
-        let (dataset, snapshot) = self.datasets.snapshot_by_name(name)?;
+        let one = subject.one_snapshot(name)?;
+        let (dataset, snapshot) = self.datasets.snapshot_by_name(&one.full)?;
         let from = self.older(wanted, &dataset, &snapshot)?;
-        let version = self.datasets.version(name)?;
+        let version = self.datasets.version(&one.full)?;
         Ok(Sent::Dataset { dataset, snapshot, version, from })
     }
 
@@ -238,14 +241,13 @@ impl Files {
         snapshot: &Snapshot,
     ) -> Result<Option<(Arc<Snapshot>, Version)>, SendError> {
         let Some(from) = wanted.from else { return Ok(None) };
-        let full = match from.starts_with(['@', '#']) {
-            true => format!("{}{from}", self.datasets.full_name(dataset)),
-            false => from.into(),
-        };
+        let full = FullName::completed(&self.datasets.full_name(dataset), from);
         // A bookmark has all that is compared with; content comes from the newer one.
-        let (of, old) = match full.contains('#') {
-            true => self.datasets.bookmark_by_name(&full)?,
-            false => self.datasets.snapshot_by_name(&full)?,
+        let (of, old) = match FullName::of(&full) {
+            FullName::Bookmark(..) => self.datasets.bookmark_by_name(&full)?,
+            FullName::Dataset(_) | FullName::Snapshot(..) => {
+                self.datasets.snapshot_by_name(&full)?
+            }
         };
         let both = || (full.clone(), wanted.snapshot.to_string());
         if of.id != dataset.id {

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use aquifer_alerts::Settings;
 use aquifer_api::codes::{self, Code};
 use aquifer_api::{Problem, Severity};
+use aquifer_dataset::FullName;
 use aquifer_dataset::history::HistoryChange;
 use parking_lot::Mutex;
 
@@ -167,7 +168,7 @@ pub(super) fn destroyed_by(act: &str, changes: &[HistoryChange]) -> u64 {
         let count = both.filter_map(|of| of.before.parse::<u64>().ok()).sum();
         return if is_destroyed { count } else { 0 };
     }
-    let of_snapshots = |of: &&HistoryChange| of.what.contains('@');
+    let of_snapshots = |of: &&HistoryChange| FullName::of(&of.what).snapshot().is_some();
     let came = |of: &&HistoryChange| of.before.is_empty() && !of.after.is_empty();
     let gone = changes.iter().filter(of_snapshots).filter(is_gone).count();
     // What has another name came and went.

@@ -1,12 +1,17 @@
 //! Acts and questions on bookmarks.
 
+use std::sync::Arc;
+
 use aquifer_api::{
     ApiError, BookmarkInfo, BookmarksDone, DestroyBookmarks, MakeBookmark, SnapshotQuery, guid_text,
 };
+use aquifer_dataset::Dataset;
+use aquifer_files::Subject;
 
 use super::datasets::act_on;
 use super::serving::Serving;
-use super::{Control, Scope};
+use super::snapshots::{self, SnapshotsOf};
+use super::{Control, Scope, subjects};
 
 impl Control {
     /// Makes a bookmark of a snapshot. When this returns it is on disk.
@@ -16,14 +21,16 @@ impl Control {
     pub async fn make_bookmark(&self, request: MakeBookmark) -> Result<BookmarksDone, ApiError> {
         let MakeBookmark { snapshot, bookmark } = request;
         let (_act, serving) = self.act_of_one(&snapshot, "bookmark").await?;
-        if serving.service().files.names_files(&snapshot) {
+        let subject = subjects::subject(&serving.service().datasets, &snapshot)?;
+        if let Subject::FileSnapshots(_) = subject {
             return Err(ApiError::invalid(format!(
                 "{snapshot:?} is a snapshot of a file, which has no bookmarks: hold it as long as \
                  what changed since is to be sent"
             )));
         }
+        let one = subject.one_snapshot(&snapshot).map_err(subjects::api_error)?;
         let datasets = serving.service().datasets.clone();
-        let make = async move { datasets.bookmark(&snapshot, &bookmark).await };
+        let make = async move { datasets.bookmark(&one.full, &bookmark).await };
         let full = act_on(&serving, make).await?;
         let pool = serving.name();
         tracing::info!(class = "bookmark.made", pool, bookmark = %full, "bookmark made");
@@ -40,7 +47,14 @@ impl Control {
     ) -> Result<BookmarksDone, ApiError> {
         let DestroyBookmarks { names } = request;
         let (_act, serving) = self.act_of_all(&names, "destroy").await?;
-        let (datasets, doomed) = (serving.service().datasets.clone(), names.clone());
+        let mut doomed = Vec::new();
+        for name in &names {
+            let of = subjects::subject(&serving.service().datasets, name)?
+                .bookmark(name)
+                .map_err(subjects::api_error)?;
+            doomed.push(of.full);
+        }
+        let datasets = serving.service().datasets.clone();
         act_on(&serving, async move { datasets.destroy_bookmarks(&doomed).await }).await?;
         tracing::info!(
             class = "bookmark.destroyed",
@@ -66,17 +80,24 @@ impl Control {
         let Some(name) = name else {
             let mut all = Vec::new();
             for serving in self.all_serving() {
-                all.extend(list(&serving, serving.name(), true)?);
+                let all_of = snapshots::list(&serving, serving.name(), true)?;
+                all.extend(infos(&serving, all_of));
             }
             all.retain(is_seen);
             return Ok(all);
         };
         let serving = self.pool_of_one(name)?;
-        let dataset = name.split('#').next().unwrap_or_default();
-        let mut found = list(&serving, dataset, *recursive)?;
+        let (dataset, one) = match subjects::subject(&serving.service().datasets, name)? {
+            Subject::Dataset(dataset) => (dataset, None),
+            other => {
+                let one = other.bookmark(name).map_err(subjects::api_error)?;
+                (one.dataset, Some(one.full))
+            }
+        };
+        let mut found = list_of(&serving, &dataset, *recursive);
         found.retain(is_seen);
-        if name.contains('#') {
-            found.retain(|of| of.name == *name);
+        if let Some(one) = one {
+            found.retain(|of| of.name == one);
             if found.is_empty() {
                 return Err(ApiError::not_found(format!("there is no bookmark {name:?}")));
             }
@@ -85,11 +106,14 @@ impl Control {
     }
 }
 
-fn list(serving: &Serving, name: &str, recursive: bool) -> Result<Vec<BookmarkInfo>, ApiError> {
-    let service = serving.service();
-    let committed = service.pool.committed_txg();
+fn list_of(serving: &Serving, dataset: &Arc<Dataset>, recursive: bool) -> Vec<BookmarkInfo> {
+    infos(serving, snapshots::list_of(serving, dataset, recursive))
+}
+
+fn infos(serving: &Serving, all: Vec<SnapshotsOf>) -> Vec<BookmarkInfo> {
+    let committed = serving.service().pool.committed_txg();
     let mut infos = Vec::new();
-    for of in super::snapshots::list(serving, name, recursive)? {
+    for of in all {
         let all = of.dataset.bookmarks(committed).into_iter();
         infos.extend(all.map(|bookmark| BookmarkInfo {
             name: format!("{}#{}", of.name, bookmark.record.name),
@@ -100,5 +124,5 @@ fn list(serving: &Serving, name: &str, recursive: bool) -> Result<Vec<BookmarkIn
             refer_bytes: bookmark.record.refer_bytes,
         }));
     }
-    Ok(infos)
+    infos
 }

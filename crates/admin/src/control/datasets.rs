@@ -9,6 +9,7 @@ use aquifer_api::{
 };
 use aquifer_dataset::{DamageKind, DamageRecord, DatasetError, DatasetInfo as Info, Property};
 use aquifer_files::Damaged;
+use aquifer_files::subject::{FilePlace, FileSnapshotNames, pools};
 use aquifer_meter::size;
 use aquifer_ondisk::Space;
 
@@ -16,7 +17,7 @@ use super::serving::Serving;
 use super::snapshots::schedules::{take_due, take_due_of_files};
 use super::turns::name_of;
 use super::widening::{At, MayLetIn, export_at};
-use super::{Control, Scope, properties, shares, snapshots};
+use super::{Control, Scope, errors, properties, shares, snapshots, subjects};
 use crate::sharenfs;
 
 impl Control {
@@ -52,7 +53,7 @@ impl Control {
         request: CloneSnapshot,
         may: MayLetIn,
     ) -> Result<DatasetDone, ApiError> {
-        if let Some(serving) = snapshots::files::pool_of_file(self, &request.snapshot) {
+        if let Some(serving) = self.pool_of_files(&request.snapshot) {
             let pool = name_of(serving);
             let (_act, serving) = self.act(&pool, "clone").await?;
             return self.clone_file(&serving, request, may).await;
@@ -64,8 +65,7 @@ impl Control {
             )));
         }
         let (_act, serving) = self.act_of(&name, "clone").await?;
-        let of = snapshots::pool_name(&snapshot);
-        if serving.name() != of {
+        if !pools(&snapshot).any(|pool| pool == serving.name()) {
             return Err(ApiError::invalid(format!(
                 "{snapshot:?} and {name:?} are in two pools: a clone shares its data with the \
                  snapshot"
@@ -75,15 +75,16 @@ impl Control {
         let sharenfs = properties.get(Property::Sharenfs.name());
         let snapcontrol = properties.get(Property::Snapcontrol.name());
         self.check_room(shares::made_exported(&serving, &name, sharenfs))?;
-        let origin = snapshot.split('@').next().unwrap_or_default();
+        let from = subjects::one_snapshot(&serving.service().datasets, &snapshot)?;
+        let origin = serving.service().datasets.full_name(&from.dataset);
         let at = At { dataset: &name, sharenfs, snapcontrol, in_service: false };
-        self.check_no_wider(&serving, (origin, at), may)?;
+        self.check_no_wider(&serving, (&origin, at), may)?;
         let values: Vec<(String, String)> = properties.into_iter().collect();
         let shares = values.iter().map(|(property, value)| (property, value));
         let mut notes = self.look_up_hosts(&name, shares).await;
         let datasets = serving.service().datasets.clone();
-        let (from, new) = (snapshot.clone(), name.clone());
-        let clone = async move { datasets.clone_snapshot(&from, &new, &values).await };
+        let new = name.clone();
+        let clone = async move { datasets.clone_snapshot(&from.full, &new, &values).await };
         act_on(&serving, clone).await?;
         tracing::info!(class = "dataset.cloned", %snapshot, dataset = %name, "snapshot cloned");
         notes.extend(self.refresh_exports().await);
@@ -269,7 +270,7 @@ impl Control {
         let found: Vec<DatasetInfo> = all.filter(wanted).filter(is_seen).collect();
         match found.is_empty() {
             true if !scope.is_all() => Err(scope.nothing(name)),
-            true => Err(properties::api_error(DatasetError::NotFound(name.clone()))),
+            true => Err(errors::api_error(DatasetError::NotFound(name.clone()))),
             false => Ok(found),
         }
     }
@@ -281,16 +282,31 @@ impl Control {
         request: CloneSnapshot,
         may: MayLetIn,
     ) -> Result<DatasetDone, ApiError> {
-        let files = &serving.service().files;
+        let CloneSnapshot { snapshot, name, more, properties } = request;
         let datasets = &serving.service().datasets;
-        let full = |text: &str| {
-            let dataset = files.dataset_of_place(text)?;
-            Some(datasets.full_name(&dataset))
-        };
-        if let Some((from, to)) = full(&request.snapshot).zip(full(&request.name)) {
-            self.check_no_wider(serving, (&from, At::there(&to)), may)?;
+        let from = FileSnapshotNames::parse(datasets, &snapshot).map_err(subjects::api_error)?;
+        if let Some(property) = properties.keys().next() {
+            return Err(ApiError::invalid(format!(
+                "{snapshot:?} is a snapshot of a file: a clone of it is a file, and has no \
+                 property {property}"
+            )));
         }
-        snapshots::files::clone(serving, request).await
+        let mut to = Vec::new();
+        for name in std::iter::once(&name).chain(&more) {
+            to.push(FilePlace::parse(datasets, name).map_err(subjects::api_error)?);
+        }
+        // Files of one command are in one dataset.
+        if let Some(first) = to.first() {
+            let [of, at] = [&from.dataset, &first.dataset].map(|of| datasets.full_name(of));
+            self.check_no_wider(serving, (&of, At::there(&at)), may)?;
+        }
+        let clones = to.len();
+        snapshots::files::clone(serving, from, to).await?;
+        let pool = serving.name();
+        tracing::info!(
+            class = "file.cloned", pool, %snapshot, file = %name, clones, "file cloned"
+        );
+        Ok(DatasetDone { name, notes: Vec::new() })
     }
 
     /// The pool that a dataset's name begins with.
@@ -358,7 +374,7 @@ pub(super) async fn act_on<T: Send + 'static>(
     act: impl Future<Output = Result<T, DatasetError>> + Send + 'static,
 ) -> Result<T, ApiError> {
     let done = serving.run(act).await.map_err(|error| ApiError::failed(error.to_string()))?;
-    done.map_err(properties::api_error)
+    done.map_err(errors::api_error)
 }
 
 /// The damage in a pool.

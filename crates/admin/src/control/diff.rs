@@ -11,7 +11,7 @@ use aquifer_files::diff::{self, Cursor, DiffError};
 
 use super::serving::Serving;
 use super::snapshots::files;
-use super::{Control, Named, Scope, properties};
+use super::{Control, Named, Scope, errors};
 
 impl Control {
     /// A page of the names that two versions of a dataset do not have alike.
@@ -89,7 +89,7 @@ fn cursor(after: Option<String>) -> Result<Option<Cursor>, ApiError> {
 pub(super) fn api_error(error: DiffError) -> ApiError {
     let message = error.to_string();
     match error {
-        DiffError::Dataset(error) => properties::api_error(error),
+        DiffError::Dataset(error) => errors::api_error(error),
         DiffError::Name(error) => files::api_error(error),
         DiffError::NoFile(_) | DiffError::NotThere { .. } => ApiError::not_found(message),
         DiffError::Strangers(..) | DiffError::NotRegular { .. } | DiffError::BadCursor(_) => {

@@ -9,11 +9,11 @@
 use std::collections::BTreeMap;
 
 use aquifer_api::{ApiError, SetProperties};
-use aquifer_dataset::Property;
 pub use aquifer_dataset::TwoPersons;
+use aquifer_dataset::{FullName, Property};
+use aquifer_files::subject::{Subject, pools};
 
 use super::serving::Serving;
-use super::snapshots::pool_name;
 use super::{Bringer, Control, Listed};
 use crate::cache::CachedPool;
 
@@ -94,7 +94,9 @@ impl Control {
     }
 
     fn two_persons_of(&self, name: &str) -> TwoPersons {
-        let listed = self.pools.read().get(pool_name(name)).map(Listed::two_persons);
+        let listed = pools(name)
+            .next()
+            .and_then(|pool| self.pools.read().get(pool).map(Listed::two_persons));
         let of_one = || self.pool_of_one(name).ok().map(|serving| of_serving(&serving));
         listed.or_else(of_one).unwrap_or_else(|| self.strictest())
     }
@@ -121,16 +123,15 @@ impl Control {
         }
         let serving = self.pool_of_one(name)?;
         let datasets = &serving.service().datasets;
-        let place = name.split(['@', '#']).next().unwrap_or_default();
-        // A file stands behind a colon, which names of datasets may have too.
-        let shorter = place.rmatch_indices(':').map(|(at, _)| place.split_at(at).0);
-        let found = std::iter::once(place).chain(shorter).find_map(|name| datasets.by_name(name));
-        let dataset = found.ok_or_else(|| {
+        let subject = Subject::parse(datasets, name).map_err(|_| {
+            let place = FullName::of(name).dataset();
             ApiError::not_found(format!("there is no dataset {place:?}: nothing was done"))
         })?;
-        let snapshot = datasets.snapshot_by_name(name).ok().map(|(_, snapshot)| snapshot.txg.0);
+        let dataset = subject.dataset().id.0;
+        let one = subject.one_snapshot(name).ok();
+        let snapshot = one.and_then(|one| datasets.snapshot_by_name(&one.full).ok());
         let guid = aquifer_api::guid_text(serving.service().pool.guid().0);
-        Ok((guid, Some(dataset.id.0), snapshot))
+        Ok((guid, Some(dataset), snapshot.map(|(_, snapshot)| snapshot.txg.0)))
     }
 
     /// Whether one that brings a stream would wait for a second person, if it destroyed something

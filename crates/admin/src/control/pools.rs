@@ -23,7 +23,7 @@ use super::forced::SILENT;
 use super::history::Leaving;
 use super::serving::{Serving, close};
 use super::vdevs::on_pool;
-use super::{Control, Listed, State, layout, properties, still_importing};
+use super::{Control, Listed, State, errors, layout, properties, still_importing};
 use crate::cache::CachedPool;
 use crate::devices::{Claimed, Identity, OpenDisk, all_paths, while_they_answer};
 
@@ -178,7 +178,7 @@ impl Control {
             )));
         }
         let (_act, serving) = self.act(name, "pool destroy").await?;
-        serving.service().datasets.check_no_hold_with_end().map_err(properties::api_error)?;
+        serving.service().datasets.check_no_hold_with_end().map_err(errors::api_error)?;
         drop(serving);
         let guid = self.listed(name)?.cached.guid;
         let (disks, notes) = self.withdraw(name, leaving).await?;

@@ -1,8 +1,9 @@
 //! Properties in an administrator's request: checked before anything is changed.
 
 use aquifer_api::ApiError;
-use aquifer_dataset::{DatasetError, Property, PropertyName};
+use aquifer_dataset::{Property, PropertyName};
 
+use super::errors::api_error;
 use super::replicate::{self, Peers};
 use crate::sharenfs;
 
@@ -52,56 +53,6 @@ pub(super) fn known(property: &str) -> Result<PropertyName, ApiError> {
         return Err(ApiError::invalid(format!("property {name}: {why}")));
     }
     PropertyName::parse(property).map_err(api_error)
-}
-
-/// An error of the datasets, with what to do.
-pub(super) fn api_error(error: DatasetError) -> ApiError {
-    let message = error.to_string();
-    match error {
-        DatasetError::BadName { .. } | DatasetError::BadProperty { .. } => {
-            ApiError::invalid(message)
-        }
-        DatasetError::NotFound(name) if name.contains('@') => ApiError::not_found(format!(
-            "{message}; `aquifer list -t snapshot` shows those that do"
-        )),
-        DatasetError::NotFound(_) => {
-            ApiError::not_found(format!("{message}; `aquifer list` shows those that do"))
-        }
-        DatasetError::Held { .. } => ApiError::conflict(format!(
-            "{message}; `aquifer release TAG SNAPSHOT` ends a hold without a time"
-        )),
-        DatasetError::BadHold { .. } => ApiError::conflict(message),
-        DatasetError::Exists(_) | DatasetError::HasChildren(_) | DatasetError::HasSnapshots(_) => {
-            ApiError::conflict(message)
-        }
-        DatasetError::FileRemoved(_)
-        | DatasetError::FileNotRemoved(_)
-        | DatasetError::FileNotFreed(_)
-        | DatasetError::OlderPool(_)
-        | DatasetError::FileDamaged(_)
-        | DatasetError::Unsettled(_)
-        | DatasetError::UnsettledOrigin(_)
-        | DatasetError::DamagedOrigin(_)
-        | DatasetError::UncountedClone(_)
-        | DatasetError::HasLines(_)
-        | DatasetError::Copy { .. }
-        | DatasetError::WaitsForCommit(_)
-        | DatasetError::Locked { .. }
-        | DatasetError::NoClone(_)
-        | DatasetError::SameNames { .. }
-        | DatasetError::OnAnotherLine(_)
-        | DatasetError::FilesGone { .. }
-        | DatasetError::SameHandles { .. }
-        | DatasetError::ReceiveEnded(_)
-        | DatasetError::Increment(_)
-        | DatasetError::HasClones { .. }
-        | DatasetError::NeededByFiles { .. }
-        | DatasetError::NoRoomForSnapshot { .. }
-        | DatasetError::GaveUp => ApiError::conflict(message),
-        DatasetError::Labels(_) | DatasetError::DeadUnreadable(_) | DatasetError::Pool(_) => {
-            ApiError::failed(message)
-        }
-    }
 }
 
 /// Properties known from ZFS that do not exist here, or cannot be set.

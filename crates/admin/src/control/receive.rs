@@ -36,7 +36,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::datasets::act_on;
-use super::{Control, Scope, properties};
+use super::{Control, Scope, errors, properties};
 pub use bringer::Bringer;
 pub(super) use handles::keep_handles_apart;
 use room::{Lease, Room};
@@ -112,7 +112,7 @@ impl Control {
         }
         properties::check_new(&request.name, &request.properties, &self.config.peers)?;
         let chosen = Chosen::parse(&request.properties, &request.exclude);
-        let chosen = chosen.map_err(properties::api_error)?;
+        let chosen = chosen.map_err(errors::api_error)?;
         let feeds = request.sender.is_some() || !bringer.is_admin();
         let options = ReceiveOptions {
             dry: request.dry_run,

@@ -1,11 +1,12 @@
 //! Rollback of a dataset, or of a file.
 
 use aquifer_api::{ApiError, RollBack, RolledBack};
-use aquifer_dataset::{FileVersion, RollbackOptions};
+use aquifer_dataset::{FileVersion, FullName, RollbackOptions};
+use aquifer_files::{FileSnapshotNames, Subject};
 
 use super::datasets::act_on;
 use super::serving::Serving;
-use super::{Control, properties, snapshots};
+use super::{Control, errors, snapshots, subjects};
 
 impl Control {
     /// Rolls a dataset, or a file, back to a snapshot. When this returns it is on disk.
@@ -17,13 +18,14 @@ impl Control {
         let RollBack { name, destroy_later, force } = request;
         let (_act, serving) = self.act_of_one(&name, "rollback").await?;
         let options = RollbackOptions { destroy_later, force };
-        if serving.service().files.names_files(&name) {
-            return self.roll_files_back(&serving, name, options).await;
+        let subject = subjects::subject(&serving.service().datasets, &name)?;
+        if let Subject::FileSnapshots(of) = subject {
+            return self.roll_files_back(&serving, of, options).await;
         }
+        let to = subject.one_snapshot(&name).map_err(subjects::api_error)?.full;
         let datasets = serving.service().datasets.clone();
-        let (dataset, _) = datasets.snapshot_by_name(&name).map_err(properties::api_error)?;
+        let (dataset, _) = datasets.snapshot_by_name(&to).map_err(errors::api_error)?;
         let full = datasets.full_name(&dataset);
-        let to = name.clone();
         let destroyed =
             act_on(&serving, async move { datasets.rollback(&to, options).await }).await?;
         let destroyed: Vec<String> =
@@ -41,27 +43,30 @@ impl Control {
     async fn roll_files_back(
         &self,
         serving: &Serving,
-        name: String,
+        of: FileSnapshotNames,
         options: RollbackOptions,
     ) -> Result<RolledBack, ApiError> {
-        let (dataset, files) = snapshots::files::versions(serving, &name).await?;
-        let of_files = name.rsplit_once('@').map_or(name.as_str(), |(files, _)| files).to_string();
+        let (dataset, files) = snapshots::files::versions(serving, &of).await?;
         let count = files.len();
         let versions: Vec<FileVersion> = files.into_iter().map(|(_, version)| version).collect();
-        let of = (dataset.clone(), versions);
-        let destroyed = snapshots::files::roll_back(serving, &name, of, options).await?;
+        let these = (dataset, versions);
+        let destroyed = snapshots::files::roll_back(serving, &of, these, options).await?;
         tracing::warn!(
             class = "file.rolled_back",
-            snapshot = %name,
+            pool = serving.name(),
+            snapshot = of.text(),
             files = count,
             destroyed = destroyed.join(" "),
             "files rolled back to a snapshot"
         );
-        Ok(RolledBack { name: of_files, destroyed })
+        Ok(RolledBack { name: of.files().into(), destroyed })
     }
 }
 
 /// Those of files have full names.
 fn full_name(dataset: &str, name: String) -> String {
-    if name.contains('@') { name } else { format!("{dataset}@{name}") }
+    match FullName::of(&name).snapshot() {
+        Some(_) => name,
+        None => format!("{dataset}@{name}"),
+    }
 }

@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aquifer_api::{ApiError, DatasetName};
+use aquifer_files::subject::{begins_with, datasets};
 
 use super::Control;
-use super::snapshots::files::pool_of_file;
 
 /// The datasets for which a caller counts: all, or some with what lies below them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -85,11 +85,7 @@ impl Scope {
 
     /// Whether a text names a dataset of it, or a part of one, by its beginning.
     fn may_name(&self, text: &str) -> bool {
-        let may = |of: &DatasetName| {
-            let rest = text.strip_prefix(of.as_str());
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@', ':', '#']))
-        };
-        self.datasets().iter().any(may)
+        self.datasets().iter().any(|of| begins_with(text, of.as_str()))
     }
 
     /// Makes the error for a caller that names something else.
@@ -146,7 +142,7 @@ impl Control {
         let is_named = |named: &&Named| match named {
             Named::Dataset(name) => is_below(name),
             Named::Within(text) => self.is_within(scope, text),
-            Named::Clone { snapshot, name } => match pool_of_file(self, snapshot) {
+            Named::Clone { snapshot, name } => match self.pool_of_files(snapshot) {
                 Some(_) => self.is_within(scope, name),
                 None => is_below(name),
             },
@@ -175,12 +171,7 @@ impl Control {
 
     /// Whether each dataset that a text may name is in a scope, and there is one.
     fn is_within(&self, scope: &Scope, text: &str) -> bool {
-        let ends = text.char_indices().filter(|(_, c)| ":@#".contains(*c));
-        let ends: Vec<usize> = ends.map(|(at, _)| at).chain([text.len()]).collect();
-        if ends.len() > ENDS_MAX {
-            return false;
-        }
-        let may_be: BTreeSet<&str> = ends.iter().filter_map(|end| text.get(..*end)).collect();
+        let may_be: BTreeSet<&str> = datasets(text).into_iter().collect();
         let mut found = false;
         for serving in self.all_serving() {
             let datasets = &serving.service().datasets;
@@ -196,8 +187,6 @@ impl Control {
     }
 }
 
-/// Where the name of a dataset may end in a text.
-const ENDS_MAX: usize = 64;
 /// Properties by which the owner of the pool says how much a dataset takes.
 const BOUNDS: [&str; 3] = ["quota", "reservation", "refreservation"];
 

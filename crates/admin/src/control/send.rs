@@ -3,10 +3,11 @@
 mod tree;
 
 use aquifer_api::{ApiError, SendQuery, SentPart};
+use aquifer_dataset::FullName;
 use aquifer_files::{SendCursor, SendError, SendWanted, Token};
 use aquifer_ondisk::resume::StreamPlace;
 
-use super::{Control, Named, Scope, diff, properties, snapshots};
+use super::{Control, Named, Scope, diff, errors, snapshots};
 
 impl Control {
     /// Some bytes of the stream of a snapshot, or of a bundle of them, and where the next ones
@@ -18,7 +19,7 @@ impl Control {
     pub async fn send_part(&self, query: SendQuery, scope: &Scope) -> Result<SentPart, ApiError> {
         // With a token, its snapshots count, which are judged when they are found.
         let snapshot = query.token.is_none().then(|| query.snapshot.clone());
-        let from = query.from.iter().filter(|from| !from.starts_with(['@', '#'])).cloned();
+        let from = query.from.iter().filter(|from| !FullName::is_short(from)).cloned();
         let named: Vec<Named> = snapshot.into_iter().chain(from).map(Named::Within).collect();
         self.check_named(scope, &named)?;
         match query.recursive {
@@ -115,7 +116,7 @@ type Rest = (String, Option<String>, Option<StreamPlace>);
 fn api_error(error: SendError) -> ApiError {
     let message = error.to_string();
     match error {
-        SendError::Dataset(error) => properties::api_error(error),
+        SendError::Dataset(error) => errors::api_error(error),
         SendError::Name(error) => snapshots::files::api_error(error),
         SendError::Diff(error) => diff::api_error(error),
         SendError::BadCursor(_)

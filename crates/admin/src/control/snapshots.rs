@@ -1,6 +1,5 @@
 //! Acts and questions on snapshots.
 
-mod choice;
 pub(super) mod files;
 pub(super) mod holds;
 mod pages;
@@ -14,15 +13,15 @@ use aquifer_api::{
     SnapshotsDone, TakeSnapshots, guid_text,
 };
 use aquifer_dataset::{Dataset, DatasetError, FileSnapshot, Snapshot, These};
+use aquifer_files::subject::{OneSnapshot, SnapshotNames, Subject};
 use aquifer_ondisk::Txg;
 use aquifer_pool::{PoolError, Turns};
 
 use super::datasets::act_on;
 use super::history::Facts;
 use super::serving::Serving;
-use super::turns::name_of;
-use super::{Control, Scope, properties};
-use choice::Choice;
+use super::subjects::{self, Snapshots};
+use super::{Control, Scope, errors};
 use pages::{Cursor, Page};
 
 /// Snapshots of a dataset, in the order in which they were taken.
@@ -45,14 +44,18 @@ impl Control {
     pub async fn take_snapshots(&self, request: TakeSnapshots) -> Result<SnapshotsDone, ApiError> {
         let TakeSnapshots { names, recursive } = request;
         let (_act, serving) = self.act_of_all(&names, "snapshot").await?;
-        let notes = if recursive { left_out(&serving, &names) } else { Vec::new() };
-        let names = match files::are_named(&serving, &names, recursive)? {
-            true => files::take(&serving, names).await?,
-            false => {
-                let datasets = serving.service().datasets.clone();
-                act_on(&serving, async move { datasets.snapshot(&names, recursive).await }).await?
-            }
-        };
+        let (names, notes) =
+            match subjects::snapshots(&serving.service().datasets, &names, recursive)? {
+                Snapshots::OfFiles(all) => (files::take(&serving, all).await?, Vec::new()),
+                Snapshots::OfDatasets(all) => {
+                    let all = subjects::each_one(all)?;
+                    let notes = if recursive { left_out(&serving, &all) } else { Vec::new() };
+                    let names: Vec<String> = all.into_iter().map(|of| of.full).collect();
+                    let datasets = serving.service().datasets.clone();
+                    let take = async move { datasets.snapshot(&names, recursive).await };
+                    (act_on(&serving, take).await?, notes)
+                }
+            };
         tracing::info!(
             class = "snapshot.taken",
             pool = serving.name(),
@@ -80,21 +83,28 @@ impl Control {
             )));
         }
         let is_seen = |txg: Txg| upto_txg.is_none_or(|upto| txg.0 <= upto);
-        let (_act, serving) = match self.pool_of_one(&name) {
-            Ok(serving) => self.act(&name_of(serving), "destroy").await?,
-            Err(_) => self.act_of(Choice::parse(&name)?.0, "destroy").await?,
-        };
-        let doomed = match files::are_named(&serving, std::slice::from_ref(&name), recursive)? {
-            true => files::find(&serving, &name, is_seen).await?,
-            false => {
-                let (dataset, choice) = Choice::parse(&name)?;
-                let mut all = list(&serving, dataset, recursive)?;
-                for of in &mut all {
-                    of.snapshots.retain(|snapshot| is_seen(snapshot.txg));
+        let (_act, serving) = self.act_of_one(&name, "destroy").await?;
+        let mut doomed = Vec::new();
+        match subjects::snapshots(
+            &serving.service().datasets,
+            std::slice::from_ref(&name),
+            recursive,
+        )? {
+            Snapshots::OfFiles(all) => {
+                for of in &all {
+                    doomed.extend(files::find(&serving, of, is_seen).await?);
                 }
-                choose(all, &choice, &name)?
             }
-        };
+            Snapshots::OfDatasets(all) => {
+                for of in &all {
+                    let mut listed = list_of(&serving, of.dataset(), recursive);
+                    for of in &mut listed {
+                        of.snapshots.retain(|snapshot| is_seen(snapshot.txg));
+                    }
+                    doomed.extend(choose(listed, of)?);
+                }
+            }
+        }
         let snapshots = infos(&serving, doomed.clone(), true).await?;
         let free_bytes = unique_bytes(&serving, doomed.clone()).await?;
         if !dry_run {
@@ -127,11 +137,15 @@ impl Control {
     ) -> Result<SnapshotsDone, ApiError> {
         let RenameSnapshot { name, new, recursive } = request;
         let (_act, serving) = self.act_of_one(&name, "rename").await?;
-        let names = match files::are_named(&serving, std::slice::from_ref(&name), recursive)? {
-            true => files::rename(&serving, &name, new).await?,
-            false => {
+        let names = match subjects::snapshots(
+            &serving.service().datasets,
+            std::slice::from_ref(&name),
+            recursive,
+        )? {
+            Snapshots::OfFiles(all) => files::rename(&serving, &all, new).await?,
+            Snapshots::OfDatasets(all) => {
                 let datasets = serving.service().datasets.clone();
-                let found = find(&serving, &name, recursive)?;
+                let found = find_all(&serving, all, recursive)?;
                 let names = found.iter().map(|of| format!("{}@{new}", of.name)).collect();
                 let all = members(&found);
                 let rename = async move { datasets.rename_snapshots(&all, &new).await };
@@ -182,13 +196,7 @@ impl Control {
             return Ok(all);
         };
         let serving = self.pool_of_one(name)?;
-        let mut found = match name.contains('@') {
-            true if serving.service().files.names_files(name) => {
-                files::find(&serving, name, |_| true).await?
-            }
-            true => find(&serving, name, *recursive)?,
-            false => list(&serving, name, *recursive)?,
-        };
+        let mut found = named(&serving, name, *recursive).await?;
         found.retain(is_seen);
         let found = page.cut(found);
         page.check()?;
@@ -278,13 +286,10 @@ impl SnapshotsOf {
 }
 
 /// Notes on a snapshot of all below these: copies take no part.
-fn left_out(serving: &Serving, names: &[String]) -> Vec<String> {
+fn left_out(serving: &Serving, all: &[OneSnapshot]) -> Vec<String> {
     let datasets = &serving.service().datasets;
-    let of = |full: &String| {
-        let dataset = datasets.by_name(full.split_once('@')?.0)?;
-        Some(datasets.copies_below(&dataset))
-    };
-    let copies: Vec<String> = names.iter().filter_map(of).flatten().collect();
+    let copies: Vec<String> =
+        all.iter().flat_map(|of| datasets.copies_below(&of.dataset)).collect();
     match copies.len() {
         0 => Vec::new(),
         count => vec![format!(
@@ -293,11 +298,6 @@ fn left_out(serving: &Serving, names: &[String]) -> Vec<String> {
             if count == 1 { "s" } else { "" }
         )],
     }
-}
-
-/// The pool of a dataset, snapshot or bookmark.
-pub(super) fn pool_name(name: &str) -> &str {
-    name.split(['/', '@', '#']).next().unwrap_or_default()
 }
 
 fn members(found: &[SnapshotsOf]) -> Vec<(Arc<Dataset>, Txg)> {
@@ -325,17 +325,52 @@ async fn destroy(
     act_on(serving, async move { datasets.destroy_snapshots(&acts, clones).await }).await
 }
 
-/// A snapshot by its full name, also those of its name in datasets below, if there are any.
-fn find(serving: &Serving, full: &str, recursive: bool) -> Result<Vec<SnapshotsOf>, ApiError> {
-    let not_found = || properties::api_error(DatasetError::NotFound(full.into()));
-    let (dataset, last) = full.split_once('@').ok_or_else(not_found)?;
-    let mut found = list(serving, dataset, recursive)?;
+/// The snapshots of a dataset that a text names, or also of those below it; or the one, or those of
+/// files, that it names.
+async fn named(
+    serving: &Serving,
+    text: &str,
+    recursive: bool,
+) -> Result<Vec<SnapshotsOf>, ApiError> {
+    match subjects::subject(&serving.service().datasets, text)? {
+        Subject::FileSnapshots(of) => files::find(serving, &of, |_| true).await,
+        Subject::Dataset(dataset) => Ok(list_of(serving, &dataset, recursive)),
+        other => {
+            let one = other.one_snapshot(text).map_err(subjects::api_error)?;
+            find(serving, &one, recursive)
+        }
+    }
+}
+
+/// A snapshot, also those of its name in datasets below, if there are any.
+fn find(
+    serving: &Serving,
+    one: &OneSnapshot,
+    recursive: bool,
+) -> Result<Vec<SnapshotsOf>, ApiError> {
+    let mut found = list_of(serving, &one.dataset, recursive);
     for of in &mut found {
-        of.snapshots.retain(|snapshot| snapshot.record.name == last);
+        of.snapshots.retain(|snapshot| snapshot.record.name == one.name);
         of.files.clear();
     }
     found.retain(|of| !of.snapshots.is_empty());
-    if found.is_empty() { Err(not_found()) } else { Ok(found) }
+    match found.is_empty() {
+        true => Err(errors::api_error(DatasetError::NotFound(one.full.clone()))),
+        false => Ok(found),
+    }
+}
+
+/// As [`find`], each of these.
+fn find_all(
+    serving: &Serving,
+    all: Vec<SnapshotNames>,
+    recursive: bool,
+) -> Result<Vec<SnapshotsOf>, ApiError> {
+    let mut found = Vec::new();
+    for one in subjects::each_one(all)? {
+        found.extend(find(serving, &one, recursive)?);
+    }
+    Ok(found)
 }
 
 /// The snapshots of a dataset, also of all below it, in the order of the datasets' names.
@@ -344,12 +379,20 @@ pub(super) fn list(
     name: &str,
     recursive: bool,
 ) -> Result<Vec<SnapshotsOf>, ApiError> {
+    let dataset = serving.service().datasets.by_name(name);
+    let dataset = dataset.ok_or_else(|| errors::api_error(DatasetError::NotFound(name.into())))?;
+    Ok(list_of(serving, &dataset, recursive))
+}
+
+/// As [`list`], of a dataset that is known.
+pub(super) fn list_of(
+    serving: &Serving,
+    dataset: &Arc<Dataset>,
+    recursive: bool,
+) -> Vec<SnapshotsOf> {
     let service = serving.service();
     let datasets = &service.datasets;
-    let dataset = datasets.by_name(name);
-    let dataset =
-        dataset.ok_or_else(|| properties::api_error(DatasetError::NotFound(name.into())))?;
-    let all = if recursive { datasets.below(&dataset) } else { vec![dataset] };
+    let all = if recursive { datasets.below(dataset) } else { vec![dataset.clone()] };
     let committed = service.pool.committed_txg();
     let of = |dataset: Arc<Dataset>| SnapshotsOf {
         name: datasets.full_name(&dataset),
@@ -359,19 +402,17 @@ pub(super) fn list(
     };
     let mut all: Vec<SnapshotsOf> = all.into_iter().map(of).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(all)
+    all
 }
 
-/// Leaves those that are meant by a choice, which `name` is.
-fn choose(
-    all: Vec<SnapshotsOf>,
-    choice: &Choice,
-    name: &str,
-) -> Result<Vec<SnapshotsOf>, ApiError> {
+/// Leaves those that are meant.
+fn choose(all: Vec<SnapshotsOf>, of: &SnapshotNames) -> Result<Vec<SnapshotsOf>, ApiError> {
+    let choice = of.choice().map_err(subjects::api_error)?;
     let (mut chosen, mut met) = (Vec::new(), Vec::new());
+    let name = of.text();
     for of in all {
         let names = of.snapshots.iter().map(|snapshot| snapshot.record.name.as_str());
-        let here = choice.of(&names.collect::<Vec<_>>())?;
+        let here = choice.of(&names.collect::<Vec<_>>()).map_err(subjects::api_error)?;
         let snapshots = here.places.iter().filter_map(|at| of.snapshots.get(*at).cloned());
         let snapshots: Vec<Arc<Snapshot>> = snapshots.collect();
         if !snapshots.is_empty() {

@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use aquifer_api::ApiError;
+use aquifer_files::subject::{FileSnapshotNames, pools};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tokio::time::{sleep, timeout};
@@ -86,6 +87,39 @@ impl Drop for Held {
     fn drop(&mut self) {
         // Before the guard goes: the next one writes its own.
         *self.turn.act.lock() = None;
+    }
+}
+
+impl Control {
+    /// The pool of a dataset, a snapshot, or a file in one. Its name may have colons, as may what
+    /// comes behind it.
+    pub(super) fn pool_of_one(&self, text: &str) -> Result<Arc<Serving>, ApiError> {
+        let mut all = pools(text).map(|name| self.serving(name));
+        // The longest name says what is missing.
+        let longest = all.next().unwrap_or_else(|| self.serving(text));
+        longest.or_else(|error| all.find_map(Result::ok).ok_or(error))
+    }
+
+    /// The pool of all these snapshots.
+    pub(super) fn pool_of_all(&self, names: &[String]) -> Result<Arc<Serving>, ApiError> {
+        let first = names.first().ok_or_else(|| ApiError::invalid("no snapshot is named"))?;
+        let serving = self.pool_of_one(first)?;
+        for other in names {
+            if self.pool_of_one(other)?.name() != serving.name() {
+                return Err(ApiError::invalid(format!(
+                    "{first:?} and {other:?} are in two pools: a command acts on all snapshots at \
+                     one moment, which two pools do not have"
+                )));
+            }
+        }
+        Ok(serving)
+    }
+
+    /// The pool of snapshots of files, if a text names some.
+    pub(super) fn pool_of_files(&self, text: &str) -> Option<Arc<Serving>> {
+        let serving = self.pool_of_one(text).ok()?;
+        FileSnapshotNames::parse(&serving.service().datasets, text).ok()?;
+        Some(serving)
     }
 }
 

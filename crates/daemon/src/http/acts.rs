@@ -16,6 +16,7 @@ use aquifer_admin::control::guard::Guard;
 use aquifer_admin::control::history::{Concerned, Facts, Leaving, State};
 use aquifer_admin::control::{Named, Puller, Scope};
 use aquifer_api::{ApiError, ImportRequest, Role};
+use aquifer_files::subject::pools;
 use aquifer_pool::BoxFuture;
 use axum::extract::FromRequestParts;
 use axum::http::header::CONTENT_LENGTH;
@@ -281,7 +282,7 @@ impl Acting {
 impl About {
     /// Snapshots of the pool of this one.
     pub fn snapshots(name: &str) -> About {
-        About::Snapshots(name.split(['/', '@']).next().unwrap_or_default().into())
+        About::Snapshots(pools(name).next().unwrap_or_default().into())
     }
 
     fn concerned(&self) -> Concerned {

@@ -15,14 +15,13 @@ use super::{Cursor, DiffError, Looks, mark_of};
 use crate::core::Files;
 use crate::file_snapshots::FileNameError;
 use crate::one_file::OneFile;
+use crate::subject::{FileSnapshotNames, ends};
 
 /// Ranges of a page at most.
 pub const RANGES_MAX: usize = 10_000;
 /// Differences of the trees that are looked at for a page at most. Entries that were only cut or
 /// joined give no ranges.
 const DIFFERENCES_MAX: usize = 200_000;
-/// Colons in a text that may end the name of a version: a name with more is found by none.
-const COLONS_MAX: usize = 64;
 
 /// Bytes of a file that changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,8 +127,8 @@ impl Files {
     /// ends as that of a snapshot is found if there is no such snapshot.
     async fn file_of(&self, text: &str) -> Result<FileOf, DiffError> {
         let mut missed = None;
-        if self.names_files(text) {
-            match self.one_file(text).await {
+        if let Ok(of) = FileSnapshotNames::parse(&self.datasets, text) {
+            match self.one_file(&of).await {
                 Err(error @ (FileNameError::NoSnapshot(_) | FileNameError::NotThere(_))) => {
                     missed = Some(error);
                 }
@@ -140,10 +139,9 @@ impl Files {
                 }
             }
         }
-        for (at, _) in text.rmatch_indices(':').take(COLONS_MAX) {
-            let (name, path) = text.split_at(at);
+        for (name, path) in ends(text) {
             if let Ok(version) = self.datasets.version(name) {
-                let path = path.trim_start_matches([':', '/']).into();
+                let path = path.trim_start_matches('/').into();
                 return Ok(FileOf { version, path, one: None, missed });
             }
         }

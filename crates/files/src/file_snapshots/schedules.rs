@@ -19,6 +19,7 @@ use aquifer_ondisk::inode::Time;
 
 use super::{FILES_AT_ONCE_MAX, FileNameError, Found};
 use crate::core::Files;
+use crate::subject::PathPattern;
 
 /// Entries of directories that the rules of a dataset look at, at most, all together.
 const ENTRIES_MAX: usize = 100_000;
@@ -131,7 +132,8 @@ impl Files {
         entries: &mut usize,
     ) -> Result<usize, FileNameError> {
         let mut look = version.look(&self.pool)?;
-        let found = match self.matching(&rule.pattern, &mut look, &rule.pattern, entries).await {
+        let path = PathPattern::new(&rule.pattern);
+        let found = match self.matching(&rule.pattern, &mut look, &path, entries).await {
             Err(
                 FileNameError::NoMatch(_)
                 | FileNameError::NotThere(_)

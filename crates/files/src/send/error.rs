@@ -5,6 +5,7 @@ use aquifer_pool::PoolError;
 
 use crate::diff::DiffError;
 use crate::file_snapshots::FileNameError;
+use crate::subject::SubjectError;
 
 /// A snapshot cannot be sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -89,6 +90,15 @@ pub enum SendError {
     /// The pool failed.
     #[error("{0}")]
     Pool(#[from] PoolError),
+}
+
+impl From<SubjectError> for SendError {
+    fn from(error: SubjectError) -> Self {
+        match error {
+            SubjectError::Dataset(error) => error.into(),
+            other => SendError::Name(other.into()),
+        }
+    }
 }
 
 impl From<DatasetError> for SendError {

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use aquifer_dataset::{ROOT_DIRECTORY, directory_inode};
+use aquifer_dataset::{FullName, ROOT_DIRECTORY, directory_inode};
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::dirent::{Dirent, hash_key};
 use aquifer_ondisk::inode::Inode;
@@ -20,6 +20,7 @@ use crate::core::Files;
 use crate::diff::paths::{names_of, object_of};
 use crate::file_snapshots::FileNameError;
 use crate::one_file::{OneFile, guid_in};
+use crate::subject::FileSnapshotNames;
 
 /// The file system of which it is the only file.
 fn fs_guid(of: &OneFile) -> Guid {
@@ -48,16 +49,15 @@ impl Files {
     pub(super) async fn older_file(
         &self,
         wanted: &SendWanted<'_>,
-        new: &OneFile,
+        (of, new): (&FileSnapshotNames, &OneFile),
     ) -> Result<Option<OneFile>, SendError> {
         let Some(from) = wanted.from else { return Ok(None) };
-        if from.contains('#') {
+        if matches!(FullName::of(from), FullName::Bookmark(..)) {
             return Err(SendError::NoBookmarks(wanted.snapshot.into()));
         }
-        let file = wanted.snapshot.rsplit_once('@').map_or("", |(file, _)| file);
-        let full = if from.starts_with('@') { format!("{file}{from}") } else { from.into() };
-        let old = self.one_file(&full).await?;
-        let both = || (full.clone(), wanted.snapshot.to_string());
+        let older = of.completed(&self.datasets, from)?;
+        let old = self.one_file(&older).await?;
+        let both = || (older.text().to_string(), wanted.snapshot.to_string());
         if old.dataset.id != new.dataset.id || old.object != new.object {
             let (from, snapshot) = both();
             return Err(SendError::NotOfFile { from, snapshot });

@@ -8,6 +8,7 @@ use aquifer_files::Service;
 use aquifer_files::file_snapshots::FileNameError;
 
 use crate::bed::{Bed, find, make, root, settle};
+use crate::by_text::ByText;
 use crate::file_rollback::{GENTLY, snapshot, take, with_disk};
 use crate::receive::{STANDBY, changes, receive, stream};
 use crate::spread::{self, PAGES, fill};
@@ -30,7 +31,7 @@ async fn with_both(service: &Service) {
 
 async fn clone(service: &Service, from: &str, to: &[&str]) -> Result<(), FileNameError> {
     let to: Vec<String> = to.iter().map(|to| format!("tank/e:{to}")).collect();
-    service.files.clone_file(&format!("tank/d:{from}"), &to).await
+    service.files.clone_named(&format!("tank/d:{from}"), &to).await
 }
 
 async fn is_filled(service: &Service, of: &str, name: &str, salt: u64) {
@@ -43,7 +44,7 @@ async fn remove(service: &Service, of: &str, name: &str) {
 }
 
 async fn destroy_own(service: &Service, text: &str) {
-    let (dataset, found) = service.files.listed_file_snapshots(text).await.unwrap();
+    let (dataset, found) = service.files.listed_named(text).await.unwrap();
     let ids: BTreeSet<_> = found.iter().map(|of| of.id).collect();
     service.datasets.destroy_file_snapshots(&[(dataset, ids)]).await.unwrap();
 }
@@ -175,19 +176,19 @@ pub fn a_clone_elsewhere_is_cut_rolled_back_and_cloned() {
         with_both(&service).await;
         clone(&service, "disk@a", &["one"]).await.unwrap();
         let one = find(&service, "tank/e", "one").await.unwrap();
-        service.files.snapshot_files(&["tank/e:one@s".into()]).await.unwrap();
+        service.files.take_named(&["tank/e:one@s".into()]).await.unwrap();
         spread::cut(&service, one, 7).await;
         settle(&service, 100).await;
         fill(&service, one, 3000).await;
         snapshot_e(&service, "t").await;
-        let (e, found) = service.files.file_versions("tank/e:one@s").await.unwrap();
+        let (e, found) = service.files.versions_named("tank/e:one@s").await.unwrap();
         let to: Vec<_> = found.into_iter().map(|(_, version)| version).collect();
         service.datasets.rollback_files(&e, &to, GENTLY).await.unwrap();
         spread::is_filled(&service, one, 0).await;
         settle(&service, 100).await;
         let back = ["tank/d:back".to_string()];
-        service.files.clone_file("tank/e:one@s", &back).await.unwrap();
-        service.files.clone_file("tank/e:one@t", &["tank/d:later".into()]).await.unwrap();
+        service.files.clone_named("tank/e:one@s", &back).await.unwrap();
+        service.files.clone_named("tank/e:one@t", &["tank/d:later".into()]).await.unwrap();
         // All between goes: each keeps what it began as.
         destroy_own(&service, "tank/e:one@s").await;
         destroy_whole(&service, "tank/e@t").await;
@@ -316,7 +317,7 @@ fn what_cannot_be_cloned_elsewhere_is_refused() {
         with_both(&service).await;
         let refused = async |from: &str, to: &[&str], part: &str| {
             let to: Vec<String> = to.iter().map(|to| to.to_string()).collect();
-            let error = service.files.clone_file(from, &to).await.unwrap_err().to_string();
+            let error = service.files.clone_named(from, &to).await.unwrap_err().to_string();
             assert!(error.contains(part), "{from} {to:?}: {error}");
         };
         let from = "tank/d:disk@a";
@@ -338,8 +339,8 @@ fn what_is_hidden_has_no_name() {
         with_both(&service).await;
         let sent = stream(&service, "tank/d@x").await.unwrap();
         receive(&service, "tank/copy", &sent, STANDBY).await.unwrap();
-        service.files.snapshot_files(&["tank/copy:disk@secret".into()]).await.unwrap();
-        service.files.clone_file("tank/copy:disk@secret", &["tank/e:one".into()]).await.unwrap();
+        service.files.take_named(&["tank/copy:disk@secret".into()]).await.unwrap();
+        service.files.clone_named("tank/copy:disk@secret", &["tank/e:one".into()]).await.unwrap();
         destroy_own(&service, "tank/copy:disk@secret").await;
         snapshot(&service, "y").await;
         let sent = changes(&service, "tank/d@y", Some("@x")).await.unwrap();

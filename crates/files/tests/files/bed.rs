@@ -4,14 +4,17 @@ use std::future::Future;
 use std::sync::Arc;
 
 use aquifer_blockio::{Disk, World};
+use aquifer_files::file_snapshots::{FileNameError, OfFiles};
 use aquifer_files::{
-    CreateHow, Credentials, FileHandle, FsError, Service, SetAttributes, Stability,
+    CreateHow, Credentials, FileHandle, Files, FsError, Service, SetAttributes, Stability,
 };
 use aquifer_inspect::{Kind, Options, Report, inspect};
 use aquifer_ondisk::config::Redundancy;
 use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
 use aquifer_pool::import::{ImportOptions, scan};
 use aquifer_sim::{Corruption, CutMode, DiskConfig, Image, Sim, SimDisk};
+
+use crate::by_text;
 
 /// See the module's head.
 pub struct Bed {
@@ -275,6 +278,11 @@ pub async fn read(service: &Service, file: FileHandle, page: u64) -> Result<Vec<
 }
 
 /// Content of which no two pages are equal and nothing compresses.
+/// The snapshots of files that a text names.
+pub async fn snapshots_named(files: &Files, text: &str) -> Result<OfFiles, FileNameError> {
+    files.file_snapshots(&by_text::named(files, text)?).await
+}
+
 pub fn noise(seed: u64, pages: usize) -> Vec<u8> {
     let mut bytes = vec![0; pages * 4096];
     aquifer_sim::Rng::stream(seed, "noise").fill(&mut bytes);

@@ -8,6 +8,7 @@ use aquifer_files::Service;
 use aquifer_sim::Rng;
 
 use crate::bed::{Bed, find, make, root, settle};
+use crate::by_text::ByText;
 use crate::spread::fill;
 
 fn dataset(service: &Service, name: &str) -> Arc<Dataset> {
@@ -15,11 +16,11 @@ fn dataset(service: &Service, name: &str) -> Arc<Dataset> {
 }
 
 async fn take(service: &Service, full: &str) {
-    service.files.snapshot_files(&[full.into()]).await.unwrap();
+    service.files.take_named(&[full.into()]).await.unwrap();
 }
 
 async fn clone(service: &Service, from: &str, to: &str) {
-    service.files.clone_file(from, &[to.into()]).await.unwrap();
+    service.files.clone_named(from, &[to.into()]).await.unwrap();
 }
 
 async fn remove(service: &Service, of: &str, name: &str) {
@@ -136,13 +137,13 @@ async fn any_act(service: &Service, rng: &mut Rng, step: u64) {
     match rng.below(10) {
         0..=1 => {
             let names = [format!("{name}:{file}@s{step}")];
-            drop(service.files.snapshot_files(&names).await);
+            drop(service.files.take_named(&names).await);
         }
         2..=4 => {
             let Some(from) = own.get(pick(rng, own.len())) else { return };
             let from = format!("{name}:{}@{}", from.record.path, from.record.name);
             let to = format!("{}:{}", names[pick(rng, 3)], ["f", "g", "h"][pick(rng, 3)]);
-            drop(service.files.clone_file(&from, &[to]).await);
+            drop(service.files.clone_named(&from, &[to]).await);
         }
         5 => {
             let Some(gone) = own.get(pick(rng, own.len())) else { return };

@@ -9,7 +9,8 @@ use aquifer_files::{FileHandle, Service, Stability};
 use aquifer_sim::{CutMode, CutPlan};
 use futures_util::future::select;
 
-use crate::bed::{Bed, find, make, noise, open, root, settle, write};
+use crate::bed::{Bed, find, make, noise, open, root, settle, snapshots_named, write};
+use crate::by_text::ByText;
 use crate::spread::{self, PAGES, fill};
 
 /// `gold` in a dataset of its own, and a snapshot of it.
@@ -22,17 +23,18 @@ async fn with_gold(service: &Service) -> (Arc<Dataset>, FileHandle) {
 }
 
 async fn take(service: &Service, file: &str) {
-    service.files.snapshot_files(&[format!("tank/d:{file}")]).await.unwrap();
+    service.files.take_named(&[format!("tank/d:{file}")]).await.unwrap();
 }
 
 async fn clone(service: &Service, from: &str, to: &[&str]) -> Result<(), String> {
     let to: Vec<String> = to.iter().map(|to| format!("tank/d:{to}")).collect();
-    let done = service.files.clone_file(&format!("tank/d:{from}"), &to).await;
+    let done = service.files.clone_named(&format!("tank/d:{from}"), &to).await;
     done.map_err(|error| error.to_string())
 }
 
 async fn destroy(service: &Service, file: &str) {
-    let (dataset, found) = service.files.file_snapshots(&format!("tank/d:{file}")).await.unwrap();
+    let (dataset, found) =
+        snapshots_named(&service.files, &format!("tank/d:{file}")).await.unwrap();
     let ids: BTreeSet<_> = found.iter().map(|of| of.id).collect();
     service.datasets.destroy_file_snapshots(&[(dataset, ids)]).await.unwrap();
 }
@@ -189,7 +191,7 @@ pub fn a_clone_is_cut_and_rolled_back() {
             service.pool.sync().await.unwrap();
             let one = find(&service, "tank/d", "one").await.unwrap();
             write(&service, one, 2, &noise(salt, 1), Stability::FileSync).await.unwrap();
-            let (of, to) = service.files.file_snapshots("tank/d:one@own").await.unwrap();
+            let (of, to) = snapshots_named(&service.files, "tank/d:one@own").await.unwrap();
             service
                 .datasets
                 .rollback_files(&of, &[to[0].id], RollbackOptions::default())
@@ -342,7 +344,7 @@ fn what_cannot_be_done_is_refused_and_leaves_nothing() {
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         refused("gold@v1", &many, "at most 1000").await;
         let two = ["tank/d:x".into(), "tank/other:x".into()];
-        let other = service.files.clone_file("tank/d:gold@v1", &two).await;
+        let other = service.files.clone_named("tank/d:gold@v1", &two).await;
         assert!(other.unwrap_err().to_string().contains("another dataset"));
         let set = async |property: &str, value: Option<&str>| {
             service.datasets.set("tank/d", property, value).await.unwrap();
@@ -359,7 +361,7 @@ fn what_cannot_be_done_is_refused_and_leaves_nothing() {
         clone(&service, "gold@v3", &["x"]).await.unwrap();
         fill(&service, gold, 1000).await;
         let options = RollbackOptions { destroy_later: true, force: false };
-        let v1 = service.files.file_snapshots("tank/d:gold@v1").await.unwrap().1[0].id;
+        let v1 = snapshots_named(&service.files, "tank/d:gold@v1").await.unwrap().1[0].id;
         let gone = service.datasets.rollback_files(&dataset, &[v1], options).await.unwrap();
         assert_eq!(gone, ["tank/d:gold@v2", "tank/d:gold@v3"]);
         is_filled(&service, "gold", 0).await;

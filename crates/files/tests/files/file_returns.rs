@@ -7,6 +7,7 @@ use aquifer_files::file_snapshots::FileNameError;
 use aquifer_files::{FileHandle, FsError, Service, Stability};
 
 use crate::bed::{Bed, find, make, noise, read, root, settle, write};
+use crate::by_text::ByText;
 use crate::file_rollback::{GENTLY, destroy, one, snapshot, take, with_disk};
 use crate::spread::{PAGES, cut, fill, is_filled};
 
@@ -32,9 +33,9 @@ async fn roll_back(
     options: RollbackOptions,
 ) -> Result<Vec<String>, FileNameError> {
     let text = format!("tank/d:{text}");
-    let (dataset, found) = service.files.file_versions(&text).await?;
+    let (dataset, found) = service.files.versions_named(&text).await?;
     let versions: Vec<_> = found.into_iter().map(|(_, version)| version).collect();
-    service.files.roll_back(&text, (&dataset, &versions), options).await
+    service.files.roll_back_named(&text, (&dataset, &versions), options).await
 }
 
 async fn comes_back(service: &Service, text: &str) {
@@ -309,7 +310,7 @@ pub fn what_cannot_be_done_is_refused() {
         comes_back(&service, "disk@a").await;
         is_filled(&service, disk, 0).await;
         assert_eq!(find(&service, "tank/d", "disk").await, Err(FsError::NotFound));
-        let alive = service.files.return_file("tank/d:disk@a").await.unwrap_err();
+        let alive = service.files.return_named("tank/d:disk@a").await.unwrap_err();
         assert!(
             matches!(alive, FileNameError::Dataset(DatasetError::FileNotRemoved(_))),
             "{alive}"

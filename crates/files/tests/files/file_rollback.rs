@@ -8,7 +8,8 @@ use aquifer_dataset::{Dataset, DatasetError, FileSnapshot, RollbackOptions};
 use aquifer_files::{FileHandle, FsError, Service, Stability};
 use futures_util::future::{join, join4};
 
-use crate::bed::{Bed, find, make, noise, read, root, settle, write};
+use crate::bed::{Bed, find, make, noise, read, root, settle, snapshots_named, write};
+use crate::by_text::ByText;
 use crate::spread::{PAGES, cut, fill, is_filled};
 
 pub const GENTLY: RollbackOptions = RollbackOptions { destroy_later: false, force: false };
@@ -26,12 +27,12 @@ pub async fn snapshot(service: &Service, name: &str) {
 
 pub async fn take(service: &Service, name: &str) -> Arc<FileSnapshot> {
     let names = [format!("tank/d:disk@{name}")];
-    service.files.snapshot_files(&names).await.unwrap();
+    service.files.take_named(&names).await.unwrap();
     one(service, name).await
 }
 
 pub async fn one(service: &Service, name: &str) -> Arc<FileSnapshot> {
-    service.files.file_snapshots(&format!("tank/d:disk@{name}")).await.unwrap().1[0].clone()
+    snapshots_named(&service.files, &format!("tank/d:disk@{name}")).await.unwrap().1[0].clone()
 }
 
 pub async fn roll_back(
@@ -332,9 +333,9 @@ fn several_files_go_back_together() {
         let top = service.files.root("tank/d").unwrap();
         let second = make(&service, top, "disk2").await;
         fill(&service, second, 100).await;
-        service.files.snapshot_files(&["tank/d:disk*@a".into()]).await.unwrap();
+        service.files.take_named(&["tank/d:disk*@a".into()]).await.unwrap();
         let ids: Vec<_> = {
-            let (_, set) = service.files.file_snapshots("tank/d:disk*@a").await.unwrap();
+            let (_, set) = snapshots_named(&service.files, "tank/d:disk*@a").await.unwrap();
             set.iter().map(|of| of.id).collect()
         };
         let newer = take(&service, "b").await;

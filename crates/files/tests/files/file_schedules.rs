@@ -4,7 +4,8 @@ use aquifer_files::file_snapshots::FileNameError;
 use aquifer_files::{CreateHow, FileHandle, Service, SetAttributes, Stability};
 use aquifer_ondisk::inode::Time;
 
-use crate::bed::{Bed, find, make, noise, root, write};
+use crate::bed::{Bed, find, make, noise, root, snapshots_named, write};
+use crate::by_text::ByText;
 
 const HOUR_S: u64 = 3600;
 /// 2026-11-26T07:43:00Z, a Thursday.
@@ -115,16 +116,16 @@ fn only_what_a_schedule_took_of_a_file_that_a_rule_means_is_pruned() {
         set(&service, "*.vhd hourly=2 daily=1").await;
         after(&service, 0).await;
         let (dataset, all) =
-            service.files.file_snapshots("tank/d:saved.vhd@auto-hourly*").await.unwrap();
+            snapshots_named(&service.files, "tank/d:saved.vhd@auto-hourly*").await.unwrap();
         let ids = all.iter().map(|of| of.id).collect();
         service.datasets.rename_file_snapshots(&dataset, &ids, "saved").await.unwrap();
         // Names of the same form have no mark; one has the name that the next one would have.
         for name in ["auto-hourly-1", "auto-hourly-2026-11-26T09:43Z", "mine"] {
             let name = format!("tank/d:stays.vhd@{name}");
-            service.files.snapshot_files(&[name]).await.unwrap();
+            service.files.take_named(&[name]).await.unwrap();
         }
         let (dataset, all) =
-            service.files.file_snapshots("tank/d:stays.vhd@auto-hourly*").await.unwrap();
+            snapshots_named(&service.files, "tank/d:stays.vhd@auto-hourly*").await.unwrap();
         service.datasets.hold("audit", &[(dataset, all[0].id)], None).await.unwrap();
         after(&service, 1).await;
         rename(&service, (top, "renamed.vhd"), (top, "other.vhd")).await;
@@ -173,7 +174,7 @@ fn only_what_a_schedule_took_of_a_file_that_a_rule_means_is_pruned() {
         after(&service, 30).await;
         assert_eq!(of(&service, "stays.vhd").len(), 6);
         // What is left goes by its name, also of files that are gone.
-        let (_, all) = service.files.file_snapshots("tank/d:*@auto-*").await.unwrap();
+        let (_, all) = snapshots_named(&service.files, "tank/d:*@auto-*").await.unwrap();
         assert_eq!(all.len(), 6 - 1 + 1 + 2 + 3 + 6 + 3);
     });
     bed.assert_clean();

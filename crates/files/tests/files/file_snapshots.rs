@@ -8,7 +8,8 @@ use aquifer_dataset::{Dataset, FileSnapshot};
 use aquifer_files::file_snapshots::FileNameError;
 use aquifer_files::{Service, SetAttributes};
 
-use crate::bed::{Bed, find, make, noise, root, settle};
+use crate::bed::{Bed, find, make, noise, root, settle, snapshots_named};
+use crate::by_text::ByText;
 use crate::spread::{PAGES, fill};
 
 async fn write_all(service: &Service, name: &str, salt: u64) {
@@ -18,11 +19,11 @@ async fn write_all(service: &Service, name: &str, salt: u64) {
 
 async fn take(service: &Service, names: &[&str]) -> Result<Vec<String>, FileNameError> {
     let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
-    service.files.snapshot_files(&names).await
+    service.files.take_named(&names).await
 }
 
 async fn destroy(service: &Service, text: &str) -> usize {
-    let (dataset, found) = service.files.file_snapshots(text).await.unwrap();
+    let (dataset, found) = snapshots_named(&service.files, text).await.unwrap();
     let ids: BTreeSet<_> = found.iter().map(|of| of.id).collect();
     service.datasets.destroy_file_snapshots(&[(dataset, ids)]).await.unwrap();
     found.len()
@@ -49,7 +50,7 @@ fn what_is_cut_off_dies_as_its_files() {
         assert_eq!(after, ["tank/d:disk@after"]);
         settle(&service, 60).await;
 
-        let before = service.files.file_snapshots("tank/d:disk@before").await.unwrap();
+        let before = snapshots_named(&service.files, "tank/d:disk@before").await.unwrap();
         let (dataset, of_before) = (before.0.clone(), before.1[0].clone());
         assert_eq!(of_before.record.inode.size, (2 * PAGES - 1) * 4096);
         let view = service.datasets.file_view(&dataset, of_before.id).unwrap();
@@ -60,7 +61,7 @@ fn what_is_cut_off_dies_as_its_files() {
         let dead = dataset.dead_bytes();
         assert!(dead >= PAGES * 4096, "{dead}");
         assert_eq!(used(&service, before).await, dead);
-        let after = service.files.file_snapshots("tank/d:disk@after").await.unwrap();
+        let after = snapshots_named(&service.files, "tank/d:disk@after").await.unwrap();
         assert_eq!(used(&service, after).await, 0);
         assert_eq!(destroy(&service, "tank/d:disk@before").await, 1);
         settle(&service, 60).await;
@@ -100,7 +101,7 @@ fn a_removed_file_is_kept_and_found_by_its_path() {
             ("tank/d:*.vhd@?", 2),
             ("tank/d:*@*,s", 3),
         ] {
-            assert_eq!(files.file_snapshots(text).await.unwrap().1.len(), count, "{text}");
+            assert_eq!(snapshots_named(&files, text).await.unwrap().1.len(), count, "{text}");
         }
         for (text, expected) in [
             ("tank/d:one.vhd@t", "no snapshot"),
@@ -110,7 +111,7 @@ fn a_removed_file_is_kept_and_found_by_its_path() {
             ("tank/none:one.vhd@s", "names no snapshot of a file"),
             ("tank/d:@s", "names no snapshot of a file"),
         ] {
-            let error = files.file_snapshots(text).await.unwrap_err().to_string();
+            let error = snapshots_named(&files, text).await.unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
         for (text, expected) in [
@@ -167,8 +168,8 @@ fn a_listed_name_means_its_file_only() {
                 );
                 let full = service.datasets.file_snapshot_name(&dataset, path, name);
                 for found in [
-                    service.files.file_snapshots(&full).await.unwrap(),
-                    service.files.listed_file_snapshots(&full).await.unwrap(),
+                    snapshots_named(&service.files, &full).await.unwrap(),
+                    service.files.listed_named(&full).await.unwrap(),
                 ] {
                     let found: Vec<_> = found.1.iter().map(|of| of.id).collect();
                     assert_eq!(found, [of.id], "{full}");
@@ -204,7 +205,7 @@ fn snapshots_of_files_are_renamed() {
         moved.kept().await.0.unwrap();
         let dataset = service.datasets.by_name("tank/d").unwrap();
         let ids = async |text: &str| {
-            let found = service.files.file_snapshots(text).await.unwrap().1;
+            let found = snapshots_named(&service.files, text).await.unwrap().1;
             found.iter().map(|of| of.id).collect::<BTreeSet<_>>()
         };
         let before = ids("tank/d:*@a").await;
@@ -213,17 +214,17 @@ fn snapshots_of_files_are_renamed() {
         for (ids, name) in [(&before, "b"), (&both, "c"), (&before, "a"), (&before, "x/y")] {
             let refused = service.datasets.rename_file_snapshots(&dataset, ids, name).await;
             assert!(refused.is_err(), "{name}: {refused:?}");
-            assert_eq!(service.files.file_snapshots("tank/d:*@a").await.unwrap().1.len(), 3);
+            assert_eq!(snapshots_named(&service.files, "tank/d:*@a").await.unwrap().1.len(), 3);
         }
         let names = service.datasets.rename_file_snapshots(&dataset, &before, "c").await.unwrap();
         assert_eq!(names, ["tank/d:one@c", "tank/d:three@c", "tank/d:two@c"].map(String::from));
-        assert!(service.files.file_snapshots("tank/d:*@a").await.is_err());
+        assert!(snapshots_named(&service.files, "tank/d:*@a").await.is_err());
         // The old name is free, and the new one is not.
         take(&service, &["tank/d:one@a"]).await.unwrap();
         assert!(take(&service, &["tank/d:four@c"]).await.is_err());
     });
     bed.life(async |service| {
-        let (dataset, found) = service.files.file_snapshots("tank/d:*@c").await.unwrap();
+        let (dataset, found) = snapshots_named(&service.files, "tank/d:*@c").await.unwrap();
         assert_eq!(found.len(), 3);
         for of in found {
             let view = service.datasets.file_view(&dataset, of.id).unwrap();

@@ -8,6 +8,7 @@ use aquifer_files::file_snapshots::FileNameError;
 use aquifer_files::{FileHandle, Service, Stability};
 
 use crate::bed::{Bed, find, make, noise, root, settle, write};
+use crate::by_text::ByText;
 use crate::file_rollback::{GENTLY, snapshot, take, with_disk};
 use crate::spread::{PAGES, cut, fill, is_filled};
 
@@ -19,7 +20,7 @@ async fn destroy(service: &Service, name: &str) {
 
 async fn clone(service: &Service, from: &str, to: &str) -> Result<(), FileNameError> {
     let to = [format!("tank/d:{to}")];
-    service.files.clone_file(&format!("tank/d:{from}"), &to).await
+    service.files.clone_named(&format!("tank/d:{from}"), &to).await
 }
 
 async fn roll_back(
@@ -27,7 +28,7 @@ async fn roll_back(
     to: &str,
     options: RollbackOptions,
 ) -> Result<Vec<String>, FileNameError> {
-    let (dataset, found) = service.files.file_versions(&format!("tank/d:{to}")).await?;
+    let (dataset, found) = service.files.versions_named(&format!("tank/d:{to}")).await?;
     let versions: Vec<_> = found.into_iter().map(|(_, version)| version).collect();
     Ok(service.datasets.rollback_files(&dataset, &versions, options).await?)
 }
@@ -189,9 +190,9 @@ fn a_path_that_two_files_had_changes_neither_by_mistake() {
         fill(&service, disk, 2000).await;
         let back = async |text: &str| {
             let text = format!("tank/d:{text}");
-            let (dataset, found) = service.files.file_versions(&text).await?;
+            let (dataset, found) = service.files.versions_named(&text).await?;
             let versions: Vec<_> = found.into_iter().map(|(_, version)| version).collect();
-            service.files.roll_back(&text, (&dataset, &versions), GENTLY).await
+            service.files.roll_back_named(&text, (&dataset, &versions), GENTLY).await
         };
         // It would change the image, and the disk was meant.
         for text in ["disk@a", "*@a", "disk@x", "*@x"] {
@@ -212,12 +213,12 @@ fn a_path_that_two_files_had_changes_neither_by_mistake() {
         rename("disk", "base").await;
         settle(&service, 100).await;
         let names = ["tank/d:old@n".into(), "tank/d:base@n".into()];
-        service.files.snapshot_files(&names).await.unwrap();
+        service.files.take_named(&names).await.unwrap();
         rename("base", "disk").await;
         rename("old", "base").await;
         clone(&service, "base@n", "first").await.unwrap();
         is_filled(&service, file(&service, "first").await, 2000).await;
-        let listed = async |text: &str| service.files.listed_file_snapshots(text).await;
+        let listed = async |text: &str| service.files.listed_named(text).await;
         let (dataset, found) = listed("tank/d:base@n").await.unwrap();
         let ids = found.iter().map(|of| of.id).collect();
         service.datasets.destroy_file_snapshots(&[(dataset, ids)]).await.unwrap();

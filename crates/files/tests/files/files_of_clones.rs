@@ -8,6 +8,7 @@ use aquifer_files::file_snapshots::FileNameError;
 use aquifer_files::{FileHandle, Service};
 
 use crate::bed::{Bed, find, root, settle};
+use crate::by_text::ByText;
 use crate::file_rollback::{GENTLY, snapshot, take, with_disk};
 use crate::spread::{PAGES, cut, fill, is_filled};
 
@@ -31,11 +32,11 @@ async fn at(service: &Service, path: &str) -> FileHandle {
 }
 
 async fn clone(service: &Service, from: &str, to: &str) {
-    service.files.clone_file(from, &[to.to_string()]).await.unwrap();
+    service.files.clone_named(from, &[to.to_string()]).await.unwrap();
 }
 
 async fn take_in(service: &Service, full: &str) {
-    service.files.snapshot_files(&[full.to_string()]).await.unwrap();
+    service.files.take_named(&[full.to_string()]).await.unwrap();
 }
 
 async fn remove(service: &Service, path: &str) {
@@ -45,9 +46,9 @@ async fn remove(service: &Service, path: &str) {
 }
 
 async fn roll_back(service: &Service, text: &str, options: RollbackOptions) -> Vec<String> {
-    let (dataset, found) = service.files.file_versions(text).await.unwrap();
+    let (dataset, found) = service.files.versions_named(text).await.unwrap();
     let versions: Vec<_> = found.into_iter().map(|(_, version)| version).collect();
-    let done = service.files.roll_back(text, (&dataset, &versions), options).await;
+    let done = service.files.roll_back_named(text, (&dataset, &versions), options).await;
     done.map_err(|error: FileNameError| error.to_string()).unwrap()
 }
 

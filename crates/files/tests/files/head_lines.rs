@@ -6,7 +6,8 @@ use std::sync::Arc;
 use aquifer_dataset::{DatasetError, RollbackOptions};
 use aquifer_files::{FileHandle, Service, Stability};
 
-use crate::bed::{Bed, find, make, noise, root, settle, write};
+use crate::bed::{Bed, find, make, noise, root, settle, snapshots_named, write};
+use crate::by_text::ByText;
 use crate::file_rollback::{GENTLY, destroy, one, roll_back, snapshot, take, with_disk};
 use crate::spread::{PAGES, cut, fill, is_filled};
 
@@ -343,13 +344,13 @@ fn a_dry_run_counts_all_that_goes_with_one() {
             go_to(&service, first).await;
         }
         let other = ["tank/d:other@last".to_owned()];
-        service.files.snapshot_files(&other).await.unwrap();
+        service.files.take_named(&other).await.unwrap();
         go_to(&service, "start").await;
         settle(&service, 300).await;
         destroy_whole(&service, &["a", "b", "c", "d"]).await;
         destroy(&service, &dataset, &of_file.iter().map(Arc::as_ref).collect::<Vec<_>>()).await;
         settle(&service, 300).await;
-        let (_, last) = service.files.file_snapshots(&other[0]).await.unwrap();
+        let (_, last) = snapshots_named(&service.files, &other[0]).await.unwrap();
         let ids = BTreeSet::from([last[0].id]);
         let foretold = service.datasets.unique_bytes_of_files(&dataset, &ids).await.unwrap();
         assert!(foretold > 4 * PAGES * 4096, "{foretold}: all four are kept for the last one");

@@ -11,6 +11,7 @@ use aquifer_ondisk::file_snapshot::FileSnapshotId;
 use aquifer_ondisk::keeping::HOLDS_MAX;
 
 use crate::bed::{Bed, root, settle};
+use crate::by_text::ByText;
 use crate::file_rollback::{self as file, GENTLY, snapshot, take, with_disk};
 use crate::head_lines::WITH_LATER;
 use crate::spread::fill;
@@ -235,7 +236,7 @@ fn ended_holds_of_files_go_with_their_snapshots() {
         let on: Vec<_> = ids.iter().map(|id| (dataset.clone(), *id)).collect();
         datasets.hold("audit", &on, Some(wall_s(&service) + 60)).await.unwrap();
         let copy = ["tank/d:copy".to_owned()];
-        service.files.clone_file("tank/d:disk@a", &copy).await.unwrap();
+        service.files.clone_named("tank/d:disk@a", &copy).await.unwrap();
         service.pool.world().sleep(Duration::from_secs(120)).await;
         let these = ids[..2].iter().copied().collect();
         datasets.destroy_file_snapshots(&[(dataset, these)]).await.unwrap();

@@ -12,6 +12,7 @@ use aquifer_pool::import::ImportOptions;
 use aquifer_sim::Rng;
 
 use crate::bed::{Bed, find, make, noise, read, root, write};
+use crate::by_text::ByText;
 use crate::diff::{DATASET, Model, change};
 use crate::receive::{
     End, STANDBY, changes, content, populate, receive, see, snapshot, some_of_each, stream,
@@ -169,11 +170,11 @@ fn clones_of_files_travel_as_files() {
         let gold = make(&service, top, "gold").await;
         write(&service, gold, 0, &noise(1, 100), Stability::FileSync).await.unwrap();
         let origin = format!("{DATASET}:gold@v1");
-        service.files.snapshot_files(std::slice::from_ref(&origin)).await.unwrap();
+        service.files.take_named(std::slice::from_ref(&origin)).await.unwrap();
         snapshot(&service, "tank/d@0").await;
         copy_all(&service, "0").await;
         let clones = ["one", "two"].map(|name| format!("{DATASET}:{name}"));
-        service.files.clone_file(&origin, &clones).await.unwrap();
+        service.files.clone_named(&origin, &clones).await.unwrap();
         let one = find(&service, DATASET, "one").await.unwrap();
         for at in 1..4 {
             write(&service, one, at * 20, &noise(at, 10), Stability::FileSync).await.unwrap();
@@ -192,7 +193,7 @@ fn clones_of_files_travel_as_files() {
         let copied = service.datasets.by_name("tank/whole").unwrap();
         assert!(copied.refer_bytes() >= 300 * 4096, "three files of their own");
         service.datasets.set(COPY, "standby", Some("on")).await.unwrap();
-        let refused = service.files.clone_file(&format!("{COPY}:gold@v1"), &clones).await;
+        let refused = service.files.clone_named(&format!("{COPY}:gold@v1"), &clones).await;
         assert!(refused.is_err(), "it has no snapshots of files");
     });
     bed.assert_clean();
@@ -376,7 +377,7 @@ fn others_find_a_copy_that_is_being_received_into_busy() {
         let doomed = [(old.0.clone(), [old.1.txg].into())];
         assert_eq!(datasets.destroy_snapshots(&doomed, false).await, Err(busy()));
         let names = vec!["tank/copy:disk@x".to_string()];
-        let error = service.files.snapshot_files(&names).await;
+        let error = service.files.take_named(&names).await;
         assert!(error.is_err(), "{error:?}");
         let head = service.files.changed_names(("tank/copy@a0", COPY), None, 10).await;
         assert!(head.is_err(), "{head:?}");

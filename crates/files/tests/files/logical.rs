@@ -8,7 +8,8 @@ use aquifer_ondisk::Space;
 use aquifer_ondisk::config::{FEATURE_LOGICAL_SPACE, Label};
 use aquifer_ondisk::layout::{CONFIG_OFFSET, CONFIG_SECTORS, LABELS, label_sector};
 
-use crate::bed::{Bed, find, make, noise, read, root, settle, write};
+use crate::bed::{Bed, find, make, noise, read, root, settle, snapshots_named, write};
+use crate::by_text::ByText;
 
 const PAGE: u64 = 4096;
 const GENTLY: RollbackOptions = RollbackOptions { destroy_later: false, force: false };
@@ -129,16 +130,16 @@ fn clones_of_files_share_it() {
     let mut bed = Bed::new(1, 65536);
     bed.life(async |service| {
         soft_file(&service).await;
-        service.files.snapshot_files(&["tank/d:disk@v1".into()]).await.unwrap();
+        service.files.take_named(&["tank/d:disk@v1".into()]).await.unwrap();
         let to = ["tank/d:copy".to_string()];
-        service.files.clone_file("tank/d:disk@v1", &to).await.unwrap();
+        service.files.clone_named("tank/d:disk@v1", &to).await.unwrap();
         assert_eq!((refers(&service, "tank/d"), saves(&service, "tank/d")), ((16, 112), 56));
         let copy = find(&service, "tank/d", "copy").await.unwrap();
         let attributes = service.files.getattr(copy).await.unwrap();
         assert_eq!(attributes.rdev, (0, 0), "no number of a device");
         fill(&service, copy, 0, &soft(32)).await;
         assert_eq!((refers(&service, "tank/d"), saves(&service, "tank/d")), ((16, 112), 84));
-        let (dataset, found) = service.files.file_snapshots("tank/d:disk@v1").await.unwrap();
+        let (dataset, found) = snapshots_named(&service.files, "tank/d:disk@v1").await.unwrap();
         service.datasets.rollback_files(&dataset, &[found[0].id], GENTLY).await.unwrap();
         settle(&service, 5).await;
         assert_eq!(saves(&service, "tank/d"), 84);
@@ -184,9 +185,9 @@ fn an_old_pool_stays_as_it_is() {
     bed.life(async |service| {
         let file = soft_file(&service).await;
         service.datasets.snapshot(&["tank/d@a".into()], false).await.unwrap();
-        service.files.snapshot_files(&["tank/d:disk@v1".into()]).await.unwrap();
+        service.files.take_named(&["tank/d:disk@v1".into()]).await.unwrap();
         let to = ["tank/d:copy".to_string()];
-        service.files.clone_file("tank/d:disk@v1", &to).await.unwrap();
+        service.files.clone_named("tank/d:disk@v1", &to).await.unwrap();
         fill(&service, file, 0, &noise(1, 40)).await;
         service.datasets.clone_snapshot("tank/d@a", "tank/c", &[]).await.unwrap();
         for name in ["tank/d", "tank/c"] {

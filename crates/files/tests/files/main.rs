@@ -13,6 +13,8 @@ mod attributes;
 mod bed;
 mod bookmarks;
 mod bundles;
+#[path = "../by_text/mod.rs"]
+mod by_text;
 mod circles;
 mod clones;
 mod commit;

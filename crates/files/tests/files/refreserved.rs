@@ -6,6 +6,7 @@ use aquifer_sim::{Rng, SimDisk};
 use std::sync::Arc;
 
 use crate::bed::{Bed, find, make, noise, root, settle, write};
+use crate::by_text::ByText;
 
 mod asked;
 mod beside;
@@ -151,7 +152,7 @@ pub fn all_is_written_over_after_snapshots() {
 
         remove(&service, "tank/rest").await;
         let all = ["tank/vm:disk@file".to_string()];
-        service.files.snapshot_files(&all).await.unwrap();
+        service.files.take_named(&all).await.unwrap();
         assert!(dataset(&service, "tank/vm").lacking_bytes() >= SIZE_PAGES * 4096);
         let rest = make(&service, service.files.root("tank/rest").unwrap(), "disk").await;
         fill(&service, rest, 0).await;
@@ -268,7 +269,7 @@ fn a_snapshot_of_a_file_asks_for_what_is_new() {
         let lacking = || dataset(&service, "tank/vm").lacking_bytes();
         assert_eq!(lacking(), SIZE_PAGES * 4096);
         let take = async |name: &str| {
-            service.files.snapshot_files(&[format!("tank/vm:disk@{name}")]).await.map(drop)
+            service.files.take_named(&[format!("tank/vm:disk@{name}")]).await.map(drop)
         };
         take("1").await.unwrap();
         assert_eq!(lacking(), 2 * SIZE_PAGES * 4096);

@@ -11,7 +11,8 @@ use aquifer_ondisk::held::held_until;
 use aquifer_ondisk::inode::Time;
 use aquifer_vdev::label_io::read_labels;
 
-use crate::bed::{Bed, make, root};
+use crate::bed::{Bed, make, root, snapshots_named};
+use crate::by_text::ByText;
 use crate::receive::{STANDBY, changes, receive, snapshot, stream};
 
 const DAY_S: u64 = 86_400;
@@ -25,7 +26,7 @@ async fn find(service: &Service, name: &str) -> (String, Holdable) {
     let of = name.split_once('@').unwrap().0;
     let dataset = of.split(':').next().unwrap().to_string();
     if of.contains(':') {
-        let found = service.files.file_snapshots(name).await.unwrap();
+        let found = snapshots_named(&service.files, name).await.unwrap();
         return (dataset, found.1[0].id.into());
     }
     (dataset, service.datasets.snapshot_by_name(name).unwrap().1.txg.into())
@@ -75,7 +76,7 @@ fn each_snapshot_that_is_taken_is_held_whatever_takes_it() {
         make(&service, service.files.root("tank/d").unwrap(), "disk").await;
         let mut all: Vec<String> = datasets.snapshot(&["tank/d@a".into()], true).await.unwrap();
         assert_eq!(all, ["tank/d/below@a", "tank/d@a"]);
-        all.extend(service.files.snapshot_files(&["tank/d:disk@f".into()]).await.unwrap());
+        all.extend(service.files.take_named(&["tank/d:disk@f".into()]).await.unwrap());
         let host = Credentials { snapcontrol: Some([10, 0, 0, 7].into()), ..root() };
         let mut at = service.files.root("tank/d").unwrap();
         for name in [&b".aquifer"[..], b"snapshot"] {
@@ -138,7 +139,7 @@ fn snapshots_taken_together_are_held_by_the_values_of_each() {
         }
         let names = |of: &str| values.map(|(name, _)| format!("{name}{of}"));
         service.datasets.snapshot(&names("@a"), false).await.unwrap();
-        service.files.snapshot_files(&names(":disk@a")).await.unwrap();
+        service.files.take_named(&names(":disk@a")).await.unwrap();
         for (name, held) in values {
             assert_eq!(days(&service, &format!("{name}@a")).await, held, "{name}");
             assert_eq!(days(&service, &format!("{name}:disk@a")).await, held, "{name}");
@@ -160,7 +161,7 @@ fn the_labels_say_what_a_new_snapshot_brings() {
             match of_file {
                 true => {
                     let names = ["tank/d:disk@a".to_string()];
-                    service.files.snapshot_files(&names).await.unwrap();
+                    service.files.take_named(&names).await.unwrap();
                 }
                 false => snapshot(&service, "tank/d@a").await,
             }
@@ -184,7 +185,7 @@ fn a_clock_that_is_set_ends_no_hold() {
         service.datasets.create("tank/d", &retain).await.unwrap();
         make(&service, service.files.root("tank/d").unwrap(), "disk").await;
         snapshot(&service, names[0]).await;
-        service.files.snapshot_files(&[names[1].into()]).await.unwrap();
+        service.files.take_named(&[names[1].into()]).await.unwrap();
         service.pool.world().wall_ns()
     });
     bed.sim.set_wall_ns(wall_ns + 365 * DAY_S * 1_000_000_000);

@@ -15,6 +15,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 use crate::bed::{Bed, find, make, noise, read, write};
+use crate::by_text::ByText;
 
 /// Counts the events of the log by class. Each of them names its pool, a dataset or a disk.
 #[derive(Debug, Clone, Default)]
@@ -253,7 +254,7 @@ fn what_snapshots_of_files_share_counts_once() {
         populate(&service, "disk.raw", 256).await;
         for name in ["a", "b", "c"] {
             let names = [format!("tank/vms:disk.raw@{name}")];
-            service.files.snapshot_files(&names).await.unwrap();
+            service.files.take_named(&names).await.unwrap();
         }
     });
     for sector in content(&bed, 256) {

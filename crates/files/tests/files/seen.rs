@@ -9,6 +9,7 @@ use aquifer_sim::Rng;
 use futures_util::future::{Either, select};
 
 use crate::bed::{Bed, find, make, noise, root, write};
+use crate::by_text::ByText;
 use crate::receive::{STANDBY, receive, snapshot, stream};
 
 /// A dataset's name, its origin, its snapshots and those of its files.
@@ -32,7 +33,7 @@ async fn prepare(service: &Service) -> Vec<u8> {
     let file = make(service, service.files.root("tank/d").unwrap(), "disk").await;
     for (salt, name) in [(1, "a"), (2, "z")] {
         write(service, file, 0, &noise(salt, 4), Stability::FileSync).await.unwrap();
-        service.files.snapshot_files(&[format!("tank/d:disk@f{name}")]).await.unwrap();
+        service.files.take_named(&[format!("tank/d:disk@f{name}")]).await.unwrap();
         snapshot(service, &format!("tank/d@{name}")).await;
     }
     service.datasets.clone_snapshot("tank/d@a", "tank/c", &[]).await.unwrap();

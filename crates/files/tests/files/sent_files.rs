@@ -12,14 +12,15 @@ use aquifer_pool::Turns;
 use aquifer_sim::Rng;
 use aquifer_stream::{Decoder, Record};
 
-use crate::bed::{Bed, find, make, noise, read, root, write};
+use crate::bed::{Bed, find, make, noise, read, root, snapshots_named, write};
+use crate::by_text::ByText;
 use crate::receive::{STANDBY, changes, content, receive, snapshot, stream};
 
 const COPY: &str = "tank/copy";
 const FILE_PAGES: u64 = 600;
 
 async fn take(service: &Service, name: &str) {
-    service.files.snapshot_files(&[name.to_string()]).await.unwrap();
+    service.files.take_named(&[name.to_string()]).await.unwrap();
 }
 
 async fn resize(service: &Service, file: FileHandle, pages: u64) {
@@ -137,11 +138,11 @@ async fn steps(service: &Service, seed: u64) {
                 disk.change(service, &mut rng).await;
             }
             let full = format!("tank/d:{}@s{at}", disk.path);
-            let versions = service.files.file_versions(&full).await.unwrap();
+            let versions = service.files.versions_named(&full).await.unwrap();
             let versions: Vec<_> = versions.1.into_iter().map(|(_, version)| version).collect();
             let dataset = service.datasets.by_name("tank/d").unwrap();
             let options = RollbackOptions { destroy_later: false, force: true };
-            service.files.roll_back(&full, (&dataset, &versions), options).await.unwrap();
+            service.files.roll_back_named(&full, (&dataset, &versions), options).await.unwrap();
             disk.pages = before;
         }
     }
@@ -228,14 +229,14 @@ fn what_cannot_be_sent_says_why() {
         let wanted = SendWanted { snapshot: "tank/d:vm/disk0@a", ..SendWanted::default() };
         let page = service.files.send_page(wanted, None).await.unwrap();
         assert!(page.next.is_none(), "one page");
-        let (dataset, found) = service.files.file_snapshots("tank/d:vm/disk0@a").await.unwrap();
+        let (dataset, found) = snapshots_named(&service.files, "tank/d:vm/disk0@a").await.unwrap();
         let ids = found.iter().map(|of| of.id).collect();
         service.datasets.destroy_file_snapshots(&[(dataset, ids)]).await.unwrap();
         assert!(matches!(refused("tank/d:vm/disk0@a", None).await, SendError::Name(_)));
         // The copy goes on, and is cloned back into place.
         receive(&service, COPY, &of_file, STANDBY).await.unwrap();
         let back = "tank/d:back".to_string();
-        service.files.clone_file(&format!("{COPY}:disk0@c"), &[back]).await.unwrap();
+        service.files.clone_named(&format!("{COPY}:disk0@c"), &[back]).await.unwrap();
         let back = find(&service, "tank/d", "back").await.unwrap();
         for page in [0, 499] {
             let [is, was] = [back, disk.file].map(|file| read(&service, file, page));
@@ -255,7 +256,7 @@ fn a_file_has_the_same_identity_in_each_stream() {
             checksum64(&[guid.to_le_bytes(), disk.file.object.0.to_le_bytes()].concat())
         };
         let (dataset, of_all) = service.datasets.snapshot_by_name("tank/d@b").unwrap();
-        let of_file = service.files.file_snapshots("tank/d:vm/disk0@c").await.unwrap().1;
+        let of_file = snapshots_named(&service.files, "tank/d:vm/disk0@c").await.unwrap().1;
         for (name, guid) in [("b", of(of_all.record.guid.0)), ("c", of_file[0].record.guid.0)] {
             let bytes = stream(&service, &format!("tank/d:vm/disk0@{name}")).await.unwrap();
             let mut decoder = Decoder::default();
@@ -300,7 +301,7 @@ fn a_stream_of_a_file_goes_on_where_it_broke_off() {
             assert!(token.place.within.is_some(), "{token:?}");
             let mut now = full.clone();
             if name == "c" {
-                let (dataset, found) = service.files.file_snapshots(&full).await.unwrap();
+                let (dataset, found) = snapshots_named(&service.files, &full).await.unwrap();
                 let ids = found.iter().map(|of| of.id).collect();
                 service.datasets.rename_file_snapshots(&dataset, &ids, "e").await.unwrap();
                 now = "tank/d:vm/disk0@e".into();

@@ -10,6 +10,7 @@ use aquifer_sim::Corruption;
 use futures_util::future::{LocalBoxFuture, join};
 
 use crate::bed::{Bed, make, noise, read, settle, write};
+use crate::by_text::ByText;
 use crate::file_rollback::{GENTLY, one, roll_back, snapshot, take, with_disk};
 use crate::spread::fill;
 
@@ -99,7 +100,7 @@ pub fn a_file_that_stays_keeps_its_later_snapshots() {
             files.push(file);
         }
         for (at, of) in ["a", "b"].into_iter().enumerate() {
-            service.files.snapshot_files(&[format!("tank/d:f*@{of}")]).await.unwrap();
+            service.files.take_named(&[format!("tank/d:f*@{of}")]).await.unwrap();
             for file in &files {
                 let data = noise(2 + at as u64, 1);
                 write(&service, *file, 0, &data, Stability::FileSync).await.unwrap();

@@ -10,7 +10,8 @@ use aquifer_files::{
 
 use futures_util::future::join;
 
-use crate::bed::{Bed, acts, make, noise, read, root, write};
+use crate::bed::{Bed, acts, make, noise, read, root, snapshots_named, write};
+use crate::by_text::ByText;
 use crate::full::full;
 use crate::snapcontrol::bad_names;
 use crate::snapdir::{handle, names, walk};
@@ -80,7 +81,7 @@ fn an_act_is_on_disk_when_it_is_answered() {
         ];
         assert_eq!(acts(&service).await, expected.map(|(who, act)| (who.into(), act.into())));
         assert_eq!(content(&service, "web/.aquifer/disk/later").await, 8);
-        let found = service.files.file_snapshots("tank/vms:web/disk@later").await.unwrap();
+        let found = snapshots_named(&service.files, "tank/vms:web/disk@later").await.unwrap();
         assert_eq!(found.1.len(), 1);
     });
     bed.assert_clean();
@@ -115,14 +116,14 @@ fn a_name_is_refused_as_on_the_command_line() {
         let last = &noted.last().unwrap().record;
         assert_eq!(last.outcome, Outcome::Failed);
         assert!(last.result.contains("may hold letters"), "{}", last.result);
-        let (dataset, held) = service.files.file_snapshots("tank/vms:web/disk@a").await.unwrap();
+        let (dataset, held) = snapshots_named(&service.files, "tank/vms:web/disk@a").await.unwrap();
         let on = [(dataset, held[0].id)];
         service.datasets.hold("backup", &on, None).await.unwrap();
         assert_eq!(destroy(&service, versions, b"a").await, Err(FsError::NotPermitted));
         service.datasets.release("backup", &on).await.unwrap();
         // Held by a clone: it is only hidden.
         let clone = ["tank/vms:clone".to_owned()];
-        service.files.clone_file("tank/vms:web/disk@a", &clone).await.unwrap();
+        service.files.clone_named("tank/vms:web/disk@a", &clone).await.unwrap();
         destroy(&service, versions, b"a").await.unwrap();
         assert_eq!(walk(&service, "web/.aquifer/disk/a").await, Err(FsError::NotFound));
         take(&service, (&host(), versions), b"a").await.unwrap();

@@ -7,7 +7,8 @@ use aquifer_files::{
     Stability, access,
 };
 
-use crate::bed::{Bed, find, make, noise, read, root, write};
+use crate::bed::{Bed, find, make, noise, read, root, snapshots_named, write};
+use crate::by_text::ByText;
 use crate::snapdir::{handle, names, walk};
 
 pub const VMS: &str = "tank/vms";
@@ -17,11 +18,11 @@ pub async fn whole(service: &Service, name: &str) {
 }
 
 pub async fn of_file(service: &Service, text: &str) {
-    service.files.snapshot_files(&[format!("{VMS}:{text}")]).await.unwrap();
+    service.files.take_named(&[format!("{VMS}:{text}")]).await.unwrap();
 }
 
 async fn destroy(service: &Service, text: &str) {
-    let (dataset, found) = service.files.file_snapshots(&format!("{VMS}:{text}")).await.unwrap();
+    let (dataset, found) = snapshots_named(&service.files, &format!("{VMS}:{text}")).await.unwrap();
     let ids: BTreeSet<_> = found.iter().map(|of| of.id).collect();
     service.datasets.destroy_file_snapshots(&[(dataset, ids)]).await.unwrap();
 }

@@ -14,6 +14,7 @@ use aquifer_pool::{PoolError, Span, Trees, Visitor};
 use aquifer_sim::Rng;
 
 use crate::bed::{Bed, find, make, noise, root, settle, write};
+use crate::by_text::ByText;
 
 /// Blocks that a walk has met, by place and txg of writing.
 #[derive(Default)]
@@ -147,7 +148,7 @@ async fn roll_a_file_back(service: &Service, rng: &mut Rng, full: &str) {
     let mut back = service.datasets.rollback_files(&dataset, &[to.id], options).await;
     if matches!(back, Err(DatasetError::FileRemoved(_))) {
         let text = format!("{full}:{}@{}", to.record.path, to.record.name);
-        back = match service.files.return_file(&text).await {
+        back = match service.files.return_named(&text).await {
             Err(FileNameError::NameTaken(_)) => return,
             Err(FileNameError::Dataset(error)) => Err(error),
             done => done.map(|()| Vec::new()).map_err(|error| panic!("{error}")),
@@ -170,7 +171,7 @@ async fn clone_a_file(service: &Service, rng: &mut Rng, dataset: &str) {
     let Some(from) = rng.pick(&list) else { return };
     let (path, name) = (&from.record.path, &from.record.name);
     let to = [format!("{dataset}:f{}", rng.below(40))];
-    let cloned = service.files.clone_file(&format!("{dataset}:{path}@{name}"), &to).await;
+    let cloned = service.files.clone_named(&format!("{dataset}:{path}@{name}"), &to).await;
     match cloned {
         Ok(()) if rng.coin() => {
             let doomed = BTreeSet::from([from.id]);
@@ -227,7 +228,7 @@ fn begin(service: &Service) {
 async fn take_of_files(service: &Service, rng: &mut Rng, dataset: &str) {
     let pattern = rng.pick(&["f?", "f1*", "f3"]).unwrap();
     let names = [format!("{dataset}:{pattern}@{}", rng.next_u64())];
-    match service.files.snapshot_files(&names).await {
+    match service.files.take_named(&names).await {
         Ok(_) | Err(FileNameError::NoMatch(_) | FileNameError::NotThere(_)) => {}
         Err(error) => panic!("{error}"),
     }
@@ -428,7 +429,7 @@ pub fn what_comes_back_to_a_file_is_met() {
             write(&service, file, at, &noise(at, 1), Stability::FileSync).await.unwrap();
         }
         let names = ["tank/d:disk@s".to_string()];
-        service.files.snapshot_files(&names).await.unwrap();
+        service.files.take_named(&names).await.unwrap();
         let id = dataset.file_snapshots(service.pool.committed_txg())[0].id;
         for at in 0..60 {
             write(&service, files[0], at, &noise(900 + at, 1), Stability::FileSync).await.unwrap();

@@ -9,6 +9,8 @@
 )]
 
 mod across;
+#[path = "../by_text/mod.rs"]
+mod by_text;
 mod calls;
 mod control;
 mod copies;

@@ -15,6 +15,7 @@ use aquifer_ondisk::inode::Time;
 use aquifer_sim::{Image, Rng, SimDisk};
 
 use crate::Shape;
+use crate::by_text::ByText;
 use crate::copies::{give, newest};
 use crate::machine::{Machine, is_freed};
 use crate::received::{SOURCE, bases, change, changes, is_full, opened};
@@ -136,7 +137,7 @@ async fn life(
             // No file may have a name that the pattern means.
             0 | 1 => {
                 let names = [format!("{SOURCE}:*@s{number}")];
-                drop(service.files.snapshot_files(&names).await);
+                drop(service.files.take_named(&names).await);
             }
             2 => {
                 let ns = world.wall_ns() + quarter * 900 * 1_000_000_000;

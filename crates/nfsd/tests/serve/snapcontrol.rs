@@ -316,7 +316,9 @@ fn only_the_superuser_of_a_named_host_may_act_on_a_file() {
             let top = files.root("tank/vms").unwrap();
             let cred = aquifer_files::Credentials::root();
             files.create(&cred, top, b"disk.raw", how).await.kept().await.0.unwrap();
-            files.snapshot_files(&["tank/vms:disk.raw@before".into()]).await.unwrap();
+            let name = "tank/vms:disk.raw@before";
+            let name = aquifer_files::FileSnapshotNames::parse(files.datasets(), name);
+            files.snapshot_files(&[name.unwrap()]).await.unwrap();
         };
         fixture.block_on(make);
         let versions = walk(&mut owner, root, ".aquifer/disk.raw").unwrap();

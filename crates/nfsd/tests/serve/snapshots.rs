@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use aquifer_files::FileSnapshotNames;
 use aquifer_nfs::proto::nlm::Nlm4Stats;
 use aquifer_nfs::proto::v3::*;
 use aquifer_nfs::{Access, Export};
@@ -139,7 +140,8 @@ fn versions_of_a_file_are_files_of_their_own() {
     assert_eq!(status(&client.write(file, 0, OLD, StableHow::Unstable)), Nfsstat3::Ok);
     snapshot(&fixture, "tank/vms@whole");
     let files = fixture.pool().files.clone();
-    let names = ["tank/vms:web/disk.raw@own".to_owned()];
+    let name = FileSnapshotNames::parse(files.datasets(), "tank/vms:web/disk.raw@own");
+    let names = [name.unwrap()];
     fixture.block_on(async move { files.snapshot_files(&names).await }).unwrap();
     assert_eq!(status(&client.write(file, 0, b"now", StableHow::FileSync)), Nfsstat3::Ok);
     let versions = walk(&mut client, dir, ".aquifer/disk.raw").unwrap();

@@ -14,7 +14,7 @@ const HERE: &str = "crates/xtask/src/tidy/circles.rs";
 /// Modules in the largest circle of a crate, where there is one. Lower a number when a circle
 /// shrank, and remove the line when it is gone.
 const LARGEST: [(&str, usize); 28] = [
-    ("admin", 55),
+    ("admin", 54),
     ("alerts", 5),
     ("api", 4),
     ("arc", 8),

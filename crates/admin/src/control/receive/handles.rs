@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use aquifer_api::ApiError;
 
 use super::super::serving::Serving;
-use super::super::{Control, properties};
+use super::super::{Control, errors};
 
 impl Control {
     /// Fails if a dataset of another pool that is in service has the file handles of this one.
@@ -21,7 +21,7 @@ impl Control {
             if let Some(other) = datasets.by_guid(dataset.fs_guid) {
                 let (name, other) = (name.into(), datasets.full_name(&other));
                 let error = aquifer_dataset::DatasetError::SameHandles { name, other };
-                return Err(properties::api_error(error));
+                return Err(errors::api_error(error));
             }
         }
         Ok(())

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use aquifer_api::{ApiError, SnapshotName};
 use aquifer_dataset::history::HistoryChange;
-use aquifer_dataset::{Dataset, Snapshot};
+use aquifer_dataset::{Dataset, FullName, Snapshot};
 use aquifer_files::Received;
 
 use super::super::Control;
@@ -40,9 +40,7 @@ impl Control {
         names: &[SnapshotName],
     ) {
         let Some(into) = session.name().filter(|_| !names.is_empty()) else { return };
-        let is_into = |of: &&Received| {
-            of.snapshot.rsplit_once('@').is_some_and(|(dataset, _)| dataset == into)
-        };
+        let is_into = |of: &&Received| FullName::of(&of.snapshot).dataset() == into;
         let came = received.iter().rfind(is_into).filter(|of| !of.was_there);
         let bringer = &session.bringer;
         let may_not = match bringer.is_admin() {

@@ -3,7 +3,7 @@
 use aquifer_api::{ApiError, ReceiveSummary};
 use aquifer_files::{BundleProgress, ReceiveError, Received, TreeReceiver};
 
-use super::super::properties;
+use super::super::errors;
 
 /// A stream ends early, by an error or since its client leaves. Returns what to say: what came is
 /// given up, or waits for the rest.
@@ -96,7 +96,7 @@ pub(super) fn unknown() -> ApiError {
 fn api_error(error: ReceiveError) -> ApiError {
     let message = error.to_string();
     match error {
-        ReceiveError::Dataset(error) => properties::api_error(error),
+        ReceiveError::Dataset(error) => errors::api_error(error),
         ReceiveError::Stream(_)
         | ReceiveError::Contradicts(_)
         | ReceiveError::NewHandles(_)

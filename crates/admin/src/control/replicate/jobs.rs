@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aquifer_api::{ApiError, CopyInfo, ReplicationInfo, ReplicationState, SendQuery, time};
+use aquifer_dataset::FullName;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -253,8 +254,8 @@ impl Shown {
     /// How the run stands with one dataset.
     fn of_one(&self, copy: CopyInfo) -> CopyInfo {
         let is_sent = || {
-            let sending = self.sending.as_deref().and_then(|full| full.rsplit_once('@'));
-            sending.is_some_and(|(dataset, _)| dataset == copy.dataset)
+            let sending = self.sending.as_deref().map(FullName::of);
+            sending.is_some_and(|full| full.dataset() == copy.dataset)
         };
         let (state, error) = match (self.each.get(&copy.dataset), &self.state) {
             (Some(ended), _) => ended.shown(),

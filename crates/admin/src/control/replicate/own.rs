@@ -17,7 +17,7 @@ use aquifer_ondisk::Txg;
 
 use super::super::datasets::act_on;
 use super::super::serving::Serving;
-use super::super::{Control, properties};
+use super::super::{Control, errors};
 use super::plan::Known;
 use super::target::{Target, is_of_replication};
 
@@ -242,7 +242,7 @@ async fn destroy(control: &Control, dataset: &str, txg: Txg) -> Result<(), ApiEr
 
 fn find(serving: &Serving, dataset: &str) -> Result<Arc<Dataset>, ApiError> {
     let found = serving.service().datasets.by_name(dataset);
-    found.ok_or_else(|| properties::api_error(DatasetError::NotFound(dataset.into())))
+    found.ok_or_else(|| errors::api_error(DatasetError::NotFound(dataset.into())))
 }
 
 /// Seconds from then until now.

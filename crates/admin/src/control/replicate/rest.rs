@@ -5,6 +5,7 @@
 //! snapshot is gone here, is given up if a run of this replication took that snapshot.
 
 use aquifer_api::{ApiError, ReceiveInfo, guid_of, guid_text};
+use aquifer_dataset::FullName;
 use aquifer_files::Token;
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::resume::StreamPlace;
@@ -124,7 +125,7 @@ fn both_of(part: &ReceiveInfo, here: &[Known]) -> Option<(Option<Known>, Known)>
 
 /// Whether an earlier run took the snapshot.
 fn is_own(source: &Source, part: &ReceiveInfo, target: &Target) -> bool {
-    part.sent.rsplit_once('@').is_some_and(|(_, name)| source.is_own(target, name))
+    FullName::of(&part.sent).snapshot().is_some_and(|name| source.is_own(target, name))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use aquifer_api::{
     ApiError, DatasetInfo, ReceiveRequest, SendQuery, SnapshotInfo, SnapshotName, guid_of,
 };
+use aquifer_dataset::FullName;
 use aquifer_files::Expected;
 use aquifer_ondisk::Guid;
 
@@ -191,7 +192,7 @@ async fn look(
 
 /// The name behind the `@`.
 fn last(of: &SnapshotInfo) -> &str {
-    of.name.rsplit_once('@').map_or("", |(_, name)| name)
+    FullName::of(&of.name).snapshot().unwrap_or_default()
 }
 
 fn known(of: &SnapshotInfo) -> Known {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use aquifer_api::peer_of;
+use aquifer_dataset::FullName;
 use aquifer_meter::time;
 
 /// A copy: a dataset of a peer, or of this daemon.
@@ -35,7 +36,7 @@ impl Target {
             check_peer(peer)?;
             dataset = text.get(peer.len() + 1..).unwrap_or_default();
         }
-        if dataset.contains('@') {
+        if FullName::of(dataset).snapshot().is_some() {
             return Err(format!("{text:?}: a copy is a dataset: leave out the '@'"));
         }
         if !dataset.contains('/') || dataset.ends_with('/') || dataset.starts_with('/') {

@@ -10,12 +10,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use aquifer_api::{ApiError, SendQuery, SentPart};
-use aquifer_dataset::{Dataset, Snapshot};
+use aquifer_dataset::{Dataset, Datasets, FullName, Snapshot};
+use aquifer_files::subject::{OneSnapshot, Subject};
 use aquifer_files::{Bundle, BundleHead, BundleMember, SendError};
 use aquifer_ondisk::{Guid, Txg};
 
 use super::super::serving::Serving;
-use super::super::{Control, Scope, snapshots};
+use super::super::{Control, Scope, subjects};
 use super::api_error;
 
 /// Where the next part begins.
@@ -39,13 +40,15 @@ impl Control {
         if between && from.is_none() {
             return Err(ApiError::invalid("say since which snapshot all between are sent"));
         }
-        let is_file = |serving: Arc<Serving>| serving.service().files.names_files(&snapshot);
-        if self.pool_of_one(&snapshot).is_ok_and(is_file) {
+        let serving = self.pool_of_one(&snapshot)?;
+        let subject = subjects::subject(&serving.service().datasets, &snapshot)?;
+        if let Subject::FileSnapshots(_) = subject {
             return Err(ApiError::invalid(format!(
                 "{snapshot:?} is a snapshot of a file: -R is for datasets"
             )));
         }
-        let (tree, from) = self.bundle(&snapshot, from.as_deref(), between)?;
+        let one = subject.one_snapshot(&snapshot).map_err(subjects::api_error)?;
+        let (tree, from) = bundle(&serving, &one, from.as_deref(), between)?;
         let mut head = tree.encode().map_err(|error| ApiError::conflict(error.to_string()))?;
         // It ends with a checksum.
         let mark = head.last_chunk::<8>().map_or(0, |last| u64::from_le_bytes(*last));
@@ -71,7 +74,7 @@ impl Control {
         let dataset = Bundle::name_below(dataset, member);
         let from = match tree.bundle.is_behind(cursor.at) {
             true => Some(format!("@{}", tree.snapshot(cursor.at.saturating_sub(1)))),
-            false => from,
+            false => from.map(|from| from.short()),
         };
         let query = SendQuery {
             snapshot: format!("{dataset}@{}", tree.snapshot(cursor.at)),
@@ -90,52 +93,74 @@ impl Control {
         };
         Ok(SentPart { next: next.map(|next| next.to_string()), ..part })
     }
+}
 
-    /// Lists what a bundle has, and finds the name of the older snapshots, with its `@` or `#`.
-    fn bundle(
-        &self,
-        full: &str,
-        from: Option<&str>,
-        between: bool,
-    ) -> Result<(BundleHead, Option<String>), ApiError> {
-        let serving = self.serving(snapshots::pool_name(full))?;
-        let datasets = serving.service().datasets.clone();
-        let committed = serving.service().pool.committed_txg();
-        let dataset_error = |error| api_error(SendError::from(error));
-        let (first, snapshot) = datasets.snapshot_by_name(full).map_err(dataset_error)?;
-        let (dataset, snapshot) = (datasets.full_name(&first), snapshot.record.name.clone());
-        let from = from.map(|from| from.strip_prefix(&dataset).unwrap_or(from).to_string());
-        if let Some(from) = &from {
-            let full = format!("{dataset}{from}");
-            match from.chars().next() {
-                Some('@') => datasets.snapshot_by_name(&full).map(drop),
-                Some('#') => datasets.bookmark_by_name(&full).map(drop),
-                _ => return Err(ApiError::invalid(format!("{from:?}: say -i @NAME, or -i #NAME"))),
-            }
-            .map_err(dataset_error)?;
-        }
-        let mut rows = Vec::new();
-        for of in datasets.below(&first) {
-            let name = datasets.full_name(&of);
-            let Some(to) = named(&of, &snapshot, committed) else { continue };
-            let old = from.as_deref().and_then(|from| older(&of, from, committed));
-            if let Some(old) = old.as_ref().filter(|old| old.txg >= to.txg) {
-                let from = format!("{name}@{}", old.record.name);
-                let snapshot = format!("{name}@{snapshot}");
-                return Err(api_error(SendError::NotOlder { from, snapshot }));
-            }
-            let below = name.strip_prefix(&dataset).unwrap_or_default().to_string();
-            // One that has no older one goes with all that it has.
-            let since = old.as_ref().map(|old| old.txg);
-            let is_between = |txg| between && since.is_none_or(|since| txg > since) && txg < to.txg;
-            let listed = of.snapshots(committed).into_iter();
-            let row = listed.filter(|of| is_between(of.txg)).chain([to.clone()]).collect();
-            rows.push(Row { below, old: old.map(|old| old.record.guid), row });
-        }
-        // One above comes before those below it.
-        rows.sort_by(|a, b| a.below.cmp(&b.below));
-        Ok((head(dataset, snapshot, rows), from))
+/// The snapshot, or the bookmark, since which changes are sent, by its name in each dataset.
+struct Since {
+    is_bookmark: bool,
+    name: String,
+}
+
+impl Since {
+    /// With its mark.
+    fn short(&self) -> String {
+        format!("{}{}", if self.is_bookmark { '#' } else { '@' }, self.name)
     }
+}
+
+/// Lists what a bundle has, and finds the older snapshot.
+fn bundle(
+    serving: &Serving,
+    one: &OneSnapshot,
+    from: Option<&str>,
+    between: bool,
+) -> Result<(BundleHead, Option<Since>), ApiError> {
+    let datasets = &serving.service().datasets;
+    let committed = serving.service().pool.committed_txg();
+    let dataset_error = |error| api_error(SendError::from(error));
+    let (first, snapshot) = datasets.snapshot_by_name(&one.full).map_err(dataset_error)?;
+    let (dataset, snapshot) = (datasets.full_name(&first), snapshot.record.name.clone());
+    let from = match from {
+        Some(from) => Some(since(datasets, &dataset, from)?),
+        None => None,
+    };
+    let mut rows = Vec::new();
+    for of in datasets.below(&first) {
+        let name = datasets.full_name(&of);
+        let Some(to) = named(&of, &snapshot, committed) else { continue };
+        let old = from.as_ref().and_then(|from| older(&of, from, committed));
+        if let Some(old) = old.as_ref().filter(|old| old.txg >= to.txg) {
+            let from = format!("{name}@{}", old.record.name);
+            let snapshot = format!("{name}@{snapshot}");
+            return Err(api_error(SendError::NotOlder { from, snapshot }));
+        }
+        let below = name.strip_prefix(&dataset).unwrap_or_default().to_string();
+        // One that has no older one goes with all that it has.
+        let since = old.as_ref().map(|old| old.txg);
+        let is_between = |txg| between && since.is_none_or(|since| txg > since) && txg < to.txg;
+        let listed = of.snapshots(committed).into_iter();
+        let row = listed.filter(|of| is_between(of.txg)).chain([to.clone()]).collect();
+        rows.push(Row { below, old: old.map(|old| old.record.guid), row });
+    }
+    // One above comes before those below it.
+    rows.sort_by(|a, b| a.below.cmp(&b.below));
+    Ok((head(dataset, snapshot, rows), from))
+}
+
+/// The older snapshot, or bookmark, of the dataset on top.
+fn since(datasets: &Datasets, dataset: &str, from: &str) -> Result<Since, ApiError> {
+    let full = FullName::completed(dataset, from);
+    let (found, since) = match FullName::of(&full) {
+        FullName::Snapshot(of, name) if of == dataset => {
+            (datasets.snapshot_by_name(&full), Since { is_bookmark: false, name: name.into() })
+        }
+        FullName::Bookmark(of, name) if of == dataset => {
+            (datasets.bookmark_by_name(&full), Since { is_bookmark: true, name: name.into() })
+        }
+        _ => return Err(ApiError::invalid(format!("{from:?}: say -i @NAME, or -i #NAME"))),
+    };
+    found.map_err(|error| api_error(SendError::from(error)))?;
+    Ok(since)
 }
 
 /// Snapshots that are sent of a dataset.
@@ -168,10 +193,10 @@ fn named(dataset: &Dataset, name: &str, committed: Txg) -> Option<Arc<Snapshot>>
     dataset.snapshots(committed).into_iter().find(|of| of.record.name == name)
 }
 
-fn older(dataset: &Dataset, from: &str, committed: Txg) -> Option<Arc<Snapshot>> {
-    match from.split_at_checked(1)? {
-        ("@", name) => named(dataset, name, committed),
-        (_, name) => dataset.bookmarks(committed).into_iter().find(|of| of.record.name == name),
+fn older(dataset: &Dataset, from: &Since, committed: Txg) -> Option<Arc<Snapshot>> {
+    match from.is_bookmark {
+        false => named(dataset, &from.name, committed),
+        true => dataset.bookmarks(committed).into_iter().find(|of| of.record.name == from.name),
     }
 }
 

@@ -9,8 +9,9 @@ use aquifer_dataset::{Dataset, Holdable, Property};
 
 use super::super::datasets::act_on;
 use super::super::serving::Serving;
+use super::super::subjects::{self, Snapshots};
 use super::super::{Control, Scope};
-use super::{SnapshotsOf, files, find, list};
+use super::{SnapshotsOf, files, find_all, list, named};
 
 /// The property `retain` of a dataset was set. Returns what somebody should know.
 pub(in super::super) fn note_on_retain(serving: &Serving, name: &str) -> Option<String> {
@@ -32,7 +33,7 @@ impl Control {
     pub async fn hold_snapshots(&self, request: HoldSnapshots) -> Result<SnapshotsDone, ApiError> {
         let HoldSnapshots { tag, names, recursive, until_s } = request;
         let (_act, serving) = self.act_of_all(&names, "hold").await?;
-        let found = named(&serving, &names, recursive).await?;
+        let found = all_named(&serving, &names, recursive).await?;
         let (names, on): (Vec<_>, Vec<_>) = each(&found).unzip();
         let (datasets, called) = (serving.service().datasets.clone(), tag.clone());
         act_on(&serving, async move { datasets.hold(&called, &on, until_s).await }).await?;
@@ -60,7 +61,7 @@ impl Control {
         let ReleaseSnapshots { tag, names, recursive } = request;
         let (_act, serving) = self.act_of_all(&names, "release").await?;
         let datasets = serving.service().datasets.clone();
-        let mut found = named(&serving, &names, recursive).await?;
+        let mut found = all_named(&serving, &names, recursive).await?;
         if recursive {
             for of in &mut found {
                 let has_it = |txg| datasets.holds(&of.dataset, txg).iter().any(|on| on.tag == tag);
@@ -108,13 +109,7 @@ impl Control {
             return Ok(all);
         };
         let serving = self.pool_of_one(name)?;
-        let mut found = match name.contains('@') {
-            true if serving.service().files.names_files(name) => {
-                files::find(&serving, name, |_| true).await?
-            }
-            true => find(&serving, name, *recursive)?,
-            false => list(&serving, name, *recursive)?,
-        };
+        let mut found = named(&serving, name, *recursive).await?;
         found.retain(is_seen);
         Ok(infos(&serving, &found))
     }
@@ -129,25 +124,27 @@ pub(in super::super) async fn tend_holds(serving: &Serving) {
 }
 
 /// All snapshots of these names, each once.
-async fn named(
+async fn all_named(
     serving: &Serving,
     names: &[String],
     recursive: bool,
 ) -> Result<Vec<SnapshotsOf>, ApiError> {
-    let are_of_files = files::are_named(serving, names, recursive)?;
+    let mut found = Vec::new();
+    match subjects::snapshots(&serving.service().datasets, names, recursive)? {
+        Snapshots::OfDatasets(of) => found = find_all(serving, of, recursive)?,
+        Snapshots::OfFiles(of) => {
+            for of in &of {
+                found.extend(files::find(serving, of, |_| true).await?);
+            }
+        }
+    }
     let mut all: Vec<SnapshotsOf> = Vec::new();
-    for name in names {
-        let found = match are_of_files {
-            true => files::find(serving, name, |_| true).await?,
-            false => find(serving, name, recursive)?,
-        };
-        for found in found {
-            match all.iter_mut().find(|of| of.name == found.name) {
-                None => all.push(found),
-                Some(of) => {
-                    of.snapshots.extend(found.snapshots);
-                    of.files.extend(found.files);
-                }
+    for found in found {
+        match all.iter_mut().find(|of| of.name == found.name) {
+            None => all.push(found),
+            Some(of) => {
+                of.snapshots.extend(found.snapshots);
+                of.files.extend(found.files);
             }
         }
     }

@@ -8,6 +8,7 @@ use aquifer_stream::{Decoder, Encoder, Record, StreamError};
 
 use super::{COPY, DRY, copy_all, increment, is_equal, prepare};
 use crate::bed::{Bed, find, make, noise, read, root, write};
+use crate::by_text::ByText;
 use crate::diff::DATASET;
 use crate::receive::{STANDBY, content, receive, snapshot, stream};
 
@@ -143,7 +144,7 @@ fn a_file_that_comes_back_travels() {
         snapshot(&service, "tank/d@b").await;
         service.files.remove(&root(), top, b"disk").await.kept().await.0.unwrap();
         snapshot(&service, "tank/d@gone").await;
-        service.files.return_file("tank/d:disk@a").await.unwrap();
+        service.files.return_named("tank/d:disk@a").await.unwrap();
         write(&service, disk, 7, &noise(9, 1), Stability::FileSync).await.unwrap();
         snapshot(&service, "tank/d@back").await;
         let row = [["a", "b"], ["b", "gone"], ["gone", "back"]];

@@ -9,6 +9,7 @@ use super::{
     overwrite_all, snapshot, write_all, write_half,
 };
 use crate::bed::{find, noise, settle, write};
+use crate::by_text::ByText;
 use crate::receive::{STANDBY, changes, receive, stream};
 
 fn taken(service: &Service, name: &str) -> usize {
@@ -134,7 +135,7 @@ fn a_snapshot_is_refused_if_what_lacks_is_not_there() {
         snapshot(&service, "tank/vm@1").await.unwrap();
         write_half(&service, vm, 2).await;
         let take = async |name: &str| {
-            service.files.snapshot_files(&[format!("tank/vm:disk@{name}")]).await.map(drop)
+            service.files.take_named(&[format!("tank/vm:disk@{name}")]).await.map(drop)
         };
         // The other half is in the sum of the dataset and in that of the file.
         take("1").await.unwrap();

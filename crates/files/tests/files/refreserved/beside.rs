@@ -16,6 +16,7 @@ use super::{
     snapshot, write_all,
 };
 use crate::bed::{find, noise, settle, write};
+use crate::by_text::ByText;
 use crate::receive::{STANDBY, changes, receive, stream};
 
 const FLUSH: Duration = Duration::from_secs(1);
@@ -76,7 +77,7 @@ async fn with_room_for_one(service: &Service) -> (FileHandle, FileHandle, u64) {
     // The first snapshot of a pool waits for the labels before it asks.
     create(service, "tank/first", &[]).await;
     snapshot(service, "tank/first@1").await.unwrap();
-    service.files.snapshot_files(&["tank/first:disk@1".to_string()]).await.unwrap();
+    service.files.take_named(&["tank/first:disk@1".to_string()]).await.unwrap();
     let (rest, end) = fill_but(service, FOR_ONE).await;
     (vm, rest, end)
 }

@@ -10,6 +10,7 @@ use super::{
     write_all, write_half,
 };
 use crate::bed::{Bed, find, noise, settle, write};
+use crate::by_text::ByText;
 
 const GENTLY: RollbackOptions = RollbackOptions { destroy_later: false, force: false };
 
@@ -24,12 +25,11 @@ async fn write_whole(service: &Service, file: FileHandle, seed: u64) {
 }
 
 async fn take_file(service: &Service, name: &str) {
-    service.files.snapshot_files(&[format!("tank/vm:disk@{name}")]).await.unwrap();
+    service.files.take_named(&[format!("tank/vm:disk@{name}")]).await.unwrap();
 }
 
 async fn destroy_file(service: &Service, name: &str) {
-    let (of, found) =
-        service.files.listed_file_snapshots(&format!("tank/vm:disk@{name}")).await.unwrap();
+    let (of, found) = service.files.listed_named(&format!("tank/vm:disk@{name}")).await.unwrap();
     let ids: BTreeSet<_> = found.iter().map(|of| of.id).collect();
     service.datasets.destroy_file_snapshots(&[(of, ids)]).await.unwrap();
     settle(service, 20).await;
@@ -43,8 +43,7 @@ async fn destroy(service: &Service, snapshot: &str) {
 }
 
 async fn roll_file_back(service: &Service, name: &str) {
-    let (of, found) =
-        service.files.listed_file_snapshots(&format!("tank/vm:disk@{name}")).await.unwrap();
+    let (of, found) = service.files.listed_named(&format!("tank/vm:disk@{name}")).await.unwrap();
     service.datasets.rollback_files(&of, &[found[0].id], GENTLY).await.unwrap();
     settle(service, 20).await;
 }
@@ -88,7 +87,7 @@ fn an_older_version_of_a_file_takes_nothing_from_what_lacks() {
         take_file(&service, "late").await;
         assert_eq!(lacking(&service), SIZE_PAGES);
         let copy = ["tank/vm:copy".to_string()];
-        service.files.clone_file("tank/vm:disk@early", &copy).await.unwrap();
+        service.files.clone_named("tank/vm:disk@early", &copy).await.unwrap();
         settle(&service, 4).await;
         assert_eq!(lacking(&service), SIZE_PAGES);
         overwrite_all(&service, vm, 2).await.unwrap();

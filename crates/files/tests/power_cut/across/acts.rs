@@ -9,6 +9,7 @@ use aquifer_ondisk::Txg;
 use aquifer_sim::Rng;
 
 use super::{DATASETS, FILES, File, Model, PAGES, Side, State};
+use crate::by_text::ByText;
 use crate::snapshots::{PAGE, page};
 
 #[derive(Debug, Clone)]
@@ -178,10 +179,10 @@ pub(super) async fn carry_out(service: &Service, at: usize, act: &Act) -> Result
     match act {
         Act::Own(files, name) => {
             let names: Vec<String> = files.iter().map(|path| text(path, name)).collect();
-            judge(service.files.snapshot_files(&names).await.map(drop))
+            judge(service.files.take_named(&names).await.map(drop))
         }
         Act::DestroyOwn(path, name) => {
-            let found = service.files.listed_file_snapshots(&text(path, name)).await;
+            let found = service.files.listed_named(&text(path, name)).await;
             let (dataset, found) = found.map_err(|error| error.to_string())?;
             let ids = found.iter().map(|of| of.id).collect();
             judge(datasets.destroy_file_snapshots(&[(dataset, ids)]).await.map_err(Into::into))
@@ -199,15 +200,15 @@ pub(super) async fn carry_out(service: &Service, at: usize, act: &Act) -> Result
         }
         Act::Clone((path, name), (to, new)) => {
             let to = [format!("{}:{new}", DATASETS[*to])];
-            judge(service.files.clone_file(&text(path, name), &to).await)
+            judge(service.files.clone_named(&text(path, name), &to).await)
         }
         Act::RollFile((path, name)) => {
             let text = text(path, name);
-            let found = service.files.file_versions(&text).await;
+            let found = service.files.versions_named(&text).await;
             let (dataset, found) = found.map_err(|error| format!("{text}: {error}"))?;
             let to: Vec<_> = found.into_iter().map(|(_, version)| version).collect();
             let options = RollbackOptions::default();
-            judge(service.files.roll_back(&text, (&dataset, &to), options).await.map(drop))
+            judge(service.files.roll_back_named(&text, (&dataset, &to), options).await.map(drop))
         }
         Act::Roll(name) => {
             let options = RollbackOptions { destroy_later: true, force: false };

@@ -11,6 +11,7 @@ use aquifer_sim::Rng;
 use super::client::Act;
 use super::files::{content, dataset_of};
 use super::{Model, look, tell};
+use crate::by_text::ByText;
 
 /// A snapshot of a file that may be cloned, and what it shows.
 pub(super) async fn choose(service: &Service, model: &Mutex<Model>, rng: &mut Rng) -> Option<Act> {
@@ -71,7 +72,7 @@ pub(super) async fn carry_out(
     (from, name): (&str, &str),
 ) -> Result<bool, FsError> {
     let (from, to) = (format!("{dataset}:{from}"), format!("{dataset}:{name}"));
-    judged(&from, service.files.clone_file(&from, &[to]).await)
+    judged(&from, service.files.clone_named(&from, &[to]).await)
 }
 
 /// The act that brings the file of a snapshot back, and its name.
@@ -85,7 +86,7 @@ pub(super) fn back(clone: &Act) -> Option<(String, Act)> {
 /// another name.
 pub(super) async fn come_back(service: &Service, dataset: &str, to: &str) -> Result<bool, FsError> {
     let to = format!("{dataset}:{to}");
-    judged(&to, service.files.return_file(&to).await)
+    judged(&to, service.files.return_named(&to).await)
 }
 
 fn judged(from: &str, done: Result<(), FileNameError>) -> Result<bool, FsError> {
@@ -106,8 +107,7 @@ fn judged(from: &str, done: Result<(), FileNameError>) -> Result<bool, FsError> 
         Err(
             FileNameError::NoSnapshot(_)
             | FileNameError::NotThere(_)
-            | FileNameError::NoName(_)
-            | FileNameError::NoTarget(_)
+            | FileNameError::Subject(_)
             | FileNameError::Look(_)
             | FileNameError::Dataset(
                 DatasetError::NotFound(_)

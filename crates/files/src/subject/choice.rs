@@ -1,10 +1,10 @@
 //! Which snapshots of a dataset are meant, as zfs writes it: `tank/vms@a,c%e,%b`.
 
-use aquifer_api::ApiError;
+use super::SubjectError;
 
 /// Names and ranges of snapshots. No name of a snapshot has a `,` or a `%`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Choice {
+pub struct Choice {
     parts: Vec<Part>,
 }
 
@@ -17,7 +17,7 @@ enum Part {
 
 /// Meaning of a choice in one dataset.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Chosen {
+pub struct Chosen {
     /// Places in the list, in order.
     pub places: Vec<usize>,
     /// Numbers of the parts that mean something here.
@@ -25,18 +25,12 @@ pub(super) struct Chosen {
 }
 
 impl Choice {
-    /// The dataset, and which of its snapshots.
+    /// The names and ranges behind the `@` of a text.
     ///
     /// # Errors
-    /// What is wrong with the text.
-    pub fn parse(full: &str) -> Result<(&str, Choice), ApiError> {
-        let bad = |why: &str| ApiError::invalid(format!("snapshots {full:?}: {why}"));
-        let Some((dataset, names)) = full.split_once('@') else {
-            return Err(bad("there is no '@': write DATASET@NAME"));
-        };
-        if dataset.is_empty() {
-            return Err(bad("there is no dataset before the '@'"));
-        }
+    /// What is wrong with them.
+    pub(super) fn parse(text: &str, names: &str) -> Result<Choice, SubjectError> {
+        let bad = |why: &str| SubjectError::Choice { text: text.into(), why: why.into() };
         let part = |text: &str| {
             let mut ends = text.split('%').map(|end| (!end.is_empty()).then(|| end.to_string()));
             match (ends.next().flatten(), ends.next(), ends.next()) {
@@ -46,13 +40,13 @@ impl Choice {
                 (_, Some(_), Some(_)) => Err(bad("a range has one '%': A%B, A%, %B or %")),
             }
         };
-        let parts: Result<Vec<Part>, ApiError> = names.split(',').map(part).collect();
+        let parts: Result<Vec<Part>, SubjectError> = names.split(',').map(part).collect();
         let parts = parts?;
-        let wrong = parts.iter().flat_map(Part::ends).find(|end| end.contains('@')).cloned();
+        let wrong = parts.iter().flat_map(Part::ends).find(|end| end.contains('@'));
         if let Some(wrong) = wrong {
             return Err(bad(&format!("{wrong:?} has an '@': all are of one dataset")));
         }
-        Ok((dataset, Choice { parts }))
+        Ok(Choice { parts })
     }
 
     /// Those of a list of names, in the order in which they were taken. A name that is not there,
@@ -60,17 +54,13 @@ impl Choice {
     ///
     /// # Errors
     /// The end of a range is older than its beginning.
-    pub fn of(&self, names: &[&str]) -> Result<Chosen, ApiError> {
+    pub fn of(&self, names: &[&str]) -> Result<Chosen, SubjectError> {
         let mut is_chosen = vec![false; names.len()];
         let mut met = Vec::new();
         for (number, part) in self.parts.iter().enumerate() {
             let Some((from, to)) = part.places(names) else { continue };
             if from > to {
-                return Err(ApiError::invalid(format!(
-                    "range {}: its first snapshot is newer than its last: the older one comes \
-                     first",
-                    part.text()
-                )));
+                return Err(SubjectError::Backwards(part.text()));
             }
             let range = is_chosen.iter_mut().take(to + 1).skip(from);
             range.for_each(|chosen| *chosen = true);
@@ -128,9 +118,9 @@ mod tests {
     const TAKEN: [&str; 5] = ["mon", "tue", "wed", "thu", "a b"];
 
     fn chosen(text: &str) -> Result<String, String> {
-        let (dataset, choice) = Choice::parse(text).map_err(|error| error.message)?;
-        assert_eq!(dataset, "tank/vms");
-        let chosen = choice.of(&TAKEN).map_err(|error| error.message)?;
+        let names = text.strip_prefix("tank/vms@").unwrap();
+        let choice = Choice::parse(text, names).map_err(|error| error.to_string())?;
+        let chosen = choice.of(&TAKEN).map_err(|error| error.to_string())?;
         let names: Vec<&str> = chosen.places.iter().map(|at| TAKEN[*at]).collect();
         let unmet = choice.unmet(&chosen.met).map_or(String::new(), |part| format!(" not {part}"));
         Ok(names.join(",") + &unmet)
@@ -162,8 +152,6 @@ mod tests {
         for (text, why) in [
             ("tank/vms@thu%tue", "range thu%tue: its first snapshot is newer"),
             ("tank/vms@mon,a b%mon", "range a b%mon: its first"),
-            ("tank/vms", "no '@'"),
-            ("@mon", "no dataset"),
             ("tank/vms@", "a name is empty"),
             ("tank/vms@mon,", "a name is empty"),
             ("tank/vms@mon%tue%wed", "one '%'"),
@@ -178,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_range_of_a_dataset_without_snapshots_means_nothing() {
-        let (_, choice) = Choice::parse("tank@%").unwrap();
+        let choice = Choice::parse("tank@%", "%").unwrap();
         assert_eq!(choice.of(&[]), Ok(Chosen::default()));
     }
 }

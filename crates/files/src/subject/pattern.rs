@@ -12,7 +12,43 @@ enum Token {
 
 /// See the module's head.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Pattern(Vec<Token>);
+pub(crate) struct Pattern(Vec<Token>);
+
+/// A path, each part of which may be a pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathPattern {
+    text: String,
+    parts: Vec<Pattern>,
+}
+
+impl PathPattern {
+    /// That of a path as it was given, with slashes between its parts.
+    pub(crate) fn new(path: &str) -> PathPattern {
+        PathPattern { text: path.into(), parts: path.split('/').map(Pattern::new).collect() }
+    }
+
+    /// As it was given.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn parts(&self) -> &[Pattern] {
+        &self.parts
+    }
+
+    /// The bytes of a path that means one file.
+    pub(crate) fn plain(&self) -> Option<Vec<u8>> {
+        let parts: Option<Vec<Vec<u8>>> = self.parts.iter().map(Pattern::plain).collect();
+        Some(parts?.join(&b'/'))
+    }
+
+    /// Whether a path, as it is shown, is meant.
+    pub(crate) fn is_of(&self, path: &str) -> bool {
+        let there: Vec<&str> = path.split('/').collect();
+        let mut pairs = self.parts.iter().zip(&there);
+        there.len() == self.parts.len() && pairs.all(|(part, is)| part.is_of(&meant(is)))
+    }
+}
 
 impl Pattern {
     pub fn new(text: &str) -> Pattern {
