@@ -170,7 +170,7 @@ impl Subject {
     pub fn snapshots(self, text: &str) -> Result<SnapshotNames, SubjectError> {
         match self {
             Subject::Snapshots(of) => Ok(of),
-            other => Err(other.is_no("a snapshot of a dataset: write DATASET@NAME", text)),
+            other => Err(other.is_no("snapshot of a dataset: write dataset@name", text)),
         }
     }
 
@@ -189,7 +189,7 @@ impl Subject {
     pub fn bookmark(self, text: &str) -> Result<BookmarkName, SubjectError> {
         match self {
             Subject::Bookmark(of) => Ok(of),
-            other => Err(other.is_no("a bookmark: write DATASET#NAME", text)),
+            other => Err(other.is_no("bookmark: write dataset#name", text)),
         }
     }
 

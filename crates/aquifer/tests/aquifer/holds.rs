@@ -43,7 +43,9 @@ fn held_snapshots_stay_whatever_an_administrator_types() {
     for (words, why) in [
         (&["hold", "backup", "tank@b"][..], "there is one, and it ends no earlier"),
         (&["hold", "t", "tank@none"], "snapshot \"tank@none\" does not exist"),
-        (&["hold", "t", "tank/vms"], "does not exist"),
+        (&["hold", "t", "tank/vms"], "is a dataset, and no snapshot of a dataset"),
+        (&["hold", "t", "tank@a,b"], "may hold letters"),
+        (&["hold", "t", "tank@a%b"], "may hold letters"),
         (&["hold", "--until", "1970-01-02", "t", "tank@a"], "has passed"),
         (&["hold", "--until", "9999-01-01", "t", "tank@a"], "more than 10 years ahead"),
         (&["hold", "--until", "soon", "t", "tank@a"], "is no time"),

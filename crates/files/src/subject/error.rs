@@ -9,13 +9,13 @@ pub enum SubjectError {
     #[error("{0}")]
     Dataset(DatasetError),
     /// It names something else.
-    #[error("{text:?} is {is} and not {wanted}")]
+    #[error("{text:?} is {is}, and no {wanted}")]
     Another {
         /// As it was given.
         text: String,
         /// The kind of thing that it is.
         is: &'static str,
-        /// The kind that is wanted, and how it is written.
+        /// The kind that is wanted, without its article, and how it is written.
         wanted: &'static str,
     },
     /// It names no snapshot of a file.
