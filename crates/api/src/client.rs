@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::net::UnixStream;
 
 use crate::keys::Identity;
-use crate::{ApiError, Method, PATH, Request};
+use crate::{ApiError, ApiRequest, Method, PATH};
 
 mod remote;
 mod send;
@@ -114,7 +114,7 @@ impl Client {
     }
 
     /// Asks for one thing.
-    pub async fn ask<R: Request>(&self, request: &R) -> Answer<R::Answer> {
+    pub async fn ask<R: ApiRequest>(&self, request: &R) -> Answer<R::Answer> {
         let (path, body) = sent(request)?;
         parsed(&self.exchange(R::METHOD, &path, JSON, body).await?.1)
     }
@@ -194,7 +194,7 @@ fn broken(error: impl ToString) -> ClientError {
 }
 
 /// The path of a request with its query, and its body.
-fn sent<R: Request>(request: &R) -> Answer<(String, Bytes)> {
+fn sent<R: ApiRequest>(request: &R) -> Answer<(String, Bytes)> {
     let (name, content) = request.parts();
     let path = R::PATH.replace("{name}", &escaped(name));
     match R::METHOD {
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_request_travels_as_its_type_says() {
-        fn told<R: Request>(request: &R) -> String {
+        fn told<R: ApiRequest>(request: &R) -> String {
             let (path, body) = sent(request).unwrap();
             format!("{} {path} {}", R::METHOD.name(), str::from_utf8(&body).unwrap())
         }

@@ -115,7 +115,7 @@ pub use replicate::{
 };
 #[cfg(feature = "schema")]
 pub use request::Schema;
-pub use request::{Method, On, Operation, Request, Shape};
+pub use request::{ApiRequest, Method, On, Operation, Types};
 pub use role::Role;
 pub use scrub::{RepairedFile, ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
 pub use send::{

@@ -37,11 +37,11 @@ impl Method {
 }
 
 /// A request of the API.
-pub trait Request: Sized + Send + Sync + 'static {
+pub trait ApiRequest: Sized + Send + Sync + 'static {
     /// Its query, or its body.
-    type Content: Part;
+    type Content: Payload;
     /// Its answer.
-    type Answer: Part;
+    type Answer: Payload;
     /// How it travels.
     const METHOD: Method;
     /// Its path below [`PATH`](crate::PATH); `{name}` stands for any name.
@@ -62,7 +62,7 @@ pub trait Request: Sized + Send + Sync + 'static {
 }
 
 /// A request that changes something.
-pub trait Operation: Request {
+pub trait Operation: ApiRequest {
     /// The operation in words of the command line, for the history and the audit log.
     fn words(&self) -> String;
 }
@@ -84,25 +84,25 @@ impl<R> On<R> {
 }
 
 /// Content of requests and answers: JSON, or the words of a query.
-pub trait Part: Serialize + DeserializeOwned + Shown + Send + Sync + 'static {}
+pub trait Payload: Serialize + DeserializeOwned + Schemed + Send + Sync + 'static {}
 
-impl<T: Serialize + DeserializeOwned + Shown + Send + Sync + 'static> Part for T {}
+impl<T: Serialize + DeserializeOwned + Schemed + Send + Sync + 'static> Payload for T {}
 
 /// Types with a schema, where there are schemas; else all types.
 #[cfg(feature = "schema")]
-pub trait Shown: schemars::JsonSchema {}
+pub trait Schemed: schemars::JsonSchema {}
 #[cfg(feature = "schema")]
-impl<T: schemars::JsonSchema> Shown for T {}
+impl<T: schemars::JsonSchema> Schemed for T {}
 
 /// Types with a schema, where there are schemas; else all types.
 #[cfg(not(feature = "schema"))]
-pub trait Shown {}
+pub trait Schemed {}
 #[cfg(not(feature = "schema"))]
-impl<T> Shown for T {}
+impl<T> Schemed for T {}
 
 /// The types of a request, for its description.
 #[derive(Debug, Clone, Copy)]
-pub struct Shape {
+pub struct Types {
     /// Its content, if it has any.
     #[cfg(feature = "schema")]
     pub takes: Option<Schema>,
@@ -111,10 +111,10 @@ pub struct Shape {
     pub gives: Schema,
 }
 
-impl Shape {
+impl Types {
     /// The types of a request.
-    pub fn of<R: Request>() -> Shape {
-        Shape {
+    pub fn of<R: ApiRequest>() -> Types {
+        Types {
             #[cfg(feature = "schema")]
             takes: R::no_content().is_none().then_some(Schema::of::<R::Content>()),
             #[cfg(feature = "schema")]
@@ -172,7 +172,7 @@ macro_rules! request {
     (@ $method:ident $path:literal $role:ident $answer:ty, $request:ty, $content:ty, $none:expr,
         $name:ident $part:ident $parts:tt { $($form:tt)+ }
     ) => {
-        impl $crate::request::Request for $request {
+        impl $crate::request::ApiRequest for $request {
             type Content = $content;
             type Answer = $answer;
             const METHOD: $crate::request::Method = $crate::request::Method::$method;

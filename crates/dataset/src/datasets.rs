@@ -229,15 +229,21 @@ impl Datasets {
                     datasets.note_damage(&dataset, ObjectId(0), Txg(0), only(error), false);
                 }
             }
-            for dataset in datasets.all() {
-                datasets.enter_views(&dataset);
-                if dataset.properties().sync == SyncMode::Disabled {
-                    dataset.unlogged.is_from_the_start();
-                }
-                datasets.find_orphans(&dataset).await?;
-            }
+            datasets.show_all().await?;
             Ok(Arc::new(datasets))
         })
+    }
+
+    /// Import: enters what clients see, and finds what waits to be freed.
+    async fn show_all(&self) -> Result<(), PoolError> {
+        for dataset in self.all() {
+            self.enter_views(&dataset);
+            if dataset.properties().sync == SyncMode::Disabled {
+                dataset.unlogged.is_from_the_start();
+            }
+            self.find_orphans(&dataset).await?;
+        }
+        Ok(())
     }
 
     /// The pool.

@@ -19,7 +19,7 @@ use crate::remote::tokens::Tokens;
 /// A request, of all its parts.
 pub(super) struct Asked<R>(pub R);
 
-impl<R: api::Request, S: Send + Sync> FromRequest<S> for Asked<R> {
+impl<R: api::ApiRequest, S: Send + Sync> FromRequest<S> for Asked<R> {
     type Rejection = Response;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Response> {

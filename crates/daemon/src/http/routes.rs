@@ -107,8 +107,9 @@
 //! and lets nobody in. An `admin` alone writes over disks, changes what a pool is made of, takes
 //! something for lost, ends what clients rely on, and gives rights.
 //!
-//! Path, role and types stand beside each request in `aquifer_api` (`Request`). How an operation is
-//! judged stands in [`operations`](super::operations). A route is only the function that it calls.
+//! Path, role and types stand beside each request in `aquifer_api` (`ApiRequest`). How an operation
+//! is judged stands in [`operations`](super::operations). A route is only the function that it
+//! calls.
 //!
 //! Invariant: a route is added with its role, or not at all ([`Table`]); tests hold this page
 //! against the table.
@@ -117,7 +118,7 @@ use std::sync::Arc;
 
 use aquifer_admin::Control;
 use aquifer_admin::control::Scope;
-use aquifer_api::{self as api, ApiError, PATH, Request, Role, Shape};
+use aquifer_api::{self as api, ApiError, ApiRequest, PATH, Role, Types};
 use axum::extract::{Extension, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -197,7 +198,7 @@ pub struct Route {
     /// A token that counts for some datasets alone may ask for it, if its role may.
     pub is_of_scoped: bool,
     /// The types of its request and its answer, if the API has them.
-    pub shape: Option<Shape>,
+    pub shape: Option<Types>,
 }
 
 impl Route {
@@ -209,8 +210,8 @@ impl Route {
         Route { method, path, role, is_of_receivers, is_of_senders, is_of_scoped, shape }
     }
 
-    fn of<R: Request>() -> Route {
-        let shape = Some(Shape::of::<R>());
+    fn of<R: ApiRequest>() -> Route {
+        let shape = Some(Types::of::<R>());
         Route { shape, ..Route::new(R::METHOD.name(), R::PATH, R::ROLE) }
     }
 

@@ -74,7 +74,7 @@ fn shown(of: &api::Schema) -> String {
 }
 
 /// The table names the types that routes have.
-fn check_line(shape: &api::Shape, Line { takes, gives }: &Line) {
+fn check_line(shape: &api::Types, Line { takes, gives }: &Line) {
     assert_eq!(shape.takes.as_ref().map(shown), *takes);
     assert_eq!(shown(&shape.gives), *gives);
 }

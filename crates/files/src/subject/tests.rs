@@ -176,7 +176,7 @@ proptest! {
         prop_assume!(check_snapshot(&name, &name).is_ok());
         prop_assert_eq!(parts(of, dataset), Some(Parts::Dataset(of)));
         let text = format!("{of}@{name}");
-        prop_assert_eq!(parts(&text, dataset), Some(Parts::Snapshots(of, &*name)));
+        prop_assert_eq!(parts(&text, dataset), Some(Parts::Snapshots(of, &name)));
         let text = format!("{of}#{name}");
         prop_assert_eq!(parts(&text, dataset), Some(Parts::Bookmark(of)));
         let shown: Vec<String> = path.iter().map(|part| shown(part)).collect();

@@ -101,7 +101,7 @@ fn a_removed_file_is_kept_and_found_by_its_path() {
             ("tank/d:*.vhd@?", 2),
             ("tank/d:*@*,s", 3),
         ] {
-            assert_eq!(snapshots_named(&files, text).await.unwrap().1.len(), count, "{text}");
+            assert_eq!(snapshots_named(files, text).await.unwrap().1.len(), count, "{text}");
         }
         for (text, expected) in [
             ("tank/d:one.vhd@t", "no snapshot"),
@@ -111,7 +111,7 @@ fn a_removed_file_is_kept_and_found_by_its_path() {
             ("tank/none:one.vhd@s", "names no snapshot of a file"),
             ("tank/d:@s", "names no snapshot of a file"),
         ] {
-            let error = snapshots_named(&files, text).await.unwrap_err().to_string();
+            let error = snapshots_named(files, text).await.unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
         for (text, expected) in [

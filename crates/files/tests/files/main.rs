@@ -70,6 +70,7 @@ mod snapcontrol;
 mod snapdir;
 mod snapshots;
 mod spread;
+mod subjects;
 mod together;
 mod turns;
 mod unlogged;

@@ -1,14 +1,14 @@
 //! Routes that callers may ask for beside the row of roles, and those for which a scope is judged.
 
 use aquifer_api::{
-    BookmarkQuery, CloneSnapshot, CreateDataset, DatasetQuery, DiffQuery, GiveUpReceive, HoldQuery,
-    HoldSnapshots, MakeBookmark, On, PrunePull, PullQuery, RangesQuery, ReceiveEnd, ReceiveRequest,
-    ReceivesQuery, RenameSnapshot, ReplicationQuery, Request, SessionQuery, SetProperties,
-    SettlePull, SnapshotQuery, TakePull, TakeSnapshots,
+    ApiRequest, BookmarkQuery, CloneSnapshot, CreateDataset, DatasetQuery, DiffQuery,
+    GiveUpReceive, HoldQuery, HoldSnapshots, MakeBookmark, On, PrunePull, PullQuery, RangesQuery,
+    ReceiveEnd, ReceiveRequest, ReceivesQuery, RenameSnapshot, ReplicationQuery, SessionQuery,
+    SetProperties, SettlePull, SnapshotQuery, TakePull, TakeSnapshots,
 };
 
 /// The route of a request.
-const fn of<R: Request>() -> (&'static str, &'static str) {
+const fn of<R: ApiRequest>() -> (&'static str, &'static str) {
     (R::METHOD.name(), R::PATH)
 }
 

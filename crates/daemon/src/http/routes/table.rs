@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use aquifer_api::send::PART_BYTES_MAX;
-use aquifer_api::{ApiError, Method, Request};
+use aquifer_api::{ApiError, ApiRequest, Method};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::handler::Handler;
@@ -32,7 +32,7 @@ impl Table {
         answers: impl Fn(Asking, R) -> F + Clone + Send + Sync + 'static,
     ) -> Table
     where
-        R: Request,
+        R: ApiRequest,
         F: Future<Output = Result<R::Answer, ApiError>> + Send + 'static,
     {
         let handler = async move |asking: Asking, Asked(request): Asked<R>| {
@@ -60,7 +60,7 @@ impl Table {
 
     /// Adds a request that changes something, and is carried out in a way of its own, by
     /// [`Acting::carry_out`].
-    pub fn act<R: Request, T: 'static>(self, handler: impl Handler<T, Api>) -> Table {
+    pub fn act<R: ApiRequest, T: 'static>(self, handler: impl Handler<T, Api>) -> Table {
         self.add_at_home(Route::of::<R>(), true, on::<R, _, _>(handler))
     }
 
@@ -102,7 +102,7 @@ impl Table {
 }
 
 /// The method of a request, with what answers it.
-fn on<R: Request, H: Handler<T, Api>, T: 'static>(handler: H) -> MethodRouter<Api> {
+fn on<R: ApiRequest, H: Handler<T, Api>, T: 'static>(handler: H) -> MethodRouter<Api> {
     match R::METHOD {
         Method::Get => get(handler),
         Method::Post => post(handler),
