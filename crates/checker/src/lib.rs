@@ -41,7 +41,6 @@ pub mod lives;
 mod mended;
 pub mod op;
 pub mod restart;
-pub mod sabotage;
 mod scrubs;
 pub mod tree;
 pub mod trouble;

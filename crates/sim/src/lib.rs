@@ -9,6 +9,7 @@
 
 pub mod disk;
 pub mod rng;
+pub mod sabotage;
 pub mod seeds;
 pub mod sim;
 pub mod world;

@@ -20,7 +20,7 @@ use aquifer_files::{
     Begun, CallId, CreateHow, Credentials, FileHandle, FsError, Service, SetAttributes, Stability,
 };
 use aquifer_pool::import::ImportOptions;
-use aquifer_sim::{CutPlan, Image, Rng, SimDisk};
+use aquifer_sim::{Image, Rng, SimDisk};
 use futures_util::future::{Either, join, join_all, select};
 
 use crate::machine::Machine;
@@ -422,25 +422,19 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
     let all: Vec<Arc<Mutex<Knowledge>>> = (0..CLIENTS).map(|_| Arc::default()).collect();
     let run = Mutex::new(Run::default());
     for _ in 0..1 + rng.below(4) {
-        machine.sim.plan_cut(CutPlan::AtEvent(1 + rng.below(3000)));
+        machine.cut_within(&mut rng, 3000);
         let work = (rng.next_u64(), 5 + rng.below(60));
-        let lived =
-            async { life(machine.world.clone(), &machine.disks, &all, work, &run).await.map(drop) };
-        let done = machine.sim.run_until(lived);
-        machine.judge(done)?;
+        machine.run(async |world, disks| life(world, disks, &all, work, &run).await.map(drop))?;
         machine.go_down(&mut rng);
         run.lock().unwrap().cuts += 1;
-        let done =
-            machine.sim.run_until(inspected(&machine.disks, rng.below(8) == 0, rng.below(3) as u8));
-        machine.judge(done)?;
+        machine.inspect(rng.below(8) == 0, rng.below(3) as u8)?;
     }
-    let done = machine.sim.run_until(async {
-        let service =
-            life(machine.world.clone(), &machine.disks, &all, (rng.next_u64(), 3), &run).await?;
+    let work = (rng.next_u64(), 3);
+    machine.run(async |world, disks| {
+        let service = life(world, disks, &all, work, &run).await?;
         service.pool.export().await.map_err(|error| error.to_string())?;
-        inspected(&machine.disks, true, 2).await
-    });
-    machine.judge(done)?;
+        inspected(disks, true, 2).await
+    })?;
     let mut run = run.into_inner().unwrap();
     run.trace = machine.sim.trace_hash();
     Ok(run)
@@ -486,14 +480,13 @@ fn a_seed_of_acts_runs_the_same_again() {
 #[ignore = "make sabotage"]
 fn a_rule_left_out_is_found() {
     use aquifer_blockio::sabotage::Rule;
-    let _alone = crate::alone();
+    use aquifer_sim::sabotage::must_be_found;
     let bases = bases();
-    for (rule, seeds) in [
+    let rules = [
         (Rule::ActsKnowTheirCall, 0..100),
         (Rule::NoActForNobody, 0..200),
         (Rule::ActsOnDiskFirst, 0..100),
         (Rule::ReplyAfterDurable, 0..300),
-    ] {
-        crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
-    }
+    ];
+    must_be_found(&rules, |seed| run_seed(seed, &bases).map(drop));
 }

@@ -39,6 +39,25 @@ impl Machine {
         Err(format!("seed {} {:?}: {what}\n{}", self.seed, self.shape, self.sim.story()))
     }
 
+    /// Runs a life, or a look, to its end, or until the power goes.
+    pub fn run(
+        &mut self,
+        life: impl AsyncFnOnce(Arc<dyn World>, &[SimDisk]) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let done = self.sim.run_until(life(self.world.clone(), &self.disks));
+        self.judge(done)
+    }
+
+    /// The power goes at one of the next events.
+    pub fn cut_within(&mut self, rng: &mut Rng, events: u64) {
+        self.sim.plan_cut(CutPlan::AtEvent(1 + rng.below(events)));
+    }
+
+    /// Inspects what is on the disks: as [`inspected`] does.
+    pub fn inspect(&mut self, data: bool, rewind: u8) -> Result<(), String> {
+        self.run(async |_, disks| inspected(disks, data, rewind).await)
+    }
+
     /// A life with some acts, of which the power may go at one of so many events. What is there
     /// then is inspected.
     pub fn live(
@@ -47,14 +66,11 @@ impl Machine {
         (events, acts): (u64, u64),
         life: impl AsyncFnOnce(Arc<dyn World>, &[SimDisk], (u64, u64)) -> Result<(), String>,
     ) -> Result<(), String> {
-        self.sim.plan_cut(CutPlan::AtEvent(1 + rng.below(events)));
+        self.cut_within(rng, events);
         let work = (rng.next_u64(), 1 + rng.below(acts));
-        let done = self.sim.run_until(life(self.world.clone(), &self.disks, work));
-        self.judge(done)?;
+        self.run(async |world, disks| life(world, disks, work).await)?;
         self.go_down(rng);
-        let looks = inspected(&self.disks, rng.below(4) == 0, rng.below(3) as u8);
-        let done = self.sim.run_until(looks);
-        self.judge(done)
+        self.inspect(rng.below(4) == 0, rng.below(3) as u8)
     }
 
     /// The daemon is killed, or the power goes.

@@ -20,10 +20,11 @@ use aquifer_files::{
     CreateHow, Credentials, FileHandle, FsError, Service, SetAttributes, Stability,
 };
 use aquifer_pool::import::ImportOptions;
-use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
+use aquifer_sim::{Image, Rng, SimDisk};
 use futures_util::future::{Either, join_all, select, try_join};
 
-use crate::{Shape, created, disks_of, fill, inspected, open, story};
+use crate::machine::Machine;
+use crate::{Shape, created, fill, open, story};
 use ledger::{Answer, Ledger, Met, NAMES, Page};
 
 /// The room that clients find at first.
@@ -325,41 +326,23 @@ async fn life(
 }
 
 pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String> {
-    let mut rng = Rng::stream(seed, "reserved");
-    let (shape, images) = &bases[rng.index(bases.len())];
-    let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
-    let mut sim = Sim::with_config(seed, config);
-    let disks = disks_of(&mut sim, images);
-    let world: Arc<dyn World> = Arc::new(sim.world());
+    let (mut machine, mut rng) = Machine::of("reserved", seed, bases);
     let ledger = Arc::new(Mutex::new(Ledger::new()));
     let mut run = Run::default();
-    let tell = |sim: &Sim, what: String| format!("seed {seed} {shape:?}: {what}\n{}", sim.story());
     let lives = 2 + rng.below(3);
     for at in 0..=lives {
         let is_last = at == lives;
         if !is_last {
-            sim.plan_cut(CutPlan::AtEvent(1 + rng.below(3000)));
+            machine.cut_within(&mut rng, 3000);
         }
         let work = (rng.next_u64(), if is_last { 0 } else { 10 + rng.below(80) });
-        match sim.run_until(life(world.clone(), &disks, &ledger, work)) {
-            Ok(Ok(())) | Err(Stop::Halted) => {}
-            Ok(Err(what)) => return Err(tell(&sim, what)),
-            Err(stop) => return Err(tell(&sim, stop.to_string())),
-        }
-        if rng.below(4) == 0 {
-            sim.kill();
-        } else {
-            sim.power_cut_any();
-        }
+        machine.run(async |world, disks| life(world, disks, &ledger, work).await)?;
+        machine.go_down(&mut rng);
         run.cuts += 1;
-        match sim.run_until(inspected(&disks, rng.below(8) == 0, 0)) {
-            Ok(Ok(())) => {}
-            Ok(Err(what)) => return Err(tell(&sim, what)),
-            Err(stop) => return Err(tell(&sim, stop.to_string())),
-        }
+        machine.inspect(rng.below(8) == 0, 0)?;
     }
     run.met = ledger.lock().unwrap().met;
-    run.trace = sim.trace_hash();
+    run.trace = machine.sim.trace_hash();
     Ok(run)
 }
 
@@ -405,9 +388,8 @@ fn what_is_promised_is_promised_to_one() {
 #[ignore = "make sabotage"]
 fn a_rule_left_out_is_found() {
     use aquifer_blockio::sabotage::Rule;
-    let _alone = crate::alone();
+    use aquifer_sim::sabotage::must_be_found;
     let bases = bases();
-    for (rule, seeds) in [(Rule::ReservationsAreKept, 0..40), (Rule::ActsOnDiskFirst, 0..20)] {
-        crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
-    }
+    let rules = [(Rule::ReservationsAreKept, 0..40), (Rule::ActsOnDiskFirst, 0..20)];
+    must_be_found(&rules, |seed| run_seed(seed, &bases).map(drop));
 }

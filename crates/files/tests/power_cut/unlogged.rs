@@ -18,11 +18,12 @@ use aquifer_files::{
 };
 use aquifer_ondisk::{ObjectId, Txg};
 use aquifer_pool::import::{ImportOptions, scan};
-use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
+use aquifer_sim::{Image, Rng, SimDisk};
 use futures_util::future::{Either, join, join_all, select, try_join, try_join_all};
 
+use crate::machine::Machine;
 use crate::workload::{Shared, allowed, snapshot};
-use crate::{CLIENTS, Shape, checked, disks_of, inspected, named, open, story, with_datasets};
+use crate::{CLIENTS, Shape, checked, named, open, story, with_datasets};
 
 const DATASET: &str = "tank/top/scratch";
 /// Another dataset that inherits from the same one. Many clients are busy in it, and no model
@@ -409,44 +410,27 @@ async fn life(
 }
 
 pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String> {
-    let mut rng = Rng::stream(seed, "unlogged");
-    let (shape, images) = &bases[rng.index(bases.len())];
-    let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
-    let mut sim = Sim::with_config(seed, config);
-    let disks = disks_of(&mut sim, images);
-    let world: Arc<dyn World> = Arc::new(sim.world());
+    let (mut machine, mut rng) = Machine::of("unlogged", seed, bases);
     let others: Vec<Shared> = (0..CLIENTS).map(|_| Shared::default()).collect();
     let first = History { steps: vec![Step::default()], ..History::default() };
     let history = Arc::new(Mutex::new(first));
     let mut run = Run::default();
-    let tell = |sim: &Sim, what: String| format!("seed {seed} {shape:?}: {what}\n{}", sim.story());
     let lives = 2 + rng.below(4);
     for at in 0..=lives {
         if at < lives {
-            sim.plan_cut(CutPlan::AtEvent(1 + rng.below(1500)));
+            machine.cut_within(&mut rng, 1500);
         }
         let ops = if at < lives { 20 + rng.below(100) } else { 0 };
         let work = (rng.next_u64(), ops);
-        let end = sim.run_until(life(world.clone(), &disks, &others, &history, work, &mut run));
-        match end {
-            Ok(Ok(())) | Err(Stop::Halted) => {}
-            Ok(Err(what)) => return Err(tell(&sim, what)),
-            Err(stop) => return Err(tell(&sim, stop.to_string())),
-        }
-        if rng.below(4) == 0 {
-            sim.kill();
-        } else {
-            sim.power_cut_any();
-        }
+        machine.run(async |world, disks| {
+            life(world, disks, &others, &history, work, &mut run).await
+        })?;
+        machine.go_down(&mut rng);
         run.cuts += 1;
-        match sim.run_until(inspected(&disks, rng.below(8) == 0, 0)) {
-            Ok(Ok(())) => {}
-            Ok(Err(what)) => return Err(tell(&sim, what)),
-            Err(stop) => return Err(tell(&sim, stop.to_string())),
-        }
+        machine.inspect(rng.below(8) == 0, 0)?;
     }
     run.switches = history.lock().unwrap().mode.epoch / 2;
-    run.trace = sim.trace_hash();
+    run.trace = machine.sim.trace_hash();
     Ok(run)
 }
 
@@ -462,11 +446,10 @@ pub fn bases() -> Vec<(Shape, Vec<Image>)> {
 #[ignore = "make sabotage"]
 fn a_rule_left_out_is_found() {
     use aquifer_blockio::sabotage::Rule;
-    let _alone = crate::alone();
+    use aquifer_sim::sabotage::must_be_found;
     let bases = bases();
-    for (rule, seeds) in [(Rule::UnloggedOnDiskFirst, 0..500), (Rule::FreshGenerations, 0..400)] {
-        crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
-    }
+    let rules = [(Rule::UnloggedOnDiskFirst, 0..500), (Rule::FreshGenerations, 0..400)];
+    must_be_found(&rules, |seed| run_seed(seed, &bases).map(drop));
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use aquifer_blockio::sabotage::{Rule, leave_out};
+use aquifer_blockio::sabotage::Rule;
 use aquifer_sim::Image;
+use aquifer_sim::sabotage::missed;
 
 use crate::lives::{run_seed, run_tail_seed};
 use crate::logs::{self, run_log_seed};
@@ -162,94 +163,56 @@ const TRIM_SABOTAGES: &[(&[Rule], Range<u64>)] =
 #[ignore = "make sabotage"]
 fn a_rule_left_out_is_found() {
     let bases: Vec<Vec<Image>> = SHAPES.iter().map(|shape| base(*shape)).collect();
-    let mut missed = find_all(SABOTAGES, |seed| run_seed(seed, &bases).map(|_| ()));
-    missed.extend(find_all(TAIL_SABOTAGES, |seed| run_tail_seed(seed, &bases).map(|_| ())));
+    let mut all = find_all(SABOTAGES, |seed| run_seed(seed, &bases).map(|_| ()));
+    all.extend(find_all(TAIL_SABOTAGES, |seed| run_tail_seed(seed, &bases).map(|_| ())));
     let bases: Vec<Vec<Image>> = LOG_SHAPES.iter().map(|shape| base_with_spare(*shape)).collect();
-    missed.extend(find_all(LOG_SABOTAGES, |seed| run_log_seed(seed, &bases).map(|_| ())));
+    all.extend(find_all(LOG_SABOTAGES, |seed| run_log_seed(seed, &bases).map(|_| ())));
     let rivals = |seed| run_log_seed(logs::rivals(seed), &bases).map(|_| ());
-    missed.extend(find_all(RIVAL_SABOTAGES, rivals));
-    missed.extend(find_all(UNUSED_SABOTAGES, unused::a_side_comes_up_smaller));
-    missed.extend(find_all(HOST_SABOTAGES, hosts::one_host_at_a_time));
+    all.extend(find_all(RIVAL_SABOTAGES, rivals));
+    all.extend(find_all(UNUSED_SABOTAGES, unused::a_side_comes_up_smaller));
+    all.extend(find_all(HOST_SABOTAGES, hosts::one_host_at_a_time));
     let bases = sides::mirrors();
     let sides = |seed| sides::run_sides_seed(seed, &bases, About::Sides).map(|_| ());
-    missed.extend(find_all(SIDES_SABOTAGES, sides));
+    all.extend(find_all(SIDES_SABOTAGES, sides));
     let hangs = |seed| sides::run_sides_seed(seed, &bases, About::Hangs).map(|_| ());
-    missed.extend(find_all(HANG_SABOTAGES, hangs));
+    all.extend(find_all(HANG_SABOTAGES, hangs));
     let spares = |seed| sides::run_sides_seed(seed, &bases, About::Spares).map(|_| ());
-    missed.extend(find_all(SPARE_SABOTAGES, spares));
+    all.extend(find_all(SPARE_SABOTAGES, spares));
     let splits = |seed| splits::run_splits_seed(seed, &bases).map(|_| ());
-    missed.extend(find_all(SPLIT_SABOTAGES, splits));
+    all.extend(find_all(SPLIT_SABOTAGES, splits));
     let errs = |seed| sides::run_sides_seed(seed, &bases, About::Errs).map(|_| ());
-    missed.extend(find_all(ERR_SABOTAGES, errs));
+    all.extend(find_all(ERR_SABOTAGES, errs));
     let growing = sides::growing_pools();
     let grows = |seed| sides::run_sides_seed(seed, &growing, About::Growth).map(|_| ());
-    missed.extend(find_all(GROWING_SIDES_SABOTAGES, grows));
+    all.extend(find_all(GROWING_SIDES_SABOTAGES, grows));
     let dense_bases = sides::dense_mirrors();
     let in_dense = |seed| sides::run_sides_seed(seed, &dense_bases, About::Dense).map(|_| ());
-    missed.extend(find_all(DENSE_SABOTAGES, in_dense));
+    all.extend(find_all(DENSE_SABOTAGES, in_dense));
     let pools = sides::pools();
     let everything = |seed| sides::run_sides_seed(seed, &pools, About::Everything).map(|_| ());
-    missed.extend(find_all(EVERYTHING_SABOTAGES, everything));
+    all.extend(find_all(EVERYTHING_SABOTAGES, everything));
     let with_copies: Vec<_> = pools.into_iter().chain(sides::mirrors()).collect();
     let copied = |seed| sides::run_sides_seed(seed, &with_copies, About::Copies).map(|_| ());
-    missed.extend(find_all(COPIES_SABOTAGES, copied));
+    all.extend(find_all(COPIES_SABOTAGES, copied));
     for (rules, test) in DIRECTED_SABOTAGES {
         let run = |_| {
             test();
             Ok(())
         };
-        if !find_all(&[(*rules, 0..1)], run).is_empty() {
-            missed.push(rules);
-        }
+        all.extend(missed([(*rules, 0..1)], run));
     }
-    missed.extend(find_all(LAST_SIDE_SABOTAGES, hangs::requests_hang_on_both_sides));
+    all.extend(find_all(LAST_SIDE_SABOTAGES, hangs::requests_hang_on_both_sides));
     let bases = growth::small_pools();
     let growth = |seed| growth::run_growth_seed(seed, &bases).map(|_| ());
-    missed.extend(find_all(GROWTH_SABOTAGES, growth));
+    all.extend(find_all(GROWTH_SABOTAGES, growth));
     let trims = |seed| trims::run_trims_seed(seed, &bases).map(|_| ());
-    missed.extend(find_all(TRIM_SABOTAGES, trims));
-    assert!(missed.is_empty(), "not found: {missed:?}");
+    all.extend(find_all(TRIM_SABOTAGES, trims));
+    assert!(all.is_empty(), "not found: {all:?}");
 }
 
-/// Runs each entry's seeds until the loss shows; returns the entries whose loss never did.
 fn find_all<'a>(
-    sabotages: &'a [(&'a [Rule], Range<u64>)],
+    table: &'a [(&'a [Rule], Range<u64>)],
     run: impl Fn(u64) -> Result<(), String>,
 ) -> Vec<&'a [Rule]> {
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let mut missed = Vec::new();
-    let only = std::env::var("AQUIFER_RULE").unwrap_or_default();
-    let wanted = |rules: &[Rule]| only.is_empty() || format!("{rules:?}").contains(&only);
-    // To look for another seed of a rule: AQUIFER_RULE=SlotsInTurn AQUIFER_FIRST_SEED=100000.
-    let first = std::env::var("AQUIFER_FIRST_SEED").ok().filter(|_| !only.is_empty());
-    let first = first.map(|first| first.parse().unwrap());
-    for (rules, seeds) in sabotages.iter().filter(|(rules, _)| wanted(rules)) {
-        leave_out(rules);
-        let mut why = String::new();
-        let seeds = first.map_or(seeds.clone(), |first| first..u64::MAX);
-        let first = seeds.start;
-        let found = seeds.clone().find(|seed| {
-            let run = std::panic::AssertUnwindSafe(|| run(*seed));
-            why = match std::panic::catch_unwind(run) {
-                Ok(Ok(())) => return false,
-                Ok(Err(what)) => what,
-                Err(panic) => {
-                    let said = panic.downcast_ref::<String>().map(String::as_str);
-                    let said = said.or(panic.downcast_ref::<&str>().copied());
-                    format!("an assertion: {}", said.unwrap_or("?"))
-                }
-            };
-            true
-        });
-        match found {
-            Some(seed) => {
-                println!("{rules:?} left out: found after {} seeds: {why}", seed + 1 - first)
-            }
-            None => missed.push(*rules),
-        }
-    }
-    leave_out(&[]);
-    std::panic::set_hook(hook);
-    missed
+    missed(table.iter().map(|(rules, seeds)| (*rules, seeds.clone())), run)
 }
