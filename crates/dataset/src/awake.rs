@@ -32,6 +32,10 @@ impl Awake {
     /// change without a hold is made first, and then wakes it for the txg that is open: the sync of
     /// that has not begun.
     pub fn wake(&self, id: DatasetId, txg: Txg) {
+        // Items of the pool belong to none.
+        if id == DatasetId(0) {
+            return;
+        }
         let mut awake = self.0.lock();
         let woken = awake.entry(id).or_default();
         woken.until = txg.max(woken.until);
@@ -41,6 +45,11 @@ impl Awake {
     /// The datasets that are awake, in order, each with how often it was woken.
     pub fn all(&self) -> Vec<(DatasetId, u64)> {
         self.0.lock().iter().map(|(id, woken)| (*id, woken.times)).collect()
+    }
+
+    /// A dataset is gone.
+    pub fn forget(&self, id: DatasetId) {
+        self.0.lock().remove(&id);
     }
 
     /// Whether a dataset is awake.

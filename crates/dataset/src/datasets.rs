@@ -152,6 +152,7 @@ impl State {
     }
 
     pub(crate) fn remove(&mut self, id: DatasetId) {
+        self.queue.awake().forget(id);
         let Some(gone) = self.datasets.remove(&id) else { return };
         if let Some(of_guid) = self.guids.get_mut(&gone.fs_guid) {
             of_guid.retain(|of| *of != id);

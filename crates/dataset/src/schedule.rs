@@ -3,7 +3,7 @@
 //! Time is cut into periods, in UTC: quarters of an hour, hours, days, weeks from Monday, months,
 //! years.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use aquifer_meter::time::{date_of, first_second, text_s};
@@ -21,12 +21,42 @@ const THURSDAY_S: u64 = 3 * DAY_S;
 
 /// How many snapshots of each cadence stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Schedule(pub(crate) BTreeMap<Cadence, u32>);
+pub struct Schedule(BTreeMap<Cadence, u32>);
 
 impl Schedule {
     /// Returns how many snapshots of each cadence stay.
     pub fn counts(&self) -> impl Iterator<Item = (Cadence, u32)> {
         self.0.iter().map(|(cadence, count)| (*cadence, *count))
+    }
+
+    /// The cadences of which a snapshot is due at `now_s`: of those that it took, each with when,
+    /// none is of the period that it is now.
+    pub(crate) fn due(
+        &self,
+        taken: impl Iterator<Item = (Cadence, u64)>,
+        now_s: u64,
+    ) -> BTreeSet<Cadence> {
+        let mut due: BTreeSet<Cadence> = self.0.keys().copied().collect();
+        for (cadence, at_s) in taken {
+            if period(cadence, at_s) == period(cadence, now_s) {
+                due.remove(&cadence);
+            }
+        }
+        due
+    }
+
+    /// Those that are too many of what it took, given in the order in which that was taken: the
+    /// newest of each cadence stay, and all of a cadence that it does not name.
+    pub(crate) fn excess<T>(&self, taken: impl Iterator<Item = (Cadence, T)>) -> Vec<T> {
+        let mut of_each: BTreeMap<Cadence, Vec<T>> = BTreeMap::new();
+        taken.for_each(|(cadence, of)| of_each.entry(cadence).or_default().push(of));
+        let mut excess = Vec::new();
+        for (cadence, kept) in self.counts() {
+            let taken = of_each.remove(&cadence).unwrap_or_default();
+            let gone = taken.len().saturating_sub(usize::try_from(kept).unwrap_or(usize::MAX));
+            excess.extend(taken.into_iter().take(gone));
+        }
+        excess
     }
 
     /// Reads `off`, or what stays of each cadence: `hourly=24 daily=7`, with blanks or commas.
@@ -162,6 +192,24 @@ mod tests {
         ] {
             assert!(Schedule::parse(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn what_is_due_and_what_is_too_many_go_by_cadence() {
+        let schedule = Schedule::parse("hourly=2 daily=1").unwrap();
+        let now = parse_date("2026-11-26").unwrap() + 7 * HOUR_S;
+        let taken = [
+            (Cadence::Hourly, now - 2 * HOUR_S),
+            (Cadence::Weekly, now - 2 * HOUR_S),
+            (Cadence::Daily, now - DAY_S),
+            (Cadence::Hourly, now - HOUR_S),
+            (Cadence::Hourly, now + 59 * 60),
+        ];
+        assert_eq!(schedule.due(taken.into_iter(), now), BTreeSet::from([Cadence::Daily]));
+        let both = BTreeSet::from([Cadence::Hourly, Cadence::Daily]);
+        assert_eq!(schedule.due(taken[..4].iter().copied(), now), both);
+        assert_eq!(schedule.excess(taken.into_iter()), [now - 2 * HOUR_S]);
+        assert!(Schedule::default().excess(taken.into_iter()).is_empty());
     }
 
     #[test]

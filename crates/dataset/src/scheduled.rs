@@ -25,8 +25,8 @@ use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::property::Property;
-use crate::schedule::{Schedule, name, next_period, period, seconds};
-use crate::snapshots::New;
+use crate::schedule::{Schedule, name, next_period, seconds};
+use crate::snapshots::{New, Snapshot};
 
 /// The last failure of schedules that an event told of.
 #[derive(Debug, Default)]
@@ -89,7 +89,7 @@ impl Datasets {
             let mut due = Vec::new();
             for dataset in self.all() {
                 // A copy that stands by has the snapshots that it receives.
-                if !dataset.is_standby() && self.is_due(&dataset, cadence, seconds(now)) {
+                if !dataset.is_standby() && self.due(&dataset, seconds(now)).contains(&cadence) {
                     due.extend(self.free_name(&dataset, cadence, seconds(now)).map(|name| New {
                         dataset,
                         name,
@@ -142,16 +142,14 @@ impl Datasets {
         let mut held: BTreeMap<DatasetId, u64> = BTreeMap::new();
         let clones = self.all_clones();
         for dataset in self.all() {
-            for (cadence, kept) in self.schedule(&dataset).0 {
-                let taken = self.scheduled(&dataset, cadence);
-                let excess = taken.len().saturating_sub(usize::try_from(kept).unwrap_or(0));
-                for (snapshot, _) in taken.into_iter().take(excess) {
-                    if self.check_not_held(&dataset, [snapshot]).is_err() {
-                        *held.entry(dataset.id).or_default() += 1;
-                    } else if self.can_be_pruned(&clones, &dataset, snapshot) {
-                        names.push(self.listed_name(&dataset, snapshot)?);
-                        pruned.insert((dataset.line_of(snapshot), snapshot));
-                    }
+            let taken = self.scheduled(&dataset).into_iter();
+            let taken = taken.map(|(cadence, snapshot, _)| (cadence, snapshot));
+            for snapshot in self.schedule(&dataset).excess(taken) {
+                if self.check_not_held(&dataset, [snapshot]).is_err() {
+                    *held.entry(dataset.id).or_default() += 1;
+                } else if self.can_be_pruned(&clones, &dataset, snapshot) {
+                    names.push(self.listed_name(&dataset, snapshot)?);
+                    pruned.insert((dataset.line_of(snapshot), snapshot));
                 }
             }
         }
@@ -183,11 +181,12 @@ impl Datasets {
     /// cadence. What is due is taken `now`.
     pub fn next_snapshot(&self, dataset: &Dataset, now: Time) -> Option<(u64, Cadence)> {
         let now_s = seconds(now);
-        let next = |cadence: Cadence| match self.is_due(dataset, cadence, now_s) {
+        let due = self.due(dataset, now_s);
+        let next = |(cadence, _)| match due.contains(&cadence) {
             true => (now_s, cadence),
             false => (next_period(cadence, now_s), cadence),
         };
-        self.schedule(dataset).0.into_keys().map(next).min()
+        self.schedule(dataset).counts().map(next).min()
     }
 
     /// The schedule that took a snapshot, and prunes it.
@@ -200,19 +199,21 @@ impl Datasets {
         Schedule::parse(&value).unwrap_or_default()
     }
 
-    fn is_due(&self, dataset: &Dataset, cadence: Cadence, now_s: u64) -> bool {
-        let now = period(cadence, now_s);
-        self.schedule(dataset).0.contains_key(&cadence)
-            && !self.scheduled(dataset, cadence).iter().any(|(_, at)| period(cadence, *at) == now)
+    /// The cadences of which a snapshot of a dataset is due.
+    fn due(&self, dataset: &Dataset, now_s: u64) -> BTreeSet<Cadence> {
+        let taken = self.scheduled(dataset).into_iter();
+        self.schedule(dataset).due(taken.map(|(cadence, _, at_s)| (cadence, at_s)), now_s)
     }
 
-    /// Lists the snapshots that the schedule of a cadence took, in order, and when.
-    fn scheduled(&self, dataset: &Dataset, cadence: Cadence) -> Vec<(Txg, u64)> {
+    /// Lists the snapshots that schedules took, in order, each with its cadence and when.
+    fn scheduled(&self, dataset: &Dataset) -> Vec<(Cadence, Txg, u64)> {
         let snapshots = dataset.snapshots(Txg(u64::MAX));
         let keeping = dataset.keeping.lock();
-        let of_it = |txg: &Txg| keeping.get(txg).is_some_and(|of| of.schedule == Some(cadence));
-        let each = snapshots.iter().filter(|snapshot| of_it(&snapshot.txg));
-        each.map(|snapshot| (snapshot.txg, seconds(snapshot.record.created))).collect()
+        let of_it = |snapshot: &Arc<Snapshot>| {
+            let cadence = keeping.get(&snapshot.txg)?.schedule?;
+            Some((cadence, snapshot.txg, seconds(snapshot.record.created)))
+        };
+        snapshots.iter().filter_map(of_it).collect()
     }
 
     /// A name that no snapshot of the dataset has. Somebody may have given it to another one.

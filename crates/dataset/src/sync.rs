@@ -206,6 +206,8 @@ impl Datasets {
             return;
         }
         let all: Vec<Arc<Dataset>> = self.state.lock().datasets.values().cloned().collect();
+        let unknown = self.awake.all().into_iter().find(|(id, _)| self.by_id(*id).is_none());
+        assert!(unknown.is_none(), "{unknown:?} is awake, and is no dataset");
         for dataset in &all {
             let id = dataset.id;
             let has_work = !dataset.waits_for_nothing(txg) || dataset.is_dirty_in(txg);

@@ -26,7 +26,7 @@ use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::file_schedule::FileSchedule;
 use crate::property::Property;
-use crate::schedule::{Schedule, name, period, seconds};
+use crate::schedule::{Schedule, name, seconds};
 use crate::snapshots::Act;
 
 /// Files that one txg takes snapshots of for a schedule, unless one dataset has more; and snapshots
@@ -266,43 +266,23 @@ impl Datasets {
     }
 }
 
-/// Whether a snapshot counts for a schedule: one that was destroyed does not, although a clone may
-/// need it.
-fn is_counted(of: &FileSnapshot) -> bool {
-    of.record.schedule.is_some() && !of.record.hidden
+/// Lists the snapshots that schedules took of a file, in order, each with its cadence. One that was
+/// destroyed does not count, although a clone may need it.
+fn scheduled(dataset: &Dataset, file: &ScheduledFile) -> Vec<(Cadence, Arc<FileSnapshot>)> {
+    let snapshots = dataset.snapshots.lock();
+    let shown = snapshots.files.of_file(file.object).filter(|of| !of.record.hidden);
+    shown.filter_map(|of| Some((of.record.schedule?, of.clone()))).collect()
 }
 
 /// The cadences of a file's rule that are due.
 fn due_cadences(dataset: &Dataset, file: &ScheduledFile, now_s: u64) -> BTreeSet<Cadence> {
-    let mut due: BTreeSet<Cadence> = file.schedule.counts().map(|(of, _)| of).collect();
-    let snapshots = dataset.snapshots.lock();
-    for of in snapshots.files.of_file(file.object).filter(|of| is_counted(of)) {
-        let at_s = seconds(of.record.created);
-        if let Some(cadence) = of.record.schedule
-            && period(cadence, at_s) == period(cadence, now_s)
-        {
-            due.remove(&cadence);
-        }
-    }
-    due
+    let taken = scheduled(dataset, file).into_iter();
+    file.schedule.due(taken.map(|(of, taken)| (of, seconds(taken.record.created))), now_s)
 }
 
 /// Finds the snapshots that schedules took of a file and of which its rule has too many.
 fn too_many(dataset: &Dataset, file: &ScheduledFile) -> Vec<Arc<FileSnapshot>> {
-    let snapshots = dataset.snapshots.lock();
-    let mut taken: BTreeMap<Cadence, Vec<&Arc<FileSnapshot>>> = BTreeMap::new();
-    for of in snapshots.files.of_file(file.object).filter(|of| is_counted(of)) {
-        if let Some(cadence) = of.record.schedule {
-            taken.entry(cadence).or_default().push(of);
-        }
-    }
-    let mut excess = Vec::new();
-    for (cadence, kept) in file.schedule.counts() {
-        let taken = taken.remove(&cadence).unwrap_or_default();
-        let gone = taken.len().saturating_sub(usize::try_from(kept).unwrap_or(usize::MAX));
-        excess.extend(taken.into_iter().take(gone).cloned());
-    }
-    excess
+    file.schedule.excess(scheduled(dataset, file).into_iter())
 }
 
 /// A name that no snapshot of the file or of its path has. From here on it is taken.

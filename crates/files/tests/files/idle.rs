@@ -98,8 +98,11 @@ fn a_sync_looks_at_what_changed() {
         service.files.remove(&root(), top, b"large").await.kept().await.0.unwrap();
         service.pool.sync().await.unwrap();
         assert_eq!(service.datasets.awake_count(), 1, "it is being freed");
+        service.datasets.snapshot(&["tank/of8@one".into()], false).await.unwrap();
+        service.datasets.destroy("tank/of8", true).await.unwrap();
+        assert!(service.datasets.awake_count() > 0);
         pass(&service, 600).await;
-        assert_eq!(service.datasets.awake_count(), 0);
+        assert_eq!(service.datasets.awake_count(), 0, "one that is gone does not stay awake");
     });
     bed.assert_clean();
     // All of an import are looked at once.
