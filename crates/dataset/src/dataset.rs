@@ -541,8 +541,11 @@ impl Dataset {
     pub fn mark_orphan(&self, id: ObjectId) {
         let mut orphans = self.orphans.lock();
         orphans.insert(id);
-        // Behind that: a commit that did not see it does not put the dataset to rest.
-        self.awake.wake(self.id, Txg(0));
+        // Behind that: a commit that did not see it does not put the dataset to rest. A destroyed
+        // one is awake to its end, and may be gone.
+        if !self.is_destroyed() {
+            self.awake.wake(self.id, Txg(0));
+        }
     }
 
     /// An object without a name got one.
