@@ -89,7 +89,7 @@ fn acts_and_refusals_are_lines_of_a_chain_over_kills() {
         "refused | token ci | read | 127.0.0.1 | POST /v1/datasets/destroy | forbidden".into(),
         "refused | token ci | read | 127.0.0.1 | POST /v1/datasets/destroy | forbidden".into(),
         "refused | token m | metrics | 127.0.0.1 | GET /v1/pools | forbidden".into(),
-        "refused | token t | read | 127.0.0.1 | GET /v1/datasets?recursive=false&name=tank | \
+        "refused | token t | read | 127.0.0.1 | GET /v1/datasets?name=tank&recursive=false | \
          forbidden"
             .into(),
         "refused | - | - | 127.0.0.1 | /v1/pools | unauthorized".into(),
