@@ -400,7 +400,12 @@ fn size_can_be(
                 can_be.iter().map(|size| after(&ghost.op, *size)).collect()
             };
             let more: Vec<u64> = ghosts.iter().flat_map(more).collect();
+            let before = can_be.len();
             can_be.extend(more);
+            // Mostly the change before had all of them.
+            if can_be.len() == before {
+                break;
+            }
         }
         can_be
     };

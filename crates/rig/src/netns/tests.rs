@@ -95,6 +95,11 @@ fn listener_is_seen_and_a_connection_is_none() {
     let client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
     let (served, _) = listener.accept().unwrap();
     drop(listener);
-    assert!(!is_listening(None, port));
+    // A child of another test holds the listener for the moment between its fork and its exec.
+    let start = Instant::now();
+    while is_listening(None, port) {
+        assert!(start.elapsed() < SOON, "a connection counts as a listener");
+        thread::sleep(Duration::from_millis(10));
+    }
     drop((client, served));
 }
