@@ -38,7 +38,7 @@ pub fn missed<'a>(
     let wanted =
         |rules: &[Rule]| only.is_empty() || rules.iter().any(|rule| format!("{rule:?}") == only);
     let first = std::env::var("AQUIFER_FIRST_SEED").ok().filter(|_| !only.is_empty());
-    let first: Option<u64> = first.map(|first| first.parse().unwrap());
+    let first: Option<u64> = first.and_then(|first| first.parse().ok());
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let is_missed = |(rules, seeds): &(&[Rule], Range<u64>)| {
