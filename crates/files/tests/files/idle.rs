@@ -107,7 +107,7 @@ fn a_sync_looks_at_what_changed() {
     bed.assert_clean();
     // All of an import are looked at once.
     bed.life(async |service| {
-        assert!(service.datasets.awake_count() > 50);
+        assert_eq!(service.datasets.awake_count(), 50, "all of them, and the own one of the pool");
         let top = service.files.root("tank/of9").unwrap();
         make(&service, top, "file").await;
         service.pool.sync().await.unwrap();
