@@ -5,7 +5,8 @@ use aquifer_meter::time::parse_span;
 /// A hold ends within so many years. It cannot be taken back, also if its year was a slip.
 pub const HOLD_YEARS_MAX: u64 = 10;
 pub(crate) const YEAR_S: u64 = 366 * 86_400;
-/// Reads a value of the property: `off`, or a span.
+
+/// Reads a value of the property `retain`: `off`, or a span.
 ///
 /// # Errors
 /// Why it is none.

@@ -86,26 +86,30 @@ impl Datasets {
     async fn take_due(&self, now: Time) -> Result<(), DatasetError> {
         let mut refused = None;
         for cadence in CADENCES {
-            let mut due = Vec::new();
+            let mut wanted = Vec::new();
             for dataset in self.all() {
                 // A copy that stands by has the snapshots that it receives.
-                if !dataset.is_standby() && self.due(&dataset, seconds(now)).contains(&cadence) {
-                    due.extend(self.free_name(&dataset, cadence, seconds(now)).map(|name| New {
-                        dataset,
-                        name,
-                        guid: self.new_guid(),
-                        keep: KeepRecord { schedule: Some(cadence), holds: Vec::new() },
+                let is_due =
+                    || due(&dataset, &self.schedule(&dataset), seconds(now)).contains(&cadence);
+                if !dataset.is_standby() && is_due() {
+                    wanted.extend(self.free_name(&dataset, cadence, seconds(now)).map(|name| {
+                        New {
+                            dataset,
+                            name,
+                            guid: self.new_guid(),
+                            keep: KeepRecord { schedule: Some(cadence), holds: Vec::new() },
+                        }
                     }));
                 }
             }
-            if due.is_empty() {
+            if wanted.is_empty() {
                 continue;
             }
             self.use_feature(FEATURE_SNAPSHOTS).await?;
             self.use_feature(FEATURE_KEEPING).await?;
             // One that has no room keeps no other from its snapshot.
             let (mut taken, mut asked) = (Vec::new(), Vec::new());
-            for new in due {
+            for new in wanted {
                 match self.ask_for_one(&new.dataset).await {
                     Ok(of_it) => {
                         asked.push(of_it);
@@ -142,9 +146,10 @@ impl Datasets {
         let mut held: BTreeMap<DatasetId, u64> = BTreeMap::new();
         let clones = self.all_clones();
         for dataset in self.all() {
-            let taken = self.scheduled(&dataset).into_iter();
+            let schedule = self.schedule(&dataset);
+            let taken = scheduled(&dataset, &schedule).into_iter();
             let taken = taken.map(|(cadence, snapshot, _)| (cadence, snapshot));
-            for snapshot in self.schedule(&dataset).excess(taken) {
+            for snapshot in schedule.excess(taken) {
                 if self.check_not_held(&dataset, [snapshot]).is_err() {
                     *held.entry(dataset.id).or_default() += 1;
                 } else if self.can_be_pruned(&clones, &dataset, snapshot) {
@@ -181,12 +186,13 @@ impl Datasets {
     /// cadence. What is due is taken `now`.
     pub fn next_snapshot(&self, dataset: &Dataset, now: Time) -> Option<(u64, Cadence)> {
         let now_s = seconds(now);
-        let due = self.due(dataset, now_s);
+        let schedule = self.schedule(dataset);
+        let due = due(dataset, &schedule, now_s);
         let next = |(cadence, _)| match due.contains(&cadence) {
             true => (now_s, cadence),
             false => (next_period(cadence, now_s), cadence),
         };
-        self.schedule(dataset).counts().map(next).min()
+        schedule.counts().map(next).min()
     }
 
     /// The schedule that took a snapshot, and prunes it.
@@ -199,28 +205,32 @@ impl Datasets {
         Schedule::parse(&value).unwrap_or_default()
     }
 
-    /// The cadences of which a snapshot of a dataset is due.
-    fn due(&self, dataset: &Dataset, now_s: u64) -> BTreeSet<Cadence> {
-        let taken = self.scheduled(dataset).into_iter();
-        self.schedule(dataset).due(taken.map(|(cadence, _, at_s)| (cadence, at_s)), now_s)
-    }
-
-    /// Lists the snapshots that schedules took, in order, each with its cadence and when.
-    fn scheduled(&self, dataset: &Dataset) -> Vec<(Cadence, Txg, u64)> {
-        let snapshots = dataset.snapshots(Txg(u64::MAX));
-        let keeping = dataset.keeping.lock();
-        let of_it = |snapshot: &Arc<Snapshot>| {
-            let cadence = keeping.get(&snapshot.txg)?.schedule?;
-            Some((cadence, snapshot.txg, seconds(snapshot.record.created)))
-        };
-        snapshots.iter().filter_map(of_it).collect()
-    }
-
     /// A name that no snapshot of the dataset has. Somebody may have given it to another one.
     fn free_name(&self, dataset: &Arc<Dataset>, cadence: Cadence, now_s: u64) -> Option<String> {
         let names = [false, true].map(|to_the_second| name(cadence, now_s, to_the_second));
         names.into_iter().find(|name| self.check_new(dataset, name).is_ok())
     }
+}
+
+/// The cadences of a schedule of which a snapshot of a dataset is due.
+fn due(dataset: &Dataset, schedule: &Schedule, now_s: u64) -> BTreeSet<Cadence> {
+    let taken = scheduled(dataset, schedule).into_iter();
+    schedule.due(taken.map(|(cadence, _, at_s)| (cadence, at_s)), now_s)
+}
+
+/// Lists the snapshots that the cadences of a schedule took, in order, each with its cadence and
+/// when. Most datasets have no schedule, and every listing asks: then no snapshot is looked at.
+fn scheduled(dataset: &Dataset, schedule: &Schedule) -> Vec<(Cadence, Txg, u64)> {
+    if schedule.counts().next().is_none() {
+        return Vec::new();
+    }
+    let snapshots = dataset.snapshots(Txg(u64::MAX));
+    let keeping = dataset.keeping.lock();
+    let of_it = |snapshot: &Arc<Snapshot>| {
+        let cadence = keeping.get(&snapshot.txg)?.schedule?;
+        Some((cadence, snapshot.txg, seconds(snapshot.record.created)))
+    };
+    snapshots.iter().filter_map(of_it).collect()
 }
 
 #[cfg(test)]
