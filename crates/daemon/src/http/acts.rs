@@ -25,6 +25,7 @@ use axum::response::Response;
 use serde::Serialize;
 use tokio::time::sleep;
 
+use super::asked::caller_of;
 use super::gate::Early;
 use super::routes::answer;
 use super::{Api, refusal};
@@ -318,9 +319,7 @@ impl FromRequestParts<Api> for Acting {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Acting, Response> {
-        let caller = parts.extensions.get::<Caller>().cloned();
-        let bug = || refusal(ApiError::failed("the daemon has a bug: no caller"));
-        let caller = caller.ok_or_else(bug)?;
+        let caller = caller_of(parts)?;
         let early = parts.extensions.get::<Early>().cloned();
         let length = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
         let request_bytes = length.and_then(|length| length.parse().ok());

@@ -67,12 +67,16 @@ impl FromRequestParts<Api> for Asking {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Asking, Response> {
-        let caller = parts.extensions.get::<Caller>().cloned();
-        let bug = || refusal(ApiError::failed("the daemon has a bug: no caller"));
-        let caller = caller.ok_or_else(bug)?;
+        let caller = caller_of(parts)?;
         let (control, tokens) = (Arc::clone(&api.control), Arc::clone(&api.tokens));
         Ok(Asking { control, tokens, caller })
     }
+}
+
+/// The caller of a request, whom the connection put there.
+pub(super) fn caller_of(parts: &Parts) -> Result<Caller, Response> {
+    let caller = parts.extensions.get::<Caller>().cloned();
+    caller.ok_or_else(|| refusal(ApiError::failed("the daemon has a bug: no caller")))
 }
 
 /// The name in a path.
